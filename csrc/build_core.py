@@ -1,0 +1,51 @@
+"""Build ottermq._core from csrc/: the cffi definitions come from ottermq.h itself."""
+
+import os
+import re
+from pathlib import Path
+
+from cffi import FFI
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+
+
+def declarations(header: str) -> str:
+    """The header as cffi wants it: no preprocessor lines but plain integer #defines."""
+    kept = [
+        line
+        for line in header.splitlines()
+        if not line.startswith("#") or re.match(r"#define \w+ -?\d+$", line)
+    ]
+    return "\n".join(kept)
+
+
+def flags() -> tuple[list[str], list[str]]:
+    compile_args = ["-std=gnu11", "-O3", "-g", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]
+    link_args: list[str] = []
+    if os.environ.get("OTTERMQ_SANITIZE"):
+        sanitize = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+        compile_args += [*sanitize, "-O1", "-fno-omit-frame-pointer"]
+        link_args += sanitize
+    return compile_args, link_args
+
+
+compile_args, link_args = flags()
+# setuptools wants paths relative to the project's root, and only those end up in an sdist.
+sources = sorted(str(path.relative_to(ROOT)) for path in HERE.glob("*.c"))
+
+ffi = FFI()
+ffi.cdef(declarations((HERE / "ottermq.h").read_text()))
+ffi.set_source(
+    "ottermq._core",
+    '#include "ottermq.h"',
+    sources=sources,
+    include_dirs=["csrc"],
+    depends=sorted(str(path.relative_to(ROOT)) for path in HERE.glob("*.h")),
+    libraries=["pthread"],
+    extra_compile_args=compile_args,
+    extra_link_args=link_args,
+)
+
+if __name__ == "__main__":
+    ffi.compile(tmpdir=str(ROOT), verbose=True)
