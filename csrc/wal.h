@@ -27,9 +27,10 @@
 
 #define OM_WAL_BLOCK 4096
 #define OM_WAL_RECORD_HEADER 32
-#define OM_WAL_RECORD_MAX (512 * 1024)
+#define OM_WAL_RECORD_MAX 524288
 
-#define OM_WAL_PART 1 /* the types above 1 belong to the store (store.h) */
+#define OM_WAL_PART 1
+/* the types above 1 belong to the store (store.h) */
 
 typedef struct om_wal om_wal;
 

@@ -1,0 +1,65 @@
+"""csrc's internal headers for tests: `from tests.internals import ffi, lib`.
+
+The product's border is ottermq.h alone. Tests want to reach the WAL, a segment or an index by
+themselves, so this builds a second cffi module from the internal headers, once, into build/.
+"""
+
+import hashlib
+import importlib.util
+import os
+import sys
+import sysconfig
+from pathlib import Path
+from types import ModuleType
+
+from cffi import FFI
+
+ROOT = Path(__file__).resolve().parent.parent
+CSRC = ROOT / "csrc"
+HEADERS = ("ottermq.h", "batch.h", "index.h", "segment.h", "wal.h")
+PRELUDE = "struct iovec { void *iov_base; size_t iov_len; };\n"
+
+sys.path.insert(0, str(CSRC))
+import build_core  # noqa: E402  (csrc is not a package: it is reached by path)
+
+
+def _fingerprint(files: list[Path]) -> str:
+    digest = hashlib.sha256(" ".join(build_core.compile_args).encode())
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _build() -> ModuleType:
+    sources = sorted(CSRC.glob("*.c"))
+    name = f"_internals_{_fingerprint([*sources, *sorted(CSRC.glob('*.h')), Path(__file__)])}"
+    folder = ROOT / "build" / "tests"
+    target = folder / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
+    if not target.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        builder = FFI()
+        texts = [(CSRC / header).read_text() for header in HEADERS if (CSRC / header).exists()]
+        builder.cdef(PRELUDE + "\n".join(build_core.declarations(text) for text in texts))
+        builder.set_source(
+            name,
+            "#define _GNU_SOURCE\n#include <sys/uio.h>\n"
+            + "\n".join(f'#include "{header}"' for header in HEADERS if (CSRC / header).exists()),
+            sources=[str(source) for source in sources],
+            include_dirs=[str(CSRC)],
+            libraries=["pthread"],
+            extra_compile_args=build_core.compile_args,
+            extra_link_args=build_core.link_args,
+        )
+        # A build folder of its own: test runs side by side must not share object files.
+        builder.compile(tmpdir=str(folder / f"tmp{os.getpid()}"))
+        (folder / f"tmp{os.getpid()}" / target.name).rename(target)
+    spec = importlib.util.spec_from_file_location(name, target)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+_module = _build()
+ffi = _module.ffi  # type: ignore[attr-defined]
+lib = _module.lib  # type: ignore[attr-defined]
