@@ -31,7 +31,8 @@ def _fingerprint(files: list[Path]) -> str:
 
 
 def _build() -> ModuleType:
-    sources = sorted(CSRC.glob("*.c"))
+    only = os.environ.get("OTTERMQ_TEST_SOURCES", "").split()
+    sources = [path for path in sorted(CSRC.glob("*.c")) if not only or path.name in only]
     name = f"_internals_{_fingerprint([*sources, *sorted(CSRC.glob('*.h')), Path(__file__)])}"
     folder = ROOT / "build" / "tests"
     target = folder / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
