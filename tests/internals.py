@@ -31,8 +31,7 @@ def _fingerprint(files: list[Path]) -> str:
 
 
 def _build() -> ModuleType:
-    only = os.environ.get("OTTERMQ_TEST_SOURCES", "").split()
-    sources = [path for path in sorted(CSRC.glob("*.c")) if not only or path.name in only]
+    sources = sorted(CSRC.glob("*.c"))
     name = f"_internals_{_fingerprint([*sources, *sorted(CSRC.glob('*.h')), Path(__file__)])}"
     folder = ROOT / "build" / "tests"
     target = folder / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
