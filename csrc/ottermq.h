@@ -158,4 +158,208 @@ void om_cursor_stat_get(const om_cursor *cursor, om_cursor_stat *out);
 int64_t om_cursor_encode(const om_cursor *cursor, uint8_t *out, size_t cap);
 int om_cursor_decode(om_cursor **out, const uint8_t *data, size_t len);
 
+/* ---- the store (store.c and friends): every log of the broker, one WAL -------------- */
+
+typedef struct om_store om_store;
+typedef struct om_log om_log;
+
+enum om_flush_mode { OM_FLUSH_BATCH = 0, OM_FLUSH_IMMEDIATE = 1, OM_FLUSH_ASYNC = 2 };
+
+typedef struct om_store_options {
+    uint64_t wal_file_size, wal_max_size;
+    uint64_t batch_max_size;
+    uint32_t batch_max_wait_us;
+    int flush_immediate;             /* broker-wide flush_mode: immediate */
+    int direct_io;                   /* 0 off, 1 on, 2 measure and choose */
+    uint64_t hot_buffer_size;        /* batches held in memory before appends are told FULL */
+    uint64_t mmap_cache_size;
+    uint32_t open_files;
+    uint64_t low_space_limit;        /* appends refused when the disk has less left */
+    uint32_t checkpoint_interval_ms; /* 0: only when the WAL fills, and at close */
+    uint32_t recovery_threads;       /* 0: one a core */
+} om_store_options;
+
+#define OM_LOG_SCRATCH 1     /* not durable: never touches the WAL, gone at the next start */
+#define OM_LOG_NO_CURSOR 2   /* a stream or topic: readers keep their own places */
+#define OM_LOG_KEEP_SETTLED 4 /* write settled records to segments all the same */
+
+typedef struct om_log_options {
+    uint32_t flags;
+    int flush_mode;
+    uint64_t segment_size;
+    int64_t segment_max_age_ms;
+    int pre_allocate;
+} om_log_options;
+
+/* Opens the folder: checkpoint file read, no log known, no thread running yet. Then
+ * om_store_add for every log of the catalogue, then om_store_start once (recovery, threads). */
+om_store *om_store_open(const char *dir, const om_store_options *options, char *err, size_t err_len);
+/* folder: of the log, below the store's. has_files: the folder exists. A known id is an error. */
+om_log *om_store_add(om_store *store, uint64_t id, const char *folder, const char *name, int has_files,
+                     const om_log_options *options);
+/* Recovery, then the engine, committer, writer, reader and checkpoint threads. */
+int om_store_start(om_store *store, char *err, size_t err_len);
+
+typedef struct om_progress {
+    uint64_t done, total;            /* bytes of segments and WAL looked at */
+    uint64_t logs_done, logs_total;
+    uint64_t replayed;               /* WAL records applied */
+} om_progress;
+void om_store_progress(om_store *store, om_progress *out); /* during om_store_start, any thread */
+
+/* Flush, checkpoint, stop the threads, free. OM_OK, or what kept it from being clean. */
+int om_store_close(om_store *store);
+
+/* What went wrong, one by one, oldest first: corruption found, segments set aside, syncs that
+ * failed. OM_END when there is no more. */
+enum om_report_kind {
+    OM_REPORT_CORRUPT = 1,           /* records below the recovery point are lost or unreadable */
+    OM_REPORT_TAIL_CUT = 2,          /* bytes after the recovery point were cut: normal after a crash */
+    OM_REPORT_WAL_HOLE = 3,
+    OM_REPORT_FENCED = 4,
+    OM_REPORT_SEGMENT_REWRITTEN = 5,
+    OM_REPORT_NO_SPACE = 6,
+    OM_REPORT_SPACE_BACK = 7,
+    OM_REPORT_CHECKPOINT_FAILED = 8,
+    OM_REPORT_UNREADABLE = 9         /* a segment can't be read while running */
+};
+typedef struct om_report {
+    int kind;
+    uint64_t log_id;
+    int64_t first_offset, last_offset;
+    char text[256];
+} om_report;
+int om_store_report(om_store *store, om_report *out);
+
+/* Becomes readable when the durable sequence moves, a report or a resident read is ready. */
+int om_store_event_fd(om_store *store);
+uint64_t om_store_durable_seq(om_store *store);
+/* Block until that sequence is durable (not for the engine's thread). */
+int om_store_wait(om_store *store, uint64_t seq, int timeout_ms);
+/* May publishers be read? OM_OK, OM_E_FULL, OM_E_NO_SPACE, OM_E_FENCED. */
+int om_store_admits(om_store *store);
+/* The operator acted after a fence: a new WAL file and epoch. */
+int om_store_unfence(om_store *store, char *err, size_t err_len);
+/* Run a checkpoint now and wait for it. */
+int om_store_checkpoint(om_store *store);
+
+typedef struct om_store_stat {
+    uint64_t logs, hot_bytes, hot_batches;
+    uint64_t wal_used, wal_groups, wal_bytes, wal_sync_ns, wal_files;
+    uint64_t checkpoints, checkpoint_ns, segments_rewritten;
+    uint64_t open_files, mappings, mapped_bytes;
+    uint64_t written_bytes;          /* into segments */
+    uint64_t skipped_bytes;          /* settled before they had to be written */
+    int fenced, no_space, wal_direct_io;
+} om_store_stat;
+void om_store_stat_get(om_store *store, om_store_stat *out);
+
+/* ---- a log (log.c, log_read.c) ------------------------------------------------------- */
+
+#define OM_APPEND_UNLOGGED 1 /* transient: page cache only, not in the WAL */
+#define OM_ANY_EPOCH -1
+
+typedef struct om_appended {
+    int64_t first_offset;
+    uint64_t seq;                    /* durable once the durable sequence has reached it */
+} om_appended;
+
+/* Append records as one batch; offsets are given at once. epoch: the leader epoch the
+ * caller believes in, or OM_ANY_EPOCH. */
+int om_log_append(om_log *log, const om_record *records, int32_t count, int flags, int32_t epoch,
+                  om_appended *out);
+/* Append a batch as its producer sent it (validated; base offset and epoch are patched). */
+int om_log_append_raw(om_log *log, const uint8_t *batch, size_t len, int flags, int32_t epoch,
+                      om_appended *out);
+/* One batch to many logs, written to the WAL once. out: one entry a log. */
+int om_store_fanout(om_store *store, om_log **logs, int32_t log_count, const om_record *records,
+                    int32_t count, int flags, om_appended *out);
+
+typedef struct om_log_stat {
+    uint64_t id;
+    int64_t start_offset, next_offset, high_watermark, readable_end;
+    int64_t written_offset;          /* everything below is in a segment file or settled */
+    int64_t recovery_point;          /* everything below is synced in its segment */
+    int64_t lease_end;
+    uint64_t size_bytes;             /* segments and hot tail */
+    uint32_t segments, hot_batches;
+    int32_t leader_epoch;
+    int64_t memory;                  /* bytes of heap, the cursor included */
+} om_log_stat;
+void om_log_stat_get(om_log *log, om_log_stat *out);
+
+typedef struct om_segment_stat {
+    int64_t base_offset, next_offset;
+    uint64_t size;
+    int64_t first_timestamp, max_timestamp;
+    int sealed, fenced;
+} om_segment_stat;
+/* Fills at most cap; returns how many there are. */
+int64_t om_log_segments(om_log *log, om_segment_stat *out, int64_t cap);
+
+/* Whole batches from the one that holds `offset` on, at least one, then up to max_bytes, up
+ * to `end` (the high watermark for streams, readable_end for queues). Nothing is copied: spans
+ * point into the hot tail or a mapping, held until om_read_free. OM_END: nothing there yet.
+ * OM_E_RANGE: below the start or past the end. OM_E_UNREADABLE: out->next_offset tells where
+ * reading may go on. With OM_READ_NOWAIT: OM_E_NOT_RESIDENT when a page isn't in memory; the
+ * reader thread has been asked and the event fd will tell. */
+#define OM_READ_NOWAIT 1
+#define OM_READ_MAX_SPANS 64
+typedef struct om_read {
+    om_span spans[OM_READ_MAX_SPANS]; /* in order; concatenated they are whole batches */
+    int32_t span_count;
+    int64_t first_offset, next_offset;
+    uint64_t bytes;
+    void *pins;
+} om_read;
+int om_log_read(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, int flags, om_read *out);
+/* Copy the spans out, guarded, every batch's CRC checked. Returns the bytes or OM_E_*. */
+int64_t om_read_copy(const om_read *read, uint8_t *out, size_t cap);
+void om_read_free(om_read *read);
+
+/* The same as a file range for sendfile; only for what is in a segment (OM_END otherwise). */
+typedef struct om_range {
+    int fd;
+    uint64_t position, len;
+    int64_t first_offset, next_offset;
+    void *pins;
+} om_range;
+int om_log_range(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, om_range *out);
+void om_range_free(om_range *range);
+
+/* The first record with timestamp >= ts; OM_END: none. */
+int om_log_find_time(om_log *log, int64_t timestamp, int64_t *offset, int64_t *found_timestamp);
+
+/* Everything below offset is no longer needed: whole segments go, in the background. */
+int om_log_trim(om_log *log, int64_t offset, uint64_t *seq);
+/* Remove everything from offset on; the leader epoch goes up. May block: control path only. */
+int om_log_truncate(om_log *log, int64_t offset);
+/* The leader epoch goes up (fencing older appenders); returns the new one. */
+int32_t om_log_bump_epoch(om_log *log);
+/* Gone for good, files included; the handle answers OM_E_DELETED from now on. */
+int om_log_delete(om_log *log, uint64_t *seq);
+/* Forget the handle; the log itself stays unless deleted. */
+void om_log_release(om_log *log);
+void om_log_set_options(om_log *log, const om_log_options *options);
+
+/* ---- a log's cursor: changes are logged, synced with the next group or within a second -- */
+
+int om_log_cursor_stat(om_log *log, om_cursor_stat *out);
+/* Give out up to max ready offsets (readable_end bounds them); fills offsets, returns how many. */
+int64_t om_log_acquire(om_log *log, int64_t *offsets, int64_t max, int64_t bytes_each);
+int om_log_counts(om_log *log, int64_t offset, int32_t *acquired, int32_t *delivered);
+int64_t om_log_settle(om_log *log, int64_t first, int64_t last, int64_t bytes, uint64_t *seq);
+int om_log_return(om_log *log, int64_t offset, int64_t bytes, int counted);
+int64_t om_log_purge(om_log *log, uint64_t *seq);
+
+/* ---- transactions (atomic.c): appends and settles over many logs, all or nothing ------ */
+
+typedef struct om_atomic om_atomic;
+om_atomic *om_atomic_new(om_store *store);
+int om_atomic_append(om_atomic *atomic, om_log *log, const om_record *records, int32_t count);
+int om_atomic_settle(om_atomic *atomic, om_log *log, int64_t first, int64_t last, int64_t bytes);
+/* Assigns offsets, writes one WAL record (in parts when long). Frees the object either way. */
+int om_atomic_commit(om_atomic *atomic, uint64_t *seq);
+void om_atomic_abandon(om_atomic *atomic);
+
 #endif
