@@ -14,21 +14,28 @@
 #define OM_BATCH_H
 #include "ottermq.h"
 
-/* A batch that grows: a tick's messages for one log. The bytes are malloc'ed and may move
- * until om_build_finish; om_build_take hands them over. */
+#define OM_BATCH_MAGIC 2
+
+/* A batch that grows: a tick's messages for one log. The bytes are malloc'ed and may move with
+ * each om_build_add; om_build_take hands them over. All zero is an empty build. */
 typedef struct om_build {
     uint8_t *data;
-    size_t len, cap;
+    size_t len, cap;         /* len: of the whole batch, header included; 0 while empty */
     int64_t base_timestamp, max_timestamp;
     int32_t count;
 } om_build;
 
 void om_build_init(om_build *build);
 void om_build_free(om_build *build);
-/* Adds one record (its offset delta is the count so far). OM_E_NO_MEMORY or OM_E_INVALID. */
+/* Adds one record (its offset delta is the count so far). OM_E_NO_MEMORY; OM_E_INVALID: lengths
+ * out of range, or the batch would pass INT32_MAX bytes. The build is then as before. */
 int om_build_add(om_build *build, const om_record *record);
-/* Writes the header (offset and leader epoch may be patched later) and the CRC. */
+/* Writes the header (offset and leader epoch may be patched later) and the CRC; info as for
+ * om_batch_encode. OM_E_INVALID for a build without records, and with a delete horizon, which
+ * must be known before the first record: use om_batch_encode. */
 int om_build_finish(om_build *build, om_batch_info *info);
+/* The bytes, to be given to free(); the build is empty again. NULL and 0 when nothing was added. */
+uint8_t *om_build_take(om_build *build, size_t *len);
 
 /* Patch what the CRC doesn't cover. */
 void om_batch_patch(uint8_t *batch, int64_t base_offset, int32_t leader_epoch);

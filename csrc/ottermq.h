@@ -40,7 +40,7 @@ uint32_t om_crc32c_portable(uint32_t crc, const void *data, size_t len);
 int om_crc32c_is_hardware(void);
 uint64_t om_xxh3(const void *data, size_t len); /* XXH3 64 bits, seed 0: same as xxhash.xxh3_64 */
 
-/* ---- record batches (batch.c): Apache Kafka's format v2, byte for byte --------------- */
+/* ---- record batches (batch.c, batch_decode.c): Apache Kafka's format v2, byte for byte -- */
 
 typedef struct om_span {
     const uint8_t *data;
@@ -84,7 +84,10 @@ typedef struct om_batch_info {
 } om_batch_info;
 
 /* Encode a whole batch into out. info gives attributes, offsets, leader epoch and producer
- * fields; timestamps, counts, size and crc are worked out and written back. The codec bits
+ * fields; timestamps, counts, size and crc are worked out and written back. What only the
+ * caller can know is taken from info: max_timestamp with OM_ATTR_LOG_APPEND_TIME (when the
+ * batch was appended), base_timestamp with OM_ATTR_DELETE_HORIZON (the horizon), and for an
+ * empty batch both timestamps and last_offset_delta. The codec bits and those without a name
  * must be 0 (a compressed batch is kept as its producer sent it). Returns the size or OM_E_*;
  * OM_E_SHORT when cap is too small (om_batch_size_bound tells what is enough). */
 int64_t om_batch_size_bound(const om_record *records, int32_t count);
@@ -97,15 +100,18 @@ int om_batch_peek(const uint8_t *data, size_t len, om_batch_info *info);
 /* The same, and the whole batch must be there with a right CRC. */
 int om_batch_check(const uint8_t *data, size_t len, om_batch_info *info);
 /* The same, and every record of an uncompressed batch must lie within its bounds, with
- * offset deltas 0..n-1 (gaps allowed when `compacted`) -- what a stranger's batch must pass. */
+ * offset deltas 0..n-1 (gaps allowed when `compacted`) -- what a stranger's batch must pass.
+ * Of a compressed batch only the header and the codec can be checked. */
 int om_batch_validate(const uint8_t *data, size_t len, int compacted, om_batch_info *info);
 
-/* Walk the records of an uncompressed, checked batch. headers point into `headers`, at most
- * header_cap of them are stored (header_count tells how many there are). */
+/* Walk the records of an uncompressed, checked batch (OM_E_INVALID for a compressed one). Then
+ * OM_OK, OM_END, or OM_E_CORRUPT: bounds are checked all the same. headers point into `headers`,
+ * at most header_cap of them are stored (header_count tells how many there are). */
 typedef struct om_record_iter {
     om_batch_info batch;
     const uint8_t *at;
     const uint8_t *end;
+    int64_t next_delta;      /* the lowest offset delta the next record may have */
     int32_t left;
 } om_record_iter;
 int om_record_iter_init(om_record_iter *iter, const uint8_t *data, size_t len);
