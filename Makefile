@@ -1,0 +1,106 @@
+# OtterMQ. `make run` and `make test` do all the set-up; `make help` tells the rest.
+#
+# Nothing is installed outside .venv/, and nothing again that is there: stamps in .venv/ stand
+# for "installed as pyproject.toml says" and "C core built from these sources".
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check install -q
+
+C_FILES := $(wildcard csrc/*.c csrc/*.h)
+CORE := setup.py csrc/build_core.py $(C_FILES)
+OURS := ottermq wal amqp cli
+
+# Arguments for `ottermq serve` and for pytest: make run ARGS="--data /tmp/x"
+ARGS ?=
+TESTS ?= -n 2 --dist loadfile
+
+.PHONY: help run test lint asan bench fuzz soak clean
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(VENV)/.core ## set up and start the broker: data in ./data, no configuration needed
+	@exec $(PY) -P -m ottermq serve $(ARGS)
+
+test: $(VENV)/.core $(VENV)/.tests ## set up and run the whole test suite
+	@$(PY) -c "import tests.internals"
+	@$(PY) -m pytest -q $(TESTS) $(ARGS)
+
+lint: $(VENV)/.core $(VENV)/.tests ## ruff, mypy --strict, gcc -Wall -Wextra -Werror
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	@mkdir -p build/types/ottermq
+	@find build/types/ottermq -type l -delete
+	@ln -s $(addprefix $(CURDIR)/,$(wildcard ottermq/*)) build/types/ottermq/
+	@ln -s $(addprefix $(CURDIR)/,wal amqp cli) build/types/ottermq/
+	MYPYPATH=build/types $(PY) -m mypy --strict -p ottermq
+	gcc -std=gnu11 -Wall -Wextra -Werror -fsyntax-only $(wildcard csrc/*.c)
+
+# The sanitized core lives in build/asan; the tests find it first by PYTHONPATH. PYTHONSAFEPATH
+# keeps the checkout, where the ordinary core lies, from coming before it.
+asan: $(VENV)/.core $(VENV)/.tests ## the C core's tests on an ASan + UBSan build
+	@mkdir -p build/asan
+	OTTERMQ_SANITIZE=1 $(PY) setup.py -q build --build-lib build/asan/lib --build-temp build/asan/tmp
+	$(ASAN_ENV) $(PY) -c "import tests.internals, ottermq._core as c; assert 'build/asan' in c.__file__"
+	$(ASAN_ENV) $(PY) -m pytest -q -p no:cacheprovider $(ARGS) $(wildcard tests/csrc tests/wal)
+
+ASAN_ENV = env OTTERMQ_SANITIZE=1 \
+	PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/asan/lib:$(CURDIR) PYTHONMALLOC=malloc \
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+	ASAN_OPTIONS=detect_leaks=0:handle_sigbus=0 UBSAN_OPTIONS=print_stacktrace=1
+
+bench: $(VENV)/.core $(VENV)/.tests ## the log's benchmark, as ratios to a raw C loop
+	$(PY) perf/bench.py $(ARGS)
+
+soak: $(VENV)/.core $(VENV)/.tests ## the long crash and load runs
+	OTTERMQ_SOAK=1 $(PY) -m pytest -m soak $(ARGS)
+
+FUZZ_SECONDS ?= 60
+FUZZERS := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+
+fuzz: $(FUZZERS:%=build/fuzz/fuzz_%) ## libFuzzer on each target, FUZZ_SECONDS (60) each
+	@set -e; for name in $(FUZZERS); do \
+	  mkdir -p build/fuzz/$$name tests/fuzz/corpus/$$name; \
+	  echo "fuzzing $$name for $(FUZZ_SECONDS) s"; \
+	  build/fuzz/fuzz_$$name -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 -verbosity=0 \
+	    -artifact_prefix=build/fuzz/$$name- build/fuzz/$$name tests/fuzz/corpus/$$name; \
+	done
+
+build/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(C_FILES)
+	@.ci/clang
+	@mkdir -p $(@D)
+	clang -std=gnu11 -g -O1 -Icsrc -fsanitize=fuzzer,address,undefined \
+	  -fno-sanitize-recover=undefined -o $@ $< $(wildcard csrc/*.c) -lpthread
+
+clean: ## remove all that was built; the data stays
+	rm -rf $(VENV) build dist *.egg-info ottermq/_core*.so ottermq/_core.c
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find $(OURS) tests perf csrc -name __pycache__ -prune -exec rm -rf {} +
+
+# -- set-up ---------------------------------------------------------------------------------
+
+$(PY):
+	@.ci/bootstrap "$(PYTHON)" "$(VENV)"
+
+# The requirements are written down once, in pyproject.toml. What builds us goes into the
+# environment too, so that building the C core again needs no network.
+REQUIRES = $(PY) -c 'import functools, sys, tomllib; \
+	print(*functools.reduce(dict.get, sys.argv[1:], tomllib.load(open("pyproject.toml", "rb"))), sep="\n")'
+
+$(VENV)/.deps: pyproject.toml | $(PY)
+	@$(REQUIRES) build-system requires > $(VENV)/requires
+	@$(PIP) -r $(VENV)/requires
+	@touch $@
+
+$(VENV)/.core: $(VENV)/.deps $(CORE)
+	@$(PIP) --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.tests: $(VENV)/.deps
+	@$(REQUIRES) project optional-dependencies test > $(VENV)/requires
+	@$(PIP) -r $(VENV)/requires
+	@touch $@

@@ -1,0 +1,42 @@
+"""`ottermq serve`: the one way to start a broker."""
+
+import os
+from pathlib import Path
+
+import click
+
+from ottermq import broker, eventlog
+from ottermq.config import load
+
+
+@click.command()
+@click.option("--config", metavar="FILE", type=click.Path(path_type=Path), help="A YAML file.")
+@click.option("--data", metavar="DIR", help="Where the log lives.  [default: ./data]")
+@click.option("--amqp", metavar="HOST:PORT", help="[default: 127.0.0.1:5672]")
+@click.option("--kafka", metavar="HOST:PORT", help="[default: 127.0.0.1:9092]")
+@click.option("--admin", metavar="HOST:PORT", help="[default: 127.0.0.1:15672]")
+def serve(
+    config: Path | None,
+    data: str | None,
+    amqp: str | None,
+    kafka: str | None,
+    admin: str | None,
+) -> None:
+    """Start the broker; SIGTERM or Ctrl-C stops it cleanly.
+
+    Settings come from built-in defaults, then the file, then the environment
+    (OTTERMQ_WAL__SEGMENT_SIZE=32MiB), then these flags; the later wins. Port 0 picks a free one.
+    The line "ready" on stderr tells the addresses once connections are accepted.
+    """
+    settings = load(
+        config,
+        os.environ,
+        {
+            ("data",): ("--data", data),
+            ("listen", "amqp"): ("--amqp", amqp),
+            ("listen", "kafka"): ("--kafka", kafka),
+            ("listen", "admin"): ("--admin", admin),
+        },
+    )
+    eventlog.start(settings.log.level)
+    broker.run(settings)

@@ -1,0 +1,1 @@
+"""The admin door: HTTP for operators and their tools."""

@@ -1,0 +1,104 @@
+"""The wiring: what a broker is made of, in the order it starts and, backwards, stops.
+
+data directory claimed → sockets bound → store opened (recovery) → doors open → `ready`
+SIGTERM or SIGINT → doors closed → store closed (flush, checkpoint) → claim released
+"""
+
+import logging
+import resource
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from functools import partial
+from typing import Protocol
+
+import trio
+
+from ottermq import eventlog, listeners, systemd
+from ottermq.admin import http as admin
+from ottermq.amqp import door as amqp
+from ottermq.config import Config
+from ottermq.kafka import door as kafka
+from ottermq.listeners import Bound, Door
+from ottermq.lockfile import claim
+
+Signals = AsyncIterator[int]
+
+
+def run(config: Config) -> None:
+    """Serve until told to stop. StartupError: it couldn't begin."""
+    _raise_file_limit()
+    with claim(config.data), _bind(config) as bound:
+        trio.run(_serve, config, bound)
+    eventlog.info("stopped")
+
+
+async def _serve(config: Config, bound: dict[str, Bound]) -> None:
+    stop = trio.Event()
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_heed, signals, stop)
+            async with open_store(config) as store:
+                await _keep_doors_open(config, bound, store, stop)
+            nursery.cancel_scope.cancel()
+
+
+async def _keep_doors_open(
+    config: Config, bound: dict[str, Bound], store: "Store", stop: trio.Event
+) -> None:
+    doors = [
+        Door("amqp", amqp.serve, most=10_000),
+        Door("kafka", kafka.serve, most=10_000),
+        Door("admin", partial(admin.serve, trouble=store.trouble), 100, log_level=logging.DEBUG),
+    ]
+    async with trio.open_nursery() as nursery:
+        for door in doors:
+            opened = listeners.listen(door.name, bound[door.name])
+            nursery.start_soon(listeners.accept, door, opened)
+        addresses = {name: str(place.address) for name, place in bound.items()}
+        eventlog.info("ready", **addresses, data=config.data.resolve())
+        systemd.notify("READY=1")
+        await stop.wait()
+        systemd.notify("STOPPING=1")
+        nursery.cancel_scope.cancel()
+
+
+async def _heed(signals: Signals, stop: trio.Event) -> None:
+    """The first signal stops us; more of them don't make it faster, nor unclean."""
+    async for number in signals:
+        eventlog.info("stopping", signal=signal.Signals(number).name)
+        stop.set()
+
+
+@contextmanager
+def _bind(config: Config) -> Iterator[dict[str, Bound]]:
+    with ExitStack() as stack:
+        bound = {}
+        for name in ("amqp", "kafka", "admin"):
+            bound[name] = listeners.bind(name, getattr(config.listen, name))
+            stack.callback(bound[name].close)
+        yield bound
+
+
+def _raise_file_limit() -> None:
+    """Connections and segments need descriptors: take all we are allowed to."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class Store(Protocol):
+    """What the broker itself asks of the log."""
+
+    def trouble(self) -> str | None:
+        """Why durable appends are refused, if they are."""
+
+
+class _NoStore:
+    def trouble(self) -> str | None:
+        return None
+
+
+@asynccontextmanager
+async def open_store(config: Config) -> AsyncIterator[Store]:
+    """The one place where the log is opened and closed."""
+    yield _NoStore()

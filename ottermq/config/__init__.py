@@ -1,0 +1,31 @@
+"""The broker's configuration: `load()` gives a frozen Config or raises ConfigError.
+
+units.py     64MiB, 1h30m
+kinds.py     what a setting may hold: a size, a time, a choice …
+schema.py    every setting with its kind, range and default
+layers.py    defaults < file < environment < flags
+yamlfile.py  a file as a layer, with line numbers
+messages.py  the one line that tells what is wrong
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ottermq.config import layers, yamlfile
+from ottermq.config.kinds import Address
+from ottermq.config.schema import Config, Keys, QueueSettings, Retention
+
+__all__ = ["Address", "Config", "QueueSettings", "Retention", "load"]
+
+
+def load(
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[Keys, tuple[str, str | None]] | None = None,
+) -> Config:
+    """flags: the path of a key → the flag's name and what it was given, if anything."""
+    from_file, queues = yamlfile.load(file) if file else ({}, [])
+    return layers.build(
+        [from_file, layers.from_environment(environ or {}), layers.from_flags(flags or {})],
+        queues,
+    )

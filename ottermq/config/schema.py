@@ -1,0 +1,182 @@
+"""Every setting: its type, its range, its default. config.yaml tells the same in prose.
+
+A section is a frozen dataclass; each of its fields is a setting with a kind (kinds.py) or
+another section. The rest of the configuration reads this by reflection: there is no second
+list of keys to keep in step.
+"""
+
+import dataclasses
+import fnmatch
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from ottermq.config.kinds import (
+    Address,
+    Choice,
+    Count,
+    Flag,
+    Folder,
+    Kind,
+    Listen,
+    Maybe,
+    Size,
+    Text,
+    Time,
+)
+
+T = TypeVar("T")
+Keys = tuple[str, ...]  # the path of a key: ("wal", "segment_size")
+
+QUEUES_EXPECTED = "a list of rules such as {match: audit.*, flush_mode: immediate}"
+
+
+def setting(kind: Kind[T], default: str) -> T:
+    """A field of that kind. The default is written as in a file and goes the same way in."""
+    value: T = field(default=kind.parse(default), metadata={"kind": kind})
+    return value
+
+
+def section(kind: type[T]) -> T:
+    value: T = field(default_factory=kind, metadata={"section": kind})
+    return value
+
+
+@dataclass(frozen=True)
+class ListenSettings:
+    # Loopback: a broker nobody has set users up for must not be open to the network.
+    amqp: Address = setting(Listen(), "127.0.0.1:5672")
+    kafka: Address = setting(Listen(), "127.0.0.1:9092")
+    admin: Address = setting(Listen(), "127.0.0.1:15672")
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    level: str = setting(Choice(("debug", "info", "warning", "error")), "info")
+
+
+FLUSH_MODE = Choice(("batch", "immediate", "async"))
+MAX_AGE = Maybe(Time("1s", "36500d", "7d"))
+SEGMENT_SIZE = Size("64KiB", "1GiB", "64MiB", multiple_of="4KiB")
+
+
+@dataclass(frozen=True)
+class Retention:
+    min_offset_based: bool = setting(Flag(), "true")
+    max_age: timedelta | None = setting(MAX_AGE, "null")
+    max_size: int | None = setting(Maybe(Size("64KiB", "1000TiB", "10GiB")), "null")
+    keep_settled: bool = setting(Flag(), "false")
+
+
+@dataclass(frozen=True)
+class BrokerRetention(Retention):
+    check_interval: timedelta = setting(Time("1s", "1d", "30s"), "30s")
+
+
+@dataclass(frozen=True)
+class PageCache:
+    hot_buffer_size: int = setting(Size("1MiB", "1TiB", "32MiB"), "32MiB")
+    mmap_cache_size: int = setting(Size("1MiB", "1000TiB", "1GiB"), "1GiB")
+    open_files: int = setting(Count(16, 1_000_000), "1024")
+
+
+@dataclass(frozen=True)
+class ZeroCopy:
+    enabled: bool = setting(Flag(), "true")
+    min_message_size: int = setting(Size("4KiB", "1GiB", "64KiB"), "64KiB")
+
+
+@dataclass(frozen=True)
+class WalSettings:
+    segment_size: int = setting(SEGMENT_SIZE, "64MiB")
+    segment_max_age: timedelta | None = setting(MAX_AGE, "7d")
+    pre_allocate: bool = setting(Flag(), "true")
+    flush_mode: str = setting(FLUSH_MODE, "batch")
+    batch_max_size: int = setting(Size("4KiB", "1GiB", "4MiB", multiple_of="4KiB"), "4MiB")
+    batch_max_wait: timedelta = setting(Time("0", "1s", "2ms"), "0ms")
+    file_size: int = setting(Size("1MiB", "1GiB", "64MiB", multiple_of="4KiB"), "64MiB")
+    max_size: int = setting(Size("3MiB", "1TiB", "512MiB"), "512MiB")
+    direct_io: str = setting(Choice(("auto", "on", "off")), "auto")
+    checkpoint_interval: timedelta = setting(Time("100ms", "1h", "30s"), "30s")
+    low_space_limit: int = setting(Size("0", "1000TiB", "256MiB"), "256MiB")
+    retention: BrokerRetention = section(BrokerRetention)
+    page_cache: PageCache = section(PageCache)
+    zero_copy: ZeroCopy = section(ZeroCopy)
+
+
+@dataclass(frozen=True)
+class QueueSettings:
+    """What one queue's log goes by; the defaults are the `wal` section's."""
+
+    segment_size: int = setting(SEGMENT_SIZE, "64MiB")
+    segment_max_age: timedelta | None = setting(MAX_AGE, "7d")
+    pre_allocate: bool = setting(Flag(), "true")
+    flush_mode: str = setting(FLUSH_MODE, "batch")
+    retention: Retention = section(Retention)
+
+
+@dataclass(frozen=True)
+class QueueEntry(QueueSettings):
+    """An entry of `queues` as a file writes it; whatever it leaves out is `wal`'s."""
+
+    match: str = setting(Text("a pattern of queue names, such as audit.*"), "*")
+
+
+@dataclass(frozen=True)
+class QueueRule:
+    match: str
+    settings: QueueSettings
+
+
+@dataclass(frozen=True)
+class Config:
+    data: Path = setting(Folder(), "./data")
+    listen: ListenSettings = section(ListenSettings)
+    log: LogSettings = section(LogSettings)
+    wal: WalSettings = section(WalSettings)
+    queues: tuple[QueueRule, ...] = ()
+
+    def for_queue(self, name: str) -> QueueSettings:
+        """The first rule whose pattern the name matches, else what `wal` says."""
+        for rule in self.queues:
+            if fnmatch.fnmatchcase(name, rule.match):
+                return rule.settings
+        return queue_defaults(self.wal)
+
+
+def queue_defaults(wal: WalSettings) -> QueueSettings:
+    return cast(QueueSettings, _part(QueueSettings, wal))
+
+
+def _part(wanted: type[Any], whole: Any) -> Any:
+    """A `wanted` made of the fields of the same name in `whole`, sections included."""
+    values = {}
+    for item in dataclasses.fields(wanted):
+        value = getattr(whole, item.name)
+        inner = item.metadata.get("section")
+        values[item.name] = _part(inner, value) if inner else value
+    return wanted(**values)
+
+
+def keys(section: type[Any], above: Keys = ()) -> Iterator[tuple[Keys, Kind[object]]]:
+    """Each setting in that section and below, as its path and its kind."""
+    for item in dataclasses.fields(section):
+        if "kind" in item.metadata:
+            yield (*above, item.name), item.metadata["kind"]
+        elif "section" in item.metadata:
+            yield from keys(item.metadata["section"], (*above, item.name))
+
+
+def hints(section: type[Any], above: Keys = ()) -> dict[Keys, str]:
+    """Each key there is, sections too, beside what it expects: what messages are made of."""
+    found: dict[Keys, str] = {}
+    for item in dataclasses.fields(section):
+        path = (*above, item.name)
+        if inner := item.metadata.get("section"):
+            found[path] = f"a section with keys such as {dataclasses.fields(inner)[0].name}"
+            found |= hints(inner, path)
+        else:
+            found[path] = item.metadata["kind"].expected if item.metadata else QUEUES_EXPECTED
+    return found

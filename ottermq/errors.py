@@ -1,0 +1,100 @@
+"""What can go wrong, as classes, and one table that tells each door how to say it.
+
+A rule that is broken raises one of these wherever it is checked, without knowing who asked.
+The door that asked looks the class up in CODES: AMQP closes a channel or connection with a
+reply code, Kafka answers an error code, HTTP a status.
+"""
+
+from typing import NamedTuple
+
+
+class OtterError(Exception):
+    """The text is one line that a user can act on."""
+
+
+class StartupError(OtterError):
+    """The broker can't start: said in one line, and the process ends with `exit_code`."""
+
+    exit_code = 1
+
+
+class ConfigError(StartupError):
+    exit_code = 2
+
+
+class NotFound(OtterError):
+    """No such queue, exchange, vhost, topic, page."""
+
+
+class AccessRefused(OtterError):
+    """Known, but not allowed to."""
+
+
+class PreconditionFailed(OtterError):
+    """It exists, and is not what the caller takes it for."""
+
+
+class ResourceLocked(OtterError):
+    """Someone else holds it exclusively."""
+
+
+class InvalidRequest(OtterError):
+    """A name, number or argument that can't be right."""
+
+
+class TooLarge(OtterError):
+    """A message or request over its limit."""
+
+
+class OutOfRange(OtterError):
+    """An offset below the log's start or beyond its end."""
+
+
+class StaleEpoch(OtterError):
+    """An append by a leader or producer of an older epoch."""
+
+
+class CorruptData(OtterError):
+    """Bytes that fail their checksum or can't be what they claim."""
+
+
+class NoSpace(OtterError):
+    """The disk is full or below the low-space limit: reads and acks go on."""
+
+
+class Fenced(OtterError):
+    """A sync of the log failed: durable appends are refused until an operator acts."""
+
+
+class InternalError(OtterError):
+    """Our own mistake."""
+
+
+class Codes(NamedTuple):
+    amqp: int  # reply code, AMQP 0.9.1 section 1.2
+    kafka: int  # error code, org.apache.kafka.common.protocol.Errors
+    http: int
+
+
+CODES: dict[type[OtterError], Codes] = {
+    NotFound: Codes(amqp=404, kafka=3, http=404),  # UNKNOWN_TOPIC_OR_PARTITION
+    AccessRefused: Codes(amqp=403, kafka=29, http=403),  # TOPIC_AUTHORIZATION_FAILED
+    PreconditionFailed: Codes(amqp=406, kafka=40, http=409),  # INVALID_CONFIG
+    ResourceLocked: Codes(amqp=405, kafka=29, http=423),  # TOPIC_AUTHORIZATION_FAILED
+    InvalidRequest: Codes(amqp=406, kafka=42, http=400),  # INVALID_REQUEST
+    TooLarge: Codes(amqp=311, kafka=10, http=413),  # MESSAGE_TOO_LARGE
+    OutOfRange: Codes(amqp=406, kafka=1, http=416),  # OFFSET_OUT_OF_RANGE
+    StaleEpoch: Codes(amqp=406, kafka=74, http=409),  # FENCED_LEADER_EPOCH
+    CorruptData: Codes(amqp=541, kafka=2, http=500),  # CORRUPT_MESSAGE
+    NoSpace: Codes(amqp=506, kafka=56, http=507),  # KAFKA_STORAGE_ERROR
+    Fenced: Codes(amqp=541, kafka=56, http=503),  # KAFKA_STORAGE_ERROR
+    InternalError: Codes(amqp=541, kafka=-1, http=500),  # UNKNOWN_SERVER_ERROR
+}
+
+
+def codes_of(error: BaseException) -> Codes:
+    """Its own, else its nearest parent's; whatever is no OtterError is our own mistake."""
+    for cls in type(error).__mro__:
+        if cls in CODES:
+            return CODES[cls]
+    return CODES[InternalError]

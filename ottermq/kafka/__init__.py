@@ -1,0 +1,1 @@
+"""The Kafka door: the protocol of Apache Kafka's clients."""

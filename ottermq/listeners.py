@@ -1,0 +1,132 @@
+"""The doors' sockets: bound early, opened late, each connection a task with an end.
+
+A port in use is told at once (bind), but nobody is let in before the log has recovered
+(listen): until then a client is refused, which it understands better than silence.
+"""
+
+import errno
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import trio
+
+from ottermq import eventlog
+from ottermq.config import Address
+from ottermq.errors import StartupError
+
+BACKLOG = 1024
+LINGER = 1.0  # seconds in which a client may still send what we won't read
+
+
+@dataclass(frozen=True)
+class Door:
+    """What serves a kind of connections; `serve` returns how one ended, for the log."""
+
+    name: str
+    serve: Callable[[trio.SocketStream], Awaitable[str]]
+    most: int  # connections at a time; whoever comes on top is turned away
+    log_level: int = logging.INFO
+
+
+@dataclass(frozen=True)
+class Bound:
+    address: Address  # with the port the system picked, if it was asked to
+    sockets: tuple[socket.socket, ...]
+
+    def close(self) -> None:
+        for sock in self.sockets:
+            sock.close()
+
+
+def bind(name: str, wanted: Address) -> Bound:
+    """Every address the host's name stands for, all on the same port."""
+    try:
+        found = socket.getaddrinfo(
+            wanted.host, wanted.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError as error:
+        raise StartupError(f"{name}: can't listen on {wanted}: {error.strerror}") from None
+    sockets: list[socket.socket] = []
+    port, failure = wanted.port, None
+    for family, kind, _, _, place in dict.fromkeys(found):
+        sock = socket.socket(family, kind)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind((place[0], port, *place[2:]))
+        except OSError as error:
+            sock.close()
+            # localhost may name an IPv6 address on a machine that has none; others may not fail
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                for other in sockets:
+                    other.close()
+                raise _refusal(name, wanted, error) from None
+            failure = error
+        else:
+            sockets.append(sock)
+            port = sock.getsockname()[1]
+    if failure and not sockets:
+        raise _refusal(name, wanted, failure)
+    return Bound(Address(wanted.host, port), tuple(sockets))
+
+
+def _refusal(name: str, wanted: Address, error: OSError) -> StartupError:
+    in_use = error.errno == errno.EADDRINUSE
+    reason = "the port is in use" if in_use else error.strerror
+    return StartupError(f"{name}: can't listen on {wanted}: {reason}")
+
+
+def listen(name: str, bound: Bound) -> list[trio.SocketListener]:
+    for sock in bound.sockets:
+        try:
+            sock.listen(BACKLOG)
+        except OSError as error:  # two may bind a port, one may listen on it
+            raise _refusal(name, bound.address, error) from None
+    return [trio.SocketListener(trio.socket.from_stdlib_socket(sock)) for sock in bound.sockets]
+
+
+async def accept(door: Door, listeners: list[trio.SocketListener]) -> None:
+    """Serve whoever comes, until cancelled."""
+    places = trio.CapacityLimiter(door.most)
+
+    async def serve(stream: trio.SocketStream) -> None:
+        peer = _peer(stream)
+        async with stream:
+            try:
+                places.acquire_nowait()
+            except trio.WouldBlock:
+                eventlog.warning("turned away", door=door.name, peer=peer, most=door.most)
+                return
+            try:
+                ending = await door.serve(stream)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                ending = "lost"
+            except Exception as error:
+                # One connection's accident is not the others'.
+                eventlog.failure("failed", error, door=door.name, peer=peer)
+                return
+            finally:
+                places.release()
+        eventlog.log(door.log_level, "closed", door=door.name, peer=peer, ending=ending)
+
+    await trio.serve_listeners(serve, listeners)
+
+
+async def part(stream: trio.abc.HalfCloseableStream) -> None:
+    """Say goodbye so that our last words arrive: closing a socket with bytes unread resets it."""
+    await stream.send_eof()
+    with trio.move_on_after(LINGER):
+        for _ in range(16):
+            if not await stream.receive_some(4096):
+                return
+
+
+def _peer(stream: trio.SocketStream) -> str:
+    try:
+        host, port, *_ = stream.socket.getpeername()
+    except OSError:  # it left before we looked
+        return "?"
+    return str(Address(host, port))

@@ -1,0 +1,108 @@
+"""A broker as users run it: a process of its own, known by what it logs."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+
+READY = re.compile(r" ready amqp=(\S+) kafka=(\S+) admin=(\S+) data=(\S+)$")
+ANY_PORT = {"amqp": "127.0.0.1:0", "kafka": "127.0.0.1:0", "admin": "127.0.0.1:0"}
+PATIENCE = 20.0
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Ours without anything that would configure a broker."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("OTTERMQ_")}
+    return {**kept, **(extra or {})}
+
+
+def command(arguments: Iterable[str]) -> list[str]:
+    # -P: as installed, not as it lies in the current folder
+    return [sys.executable, "-P", "-m", "ottermq", *arguments]
+
+
+def run(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """A command that is expected to end by itself."""
+    return subprocess.run(
+        command(arguments), env=environment(env), capture_output=True, text=True, timeout=PATIENCE
+    )
+
+
+class Broker:
+    """`with Broker(data) as broker`: ready on entering, stopped on leaving."""
+
+    def __init__(self, data: Path, *arguments: str, env: Mapping[str, str] | None = None) -> None:
+        self.data = data
+        flags = [part for door, place in ANY_PORT.items() for part in (f"--{door}", place)]
+        self.process = subprocess.Popen(
+            command(["serve", "--data", str(data), *flags, *arguments]),
+            env=environment(env),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.lines: list[str] = []
+        self._changed = threading.Condition()
+        self._ended = False
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr
+        for line in self.process.stderr:
+            with self._changed:
+                self.lines.append(line.rstrip("\n"))
+                self._changed.notify_all()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def wait_for(self, pattern: str | re.Pattern[str]) -> re.Match[str]:
+        """The first line in the log that matches."""
+
+        def found() -> re.Match[str] | None:
+            return next((match for line in self.lines if (match := re.search(pattern, line))), None)
+
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or found(), PATIENCE)
+            match = found()
+        assert match, f"no line {pattern} in {self.lines}"
+        return match
+
+    def address(self, door: str) -> tuple[str, int]:
+        ready = self.wait_for(READY)
+        host, _, port = ready[("amqp", "kafka", "admin").index(door) + 1].rpartition(":")
+        return host, int(port)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            return self.process.wait(PATIENCE)
+        finally:
+            self.process.kill()  # only if it didn't end by itself
+            self.process.wait()
+            self._reader.join()
+            assert self.process.stderr
+            self.process.stderr.close()
+
+    def __enter__(self) -> "Broker":
+        try:
+            self.wait_for(READY)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()

@@ -1,0 +1,1 @@
+"""The log: segments, indexes, group commit, recovery, retention."""
