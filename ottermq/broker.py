@@ -82,8 +82,9 @@ def _bind(config: Config) -> Iterator[dict[str, Bound]]:
 
 def _raise_file_limit() -> None:
     """Connections and segments need descriptors: take all we are allowed to."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Store(Protocol):

@@ -10,7 +10,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 # The checkout's folders amqp/, cli/ and wal/ are no packages of their own: with the checkout
-# first on the path, `import amqp` would find ours and not py-amqp. Last, it still gives `tests`.
+# first on the path, `import amqp` would find ours and not py-amqp. Last, it still gives `tests`
+# (pytest keeps it there: --import-mode=append in pyproject.toml).
 sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != ROOT]
 sys.path.append(str(ROOT))
 

@@ -1,0 +1,39 @@
+"""Each error has a code for each door, and each code is one its protocol knows."""
+
+from collections.abc import Iterator
+from http import HTTPStatus
+
+import kafka.errors
+import pamqp.exceptions
+import pytest
+
+from ottermq import errors
+
+
+def offspring(cls: type[errors.OtterError]) -> Iterator[type[errors.OtterError]]:
+    for child in cls.__subclasses__():
+        yield child
+        yield from offspring(child)
+
+
+def test_every_error_a_client_can_cause_has_its_codes() -> None:
+    ours = {cls for cls in offspring(errors.OtterError) if cls.__module__ == errors.__name__}
+    assert {cls for cls in ours if not issubclass(cls, errors.StartupError)} == set(errors.CODES)
+
+
+@pytest.mark.parametrize("codes", errors.CODES.values())
+def test_every_code_is_one_its_protocol_knows(codes: errors.Codes) -> None:
+    assert codes.amqp in pamqp.exceptions.CLASS_MAPPING
+    assert kafka.errors.for_code(codes.kafka).errno == codes.kafka
+    assert 400 <= HTTPStatus(codes.http) < 600
+
+
+def test_an_error_without_codes_of_its_own_has_its_parents() -> None:
+    class NoSuchQueue(errors.NotFound):
+        pass
+
+    assert errors.codes_of(NoSuchQueue("orders")) == errors.CODES[errors.NotFound]
+
+
+def test_what_is_none_of_our_errors_is_our_own_mistake() -> None:
+    assert errors.codes_of(KeyError("x")) == errors.CODES[errors.InternalError]
