@@ -62,11 +62,11 @@ typedef struct om_segment {
     uint8_t index_loaded;    /* `index` is this segment's, whole; else it is loaded on first use */
     uint8_t index_stale;     /* the index files hold entries that `index` doesn't */
     /* -- the writer's -- */
-    uint8_t exists;          /* the file has been created */
-    uint8_t unsynced_folders; /* how many folders, from dir upwards, got an entry not yet synced */
     uint64_t allocated;
     uint32_t index_saved, time_saved;    /* entries already in the files */
     /* -- atomic -- */
+    uint8_t exists;          /* the file has been created */
+    uint8_t unsynced_folders; /* how many folders, from dir upwards, got an entry not yet synced */
     uint64_t written;        /* bytes that are in the file: readable through it */
     uint8_t fenced;          /* unreadable or damaged: reads answer OM_E_UNREADABLE */
     uint8_t deleted;         /* unlinked or set aside: nothing opens its file again */
@@ -103,7 +103,8 @@ void om_segment_cut(om_segment *segment, uint64_t size, int64_t next_offset);
 /* The entries not yet in the files, copied for om_segment_save_index (om_index_free it). */
 int om_segment_unsaved_index(om_segment *segment, om_index *copy);
 
-/* ---- the writer's half: may block, never under the engine's lock; one thread a segment ---- */
+/* ---- the writer's half: may block, never under the engine's lock. One call at a time for a
+ *      segment; only a sync may run beside the others ---- */
 /* Create (with its folder) and allocate as needed, then write all of iov at position. A short
  * write is carried on. `written` moves on when the bytes join what is there. OM_OK,
  * OM_E_NO_SPACE, OM_E_DELETED, OM_E_IO (errno kept). */
@@ -177,8 +178,8 @@ typedef struct om_scan {
 } om_scan;
 /* Read [position, end of file) batch by batch: CRC, offsets growing from first_offset on, epochs
  * not going down. Index entries past `position` are made anew. Plain reads, not the mapping; the
- * file is not changed. The segment is then what the scan found, up to valid_size. OM_OK, or
- * OM_E_* when the file couldn't be read. */
+ * file is not changed. The segment is then what the scan found, up to valid_size; what the file
+ * has beyond that goes by om_segment_trim_file. OM_OK, or OM_E_* when it couldn't be read. */
 int om_segment_scan(om_segment *segment, uint64_t position, int64_t first_offset, int32_t first_epoch, om_scan *scan);
 /* Bring the index of an opened, trusted segment into memory, so that om_segment_place can go on
  * with it. (A scan has done so already.) */

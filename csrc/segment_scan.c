@@ -1,0 +1,284 @@
+/* segment_scan.c -- recovery: what of a segment's file can be believed.
+ *
+ *   | trusted, or walked header by header | scanned: CRC, offsets, epochs | bad, torn or zeros |
+ *   0                                     position                        valid_size
+ *
+ * Promise: what lies below valid_size are whole batches with right checksums, in order. The scan
+ * reads with pread and never through the mapping, so a bad sector is an error and no signal. It
+ * holds one chunk of memory, however large a batch is or claims to be.
+ */
+#define _GNU_SOURCE
+#include "files.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Fits the second-level cache: read there, checked there. */
+#define CHUNK (256 * 1024)
+#define CRC_FROM 21 /* the first byte of a batch that its CRC covers */
+
+typedef struct om_chunks {
+    int fd;
+    uint64_t size;           /* of the file */
+    uint64_t start;          /* the file position of data[0] */
+    size_t len;
+    uint8_t *data;           /* CHUNK bytes */
+} om_chunks;
+
+/* Have at least `need` bytes (no more than CHUNK) at `at`, or all there are. *got tells how many
+ * lie there. */
+static int chunk_at(om_chunks *chunks, uint64_t at, size_t need, const uint8_t **data, size_t *got) {
+    size_t left = chunks->size - at < CHUNK ? (size_t)(chunks->size - at) : CHUNK;
+    int inside = at >= chunks->start && at <= chunks->start + chunks->len;
+    size_t have = inside ? (size_t)(chunks->start + chunks->len - at) : 0;
+    if (have < need && have < left) {
+        if (have)
+            memmove(chunks->data, chunks->data + (at - chunks->start), have);
+        chunks->start = at;
+        chunks->len = have;
+        while (chunks->len < left) {
+            ssize_t read = pread(chunks->fd, chunks->data + chunks->len, left - chunks->len,
+                                 (off_t)(at + chunks->len));
+            if (read < 0 && errno == EINTR)
+                continue;
+            if (read < 0)
+                return om_errno_result();
+            if (read == 0) {
+                chunks->size = at + chunks->len; /* cut while we read */
+                break;
+            }
+            chunks->len += (size_t)read;
+        }
+        have = chunks->len;
+    }
+    *data = chunks->data + (at - chunks->start);
+    *got = have;
+    return OM_OK;
+}
+
+/* The CRC of a batch of any size, a chunk at a time. */
+static int check_crc(om_chunks *chunks, uint64_t at, const om_batch_info *batch) {
+    uint32_t crc = 0;
+    uint64_t end = at + (uint64_t)batch->size;
+    for (at += CRC_FROM; at < end;) {
+        const uint8_t *data;
+        size_t got, want = end - at < CHUNK ? (size_t)(end - at) : CHUNK;
+        int result = chunk_at(chunks, at, want, &data, &got);
+        if (result != OM_OK)
+            return result;
+        if (got < want)
+            return OM_E_SHORT;
+        crc = om_crc32c(crc, data, want);
+        at += want;
+    }
+    return crc == batch->crc ? OM_OK : OM_E_CORRUPT;
+}
+
+/* Blocks allocated but never written, or lost with the power, read as zeros. A hole with batches
+ * behind it is damage; zeros up to the end are just the end. */
+static int only_zeros_from(om_chunks *chunks, uint64_t at, int *zeros) {
+    *zeros = 1;
+    while (at < chunks->size && *zeros) {
+        const uint8_t *data;
+        size_t got;
+        int result = chunk_at(chunks, at, 1, &data, &got);
+        if (result != OM_OK)
+            return result;
+        *zeros = got == 0 || (data[0] == 0 && memcmp(data, data + 1, got - 1) == 0);
+        at += got ? got : 1;
+    }
+    return OM_OK;
+}
+
+/* The next batch: OM_OK, OM_END at a clean end, OM_E_IO; else *stopped says what is wrong. */
+static int next_batch(om_chunks *chunks, const om_segment *found, uint64_t checked_from, int32_t epoch,
+                      om_batch_info *batch, int *stopped) {
+    uint64_t at = found->size;
+    const uint8_t *data;
+    size_t got;
+    *stopped = OM_OK;
+    if (at >= chunks->size)
+        return OM_END;
+    int result = chunk_at(chunks, at, OM_BATCH_OVERHEAD, &data, &got);
+    if (result != OM_OK)
+        return result;
+    *stopped = om_batch_peek(data, got, batch);
+    if (*stopped != OM_OK) {
+        int zeros;
+        result = only_zeros_from(chunks, at, &zeros);
+        if (zeros)
+            *stopped = OM_OK;
+        return result == OM_OK ? OM_END : result;
+    }
+    if ((uint64_t)batch->size > chunks->size - at) {
+        *stopped = OM_E_SHORT;
+    } else if (at + (uint64_t)batch->size > checked_from) {
+        result = check_crc(chunks, at, batch);
+        if (result != OM_OK && result != OM_E_SHORT && result != OM_E_CORRUPT)
+            return result;
+        *stopped = result;
+        if (result == OM_OK && batch->leader_epoch < epoch)
+            *stopped = OM_E_STALE_EPOCH;
+    }
+    return *stopped == OM_OK ? OM_OK : OM_END;
+}
+
+/* Where the scan may start: at the last index entry before `position` when the segment is trusted
+ * up to there and its index files are right, else at 0. Header by header from there to
+ * `position`, so that the index is whole and the timestamps are known. */
+static void start_from_index(const om_segment *segment, om_chunks *chunks, uint64_t position,
+                             int64_t first_offset, om_segment *found) {
+    om_index index;
+    om_batch_info batch;
+    const uint8_t *data;
+    size_t got;
+    if (om_segment_read_index(segment, chunks->size, &index) != OM_OK)
+        return;
+    om_index_cut(&index, first_offset - segment->base_offset, (int64_t)position);
+    uint32_t offsets = index.offset_count, times = index.time_count;
+    uint64_t at = offsets ? (uint64_t)om_index_position(&index, offsets - 1) : 0;
+    if (!offsets || (times && om_index_time(&index, times - 1) > segment->max_timestamp) ||
+        chunk_at(chunks, at, OM_BATCH_OVERHEAD, &data, &got) != OM_OK ||
+        om_batch_peek(data, got, &batch) != OM_OK ||
+        batch.base_offset + batch.last_offset_delta - segment->base_offset !=
+            om_index_offset(&index, offsets - 1)) {
+        om_index_free(&index);
+        return;
+    }
+    found->index = index;
+    found->index_saved = offsets;
+    found->time_saved = times;
+    found->size = at;
+    found->next_offset = batch.base_offset;
+    found->first_timestamp = segment->first_timestamp;
+    found->max_timestamp = segment->max_timestamp;
+    /* Where the time index is behind, nobody knows which batch brought the largest timestamp:
+     * not the first one with it that is met from here on, necessarily. */
+    if (times && om_index_time(&index, times - 1) == segment->max_timestamp)
+        found->max_timestamp_offset = segment->base_offset + om_index_time_offset(&index, times - 1);
+}
+
+/* The segment becomes what was found. */
+static void take_over(om_segment *segment, om_segment *found) {
+    om_files_lock(segment->files);
+    om_index_free(&segment->index);
+    segment->index = found->index;
+    segment->next_offset = found->next_offset;
+    segment->size = found->size;
+    segment->first_timestamp = found->first_timestamp;
+    segment->max_timestamp = found->max_timestamp;
+    segment->max_timestamp_offset = found->max_timestamp_offset;
+    segment->since_index = found->since_index;
+    segment->index_saved = found->index_saved;
+    segment->time_saved = found->time_saved;
+    segment->index_stale = 1;
+    __atomic_store_n(&segment->index_loaded, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&segment->written, found->size, __ATOMIC_RELEASE);
+    om_files_unlock(segment->files);
+    om_files_forget_map(segment); /* and with it an index that may know more */
+}
+
+static int scan_chunks(om_segment *segment, om_chunks *chunks, uint64_t position, int64_t first_offset,
+                       int32_t first_epoch, om_scan *scan) {
+    om_segment found = {
+        .base_offset = segment->base_offset,
+        .next_offset = segment->base_offset,
+        .first_timestamp = -1,
+        .max_timestamp = -1,
+        .max_timestamp_offset = -1,
+        .index_loaded = 1,
+    };
+    if (position && segment->size == position && segment->next_offset == first_offset)
+        start_from_index(segment, chunks, position, first_offset, &found);
+    *scan = (om_scan){.last_epoch = first_epoch};
+    om_batch_info batch;
+    int result;
+    while ((result = next_batch(chunks, &found, position, scan->last_epoch, &batch, &scan->stopped)) == OM_OK) {
+        int scanned = found.size + (uint64_t)batch.size > position;
+        if (found.size >= position && batch.base_offset < first_offset)
+            scan->stopped = OM_E_RANGE;
+        else
+            scan->stopped = om_segment_count_in(&found, &batch);
+        if (scan->stopped != OM_OK)
+            break;
+        if (scanned) {
+            scan->batches++;
+            scan->records += batch.record_count;
+            scan->last_epoch = batch.leader_epoch;
+        }
+    }
+    if (result != OM_OK && result != OM_END) {
+        om_index_free(&found.index);
+        return result;
+    }
+    if (scan->stopped == OM_OK && found.size < position)
+        scan->stopped = OM_E_SHORT;
+    take_over(segment, &found);
+    scan->valid_size = found.size;
+    scan->next_offset = found.next_offset;
+    scan->first_timestamp = found.first_timestamp;
+    scan->max_timestamp = found.max_timestamp;
+    return OM_OK;
+}
+
+int om_segment_scan(om_segment *segment, uint64_t position, int64_t first_offset, int32_t first_epoch,
+                    om_scan *scan) {
+    om_file *file;
+    struct stat info;
+    int result = om_files_open(segment, &file);
+    if (result != OM_OK)
+        return result;
+    om_chunks chunks = {.fd = file->fd, .data = malloc(CHUNK)};
+    if (!chunks.data)
+        result = OM_E_NO_MEMORY;
+    else if (fstat(file->fd, &info) < 0)
+        result = om_errno_result();
+    if (result == OM_OK) {
+        chunks.size = (uint64_t)info.st_size;
+        result = scan_chunks(segment, &chunks, position, first_offset, first_epoch, scan);
+    }
+    free(chunks.data);
+    om_files_close(segment->files, file);
+    om_files_reap(segment->files);
+    return result;
+}
+
+/* ---- setting aside -------------------------------------------------------------------- */
+
+#define ASIDE_MAX 1000
+
+/* The first free number: an earlier file set aside is never overwritten. */
+static int rename_aside(const om_segment *segment, const char *from, char *to, size_t to_len) {
+    for (int n = 1; n <= ASIDE_MAX; n++) {
+        char suffix[32];
+        snprintf(suffix, sizeof suffix, ".log.corrupt-%d", n);
+        if (om_segment_path(segment, suffix, to, to_len) != OM_OK)
+            return OM_E_IO;
+        if (access(to, F_OK) == 0)
+            continue;
+        return rename(from, to) == 0 ? OM_OK : om_errno_result();
+    }
+    errno = EEXIST;
+    return OM_E_IO;
+}
+
+int om_segment_set_aside(om_segment *segment, char *path, size_t path_len) {
+    static const char *const suffixes[] = {".index", ".timeindex"};
+    char from[OM_PATH_MAX], to[OM_PATH_MAX];
+    if (om_segment_path(segment, ".log", from, sizeof from) != OM_OK)
+        return OM_E_IO;
+    int result = rename_aside(segment, from, to, sizeof to);
+    if (result != OM_OK)
+        return result;
+    om_segment_fence(segment);
+    __atomic_store_n(&segment->deleted, 1, __ATOMIC_RELEASE);
+    om_files_forget(segment);
+    om_files_reap(segment->files);
+    snprintf(path, path_len, "%s", to);
+    for (int i = 0; i < 2; i++)
+        if (om_segment_path(segment, suffixes[i], from, sizeof from) == OM_OK && unlink(from) < 0 &&
+            errno != ENOENT)
+            result = om_errno_result();
+    return result == OM_OK ? om_fsync_folder(segment->dir) : result;
+}
