@@ -133,25 +133,30 @@ typedef struct om_cursor_stat {
     int64_t memory;          /* bytes of heap this cursor holds */
 } om_cursor_stat;
 
+/* Offsets are 0 .. INT64_MAX - 1. OM_E_RANGE: an offset at or past `end`, or a start out of
+ * bounds (NULL); OM_E_INVALID: an offset that isn't in the state the call needs, bytes below 0.
+ * Bytes are what the callers say, never below 0, and 0 when the count is. */
 om_cursor *om_cursor_new(int64_t start);
 void om_cursor_free(om_cursor *cursor);
 /* Records [first, first+count) of `bytes` bytes in all were appended; a gap between `end`
- * and first counts as settled. */
+ * and first counts as settled. OM_E_RANGE: first lies below `end`. */
 int om_cursor_appended(om_cursor *cursor, int64_t first, int64_t count, int64_t bytes);
-/* Offsets [first, last] hold no record to give out (gap, control, aborted, compacted). */
+/* Offsets [first, last] hold no record to give out (gap, control, aborted, compacted): settled,
+ * past `end` too, which then moves to last + 1. */
 int om_cursor_skip(om_cursor *cursor, int64_t first, int64_t last);
 /* The offset to give out next, lowest returned one first; -1: none. Doesn't move. */
 int64_t om_cursor_peek(const om_cursor *cursor);
-/* Give out one ready offset of that many bytes. */
+/* Give out one offset of that many bytes: `next`, or any returned one. */
 int om_cursor_acquire(om_cursor *cursor, int64_t offset, int64_t bytes);
-/* Was it ever given out before (redelivered), how often acquired, how often delivered in
- * vain (counted returns)? */
+/* How often acquired, how often delivered in vain (counted returns)? Returns 1 if it was given
+ * out before (asked ahead of om_cursor_acquire: redelivered), 0 if not; 0/0 once settled. */
 int om_cursor_counts(const om_cursor *cursor, int64_t offset, int32_t *acquired, int32_t *delivered);
 int om_cursor_is_settled(const om_cursor *cursor, int64_t offset);
 /* Back to its place; `counted`: the return counts against the delivery limit. */
 int om_cursor_return(om_cursor *cursor, int64_t offset, int64_t bytes, int counted);
-/* Settle every unsettled offset in [first, last]; `bytes` is what they weigh together.
- * Returns how many became settled (0 when all were already). In-flight and ready ones both. */
+/* Settle every unsettled offset in [first, last]; `bytes` is what they weigh together, -1: not
+ * known, their average is taken. Returns how many became settled (0 when all were already, or
+ * are past `end`). In-flight and ready ones both. */
 int64_t om_cursor_settle(om_cursor *cursor, int64_t first, int64_t last, int64_t bytes);
 /* Settle all that is ready, leave what is in flight (queue.purge). Returns how many. */
 int64_t om_cursor_purge(om_cursor *cursor);
@@ -159,8 +164,9 @@ int64_t om_cursor_purge(om_cursor *cursor);
  * many. They come out again in offset order, with acquired counts that say redelivered. */
 int64_t om_cursor_return_all(om_cursor *cursor, int counted);
 void om_cursor_stat_get(const om_cursor *cursor, om_cursor_stat *out);
-/* Serialise: returns the size (call with cap 0 to ask for it); restore from such bytes.
- * The bytes come from a checksummed file but are still checked: OM_E_CORRUPT, never a crash. */
+/* Serialise: returns the size, and writes nothing when cap is less (call with cap 0 to ask);
+ * restore from such bytes. They come from a checksummed file but are still checked:
+ * OM_E_CORRUPT, never a crash. */
 int64_t om_cursor_encode(const om_cursor *cursor, uint8_t *out, size_t cap);
 int om_cursor_decode(om_cursor **out, const uint8_t *data, size_t len);
 
