@@ -177,8 +177,8 @@ def test_a_variable_can_take_a_limit_away() -> None:
     assert config.wal.segment_max_age is None
 
 
-def test_variables_of_our_tools_and_of_kubernetes_are_no_settings() -> None:
-    names = ["SOAK", "SANITIZE", "SERVICE_HOST", "SERVICE_PORT_AMQP", "PORT", "PORT_5672_TCP_ADDR"]
+def test_variables_of_our_tests_and_of_kubernetes_are_no_settings() -> None:
+    names = ["SOAK", "SHIM_ROOT", "SERVICE_HOST", "SERVICE_PORT_AMQP", "PORT", "PORT_5672_TCP_ADDR"]
     assert load(environ={f"OTTERMQ_{name}": "x" for name in names}) == Config()
 
 
