@@ -1,0 +1,610 @@
+"""The simulator lets happen what may happen, nothing else, and catches programs that are wrong."""
+
+import errno
+import itertools
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.faults.powerloss import EXT4, POSIX, SECTOR, STYLES, CrashState, Model, crash_states
+from tests.faults.shim import recorded
+from tests.faults.trace import Event, Record, SyncKind, Trace
+
+# -- traces made by hand --
+
+
+class Story:
+    """A trace, told call by call. Files are known by name; a rename moves the name along."""
+
+    def __init__(self) -> None:
+        self.records = [Record(Event.MKDIR, inode=1)]
+        self.inodes = {"": 1}
+        self._ids = itertools.count(2)
+        self.then(Event.BEGIN)
+
+    def then(self, event: Event, path: str = "", **fields: object) -> None:
+        record = Record(event, inode=self.inodes.get(path, 0), path=path, **fields)  # type: ignore[arg-type]
+        self.records.append(record)
+
+    def make(self, *paths: str, folder: bool = False) -> None:
+        for path in paths:
+            self.inodes[path] = next(self._ids)
+            self.then(Event.MKDIR if folder else Event.CREATE, path)
+
+    def write(self, path: str, data: bytes, offset: int = 0) -> None:
+        self.then(Event.WRITE, path, offset=offset, size=len(data), data=data)
+
+    def cut(self, path: str, size: int) -> None:
+        self.then(Event.TRUNCATE, path, size=size)
+
+    def rename(self, old: str, new: str) -> None:
+        self.then(Event.RENAME, old, other=new)
+        self.inodes[new] = self.inodes.pop(old)
+
+    def sync_start(self, path: str, kind: SyncKind = SyncKind.FSYNC) -> int:
+        number = next(self._ids)
+        self.then(Event.SYNC_START, path, detail=kind, size=-1, sync=number)
+        return number
+
+    def sync_end(self, path: str, number: int, error: int = 0) -> None:
+        kind = next(r.detail for r in reversed(self.records) if r.sync == number)
+        self.then(Event.SYNC_END, path, detail=kind, size=-1, sync=number, error=error)
+
+    def sync(self, path: str, kind: SyncKind = SyncKind.FSYNC, error: int = 0) -> None:
+        self.sync_end(path, self.sync_start(path, kind), error)
+
+    def sync_range(self, path: str, offset: int, size: int) -> None:
+        for event in (Event.SYNC_START, Event.SYNC_END):
+            self.then(
+                event, path, detail=SyncKind.FDATASYNC, offset=offset, size=size, sync=1_000_000
+            )
+
+    def ends(self, n: int = 200, model: Model = EXT4) -> list[dict[str, bytes]]:
+        """Ways in which it may end, seen after the last call."""
+        trace = Trace(self.records)
+        states = crash_states(trace, seed=1, n=n, model=model, points=[len(trace)])
+        return [state.files() for state in states]
+
+
+def letters(text: str) -> bytes:
+    """A sector for each letter."""
+    return b"".join(letter.encode() * SECTOR for letter in text)
+
+
+def test_each_sector_holds_one_of_its_versions_and_all_combinations_occur() -> None:
+    story = Story()
+    story.make("f")
+    story.write("f", letters("ab"))
+    story.sync("f")
+    story.write("f", letters("A"))
+    story.write("f", letters("B"), SECTOR)
+    story.write("f", letters("1"))
+    assert {end["f"] for end in story.ends()} == {
+        letters(first + second) for first in "aA1" for second in "bB"
+    }
+
+
+def test_a_later_write_to_a_sector_never_comes_without_the_earlier_one() -> None:
+    story = Story()
+    story.make("f")
+    story.sync("")
+    story.write("f", b"one")
+    story.write("f", b"two", 3)
+    assert {end["f"] for end in story.ends()} == {b"", b"one", b"onetwo", bytes(6)}
+
+
+def test_only_what_was_written_before_a_sync_began_is_sure() -> None:
+    story = Story()
+    story.make("f")
+    story.write("f", letters("a"))
+    running = story.sync_start("f")
+    story.write("f", letters("b"), SECTOR)
+    story.sync_end("f", running)
+    assert {end["f"] for end in story.ends()} == {
+        letters("a"),
+        letters("ab"),
+        letters("a") + bytes(SECTOR),
+    }
+
+
+def test_a_sync_that_has_not_returned_covers_nothing() -> None:
+    story = Story()
+    story.make("f")
+    story.sync("")
+    story.write("f", letters("a"))
+    story.sync_start("f")
+    assert b"" in {end["f"] for end in story.ends()}
+
+
+def test_a_write_that_syncs_itself_leaves_the_others_in_doubt() -> None:
+    story = Story()
+    story.make("f")
+    story.write("f", letters("a" * 8))
+    story.write("f", letters("b" * 8), 4096)
+    story.sync_range("f", 4096, 4096)
+    ends = {end["f"] for end in story.ends()}
+    assert all(end[4096:] == letters("b" * 8) for end in ends)
+    assert {end[:SECTOR] for end in ends} == {letters("a"), bytes(SECTOR)}
+
+
+def test_after_a_failed_sync_a_later_one_that_succeeds_covers_new_writes_only() -> None:
+    story = Story()
+    story.make("f")
+    story.write("f", letters("a" * 8))
+    story.sync("f", error=errno.EIO)
+    story.write("f", letters("b" * 8), 4096)
+    story.sync("f")
+    ends = {end["f"] for end in story.ends()}
+    assert all(end[4096:] == letters("b" * 8) for end in ends)
+    assert {end[:SECTOR] for end in ends} == {letters("a"), bytes(SECTOR)}
+    kind = Model(failed_sync_forgets=False)
+    assert {end["f"] for end in story.ends(model=kind)} == {letters("a" * 8 + "b" * 8)}
+
+
+def test_a_page_written_again_after_a_failed_sync_takes_its_old_bytes_along() -> None:
+    story = Story()
+    story.make("f")
+    story.write("f", letters("ab"))
+    story.sync("f", error=errno.EIO)
+    story.write("f", letters("c"), 2 * SECTOR)
+    story.sync("f")
+    assert {end["f"] for end in story.ends()} == {letters("abc")}
+
+
+def test_sectors_are_torn_only_when_asked_for() -> None:
+    story = Story()
+    story.make("f")
+    story.write("f", letters("a"))
+    story.sync("f")
+    story.write("f", letters("b"))
+    assert {end["f"] for end in story.ends()} == {letters("a"), letters("b")}
+    torn = {end["f"] for end in story.ends(model=Model(torn_sectors=True))}
+    assert len(torn) > 10
+    assert all(end == b"b" * end.count(b"b") + b"a" * end.count(b"a") for end in torn)
+
+
+def test_a_lost_truncate_takes_along_what_was_written_beyond_its_cut() -> None:
+    story = Story()
+    story.make("f")
+    story.write("f", letters("abc"))
+    story.sync("f")
+    story.cut("f", SECTOR)
+    story.write("f", letters("B"), SECTOR)
+    ends = {end["f"] for end in story.ends()}
+    assert ends == {
+        letters("abc"),
+        letters("a"),
+        letters("aB"),
+        letters("a") + bytes(SECTOR),
+    }
+
+
+def test_bytes_cut_off_for_sure_do_not_come_back() -> None:
+    story = Story()
+    story.make("f", "other")
+    story.write("f", letters("abc"))
+    story.cut("f", SECTOR)
+    story.make("later")
+    story.sync("later")
+    assert {end["f"] for end in story.ends()} == {letters("a"), bytes(SECTOR)}
+
+
+def test_an_allocated_range_reads_as_zeros_or_is_not_there() -> None:
+    story = Story()
+    story.make("f")
+    story.sync("f")
+    story.then(Event.GROW, "f", size=1000)
+    assert {end["f"] for end in story.ends()} == {b"", bytes(1000)}
+    story.sync("f", SyncKind.FDATASYNC)
+    assert {end["f"] for end in story.ends()} == {bytes(1000)}
+
+
+def test_names_survive_in_order_on_ext4_and_by_folder_on_any_disk() -> None:
+    story = Story()
+    story.make("x", "y", folder=True)
+    story.sync("")
+    story.make("x/1", "y/2", "x/3")
+    ext4 = {frozenset(end) for end in story.ends()}
+    assert ext4 == {
+        frozenset(names) for names in ([], ["x/1"], ["x/1", "y/2"], ["x/1", "y/2", "x/3"])
+    }
+    anywhere = {frozenset(end) for end in story.ends(model=POSIX)}
+    assert anywhere == ext4 | {frozenset(["y/2"]), frozenset(["x/1", "x/3"])}
+
+
+def test_a_rename_between_folders_is_atomic_and_follows_both() -> None:
+    story = Story()
+    story.make("x", "y", folder=True)
+    story.sync("")
+    story.make("x/1", "y/2")
+    story.rename("x/1", "y/3")
+    assert {frozenset(end) for end in story.ends(model=POSIX)} == {
+        frozenset(names) for names in ([], ["x/1"], ["y/2"], ["x/1", "y/2"], ["y/2", "y/3"])
+    }
+
+
+def test_a_files_sync_keeps_its_name_on_ext4_but_not_on_any_disk() -> None:
+    story = Story()
+    story.make("f")
+    story.sync("f")
+    assert {frozenset(end) for end in story.ends()} == {frozenset(["f"])}
+    assert {frozenset(end) for end in story.ends(model=POSIX)} == {frozenset(), frozenset(["f"])}
+    story.sync("")
+    assert {frozenset(end) for end in story.ends(model=POSIX)} == {frozenset(["f"])}
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [(SyncKind.FSYNC, {"new"}), (SyncKind.FDATASYNC, {"old", "new"}), (SyncKind.SYNCFS, {"new"})],
+)
+def test_which_sync_of_a_file_keeps_its_rename(kind: SyncKind, names: set[str]) -> None:
+    story = Story()
+    story.make("old")
+    story.sync("")
+    story.rename("old", "new")
+    story.sync("new", kind)
+    assert {name for end in story.ends() for name in end} == names
+
+
+def test_a_renamed_file_that_was_not_synced_may_be_empty() -> None:
+    story = Story()
+    story.make("old")
+    story.write("old", letters("a"))
+    story.rename("old", "new")
+    story.sync("")
+    assert {b"", letters("a")} <= {end["new"] for end in story.ends()}
+
+
+def test_a_removed_name_may_come_back_until_its_folder_is_synced() -> None:
+    story = Story()
+    story.make("f")
+    story.sync("")
+    story.then(Event.UNLINK, "f")
+    assert {frozenset(end) for end in story.ends()} == {frozenset(), frozenset(["f"])}
+    story.sync("")
+    assert {frozenset(end) for end in story.ends()} == {frozenset()}
+
+
+# -- against a plain model of one file --
+
+WRITES = st.tuples(st.integers(0, 4000), st.integers(1, 2000))
+STEPS = st.lists(st.one_of(WRITES, st.sampled_from(["start", "end", "fail"])), max_size=25)
+
+
+@given(STEPS, st.integers(0, 1000), st.booleans())
+def test_every_sector_is_as_the_cache_had_it_at_some_time_since_it_was_made_sure_of(
+    steps: list[tuple[int, int] | str], seed: int, forgets: bool
+) -> None:
+    size = 6144
+    story = Story()
+    story.make("f")
+    story.write("f", b"\xff" * size)
+    story.sync("f")
+    cache = bytearray(b"\xff" * size)
+    history = [bytes(cache)]  # what the cache held, write by write
+    sure = 0  # the oldest version that may still be on disk
+    running: tuple[int, int] | None = None
+    for number, step in enumerate(steps):
+        if isinstance(step, tuple):
+            offset, length = step
+            data = bytes([number]) * length
+            story.write("f", data, offset)
+            cache[offset : offset + length] = data
+            history.append(bytes(cache))
+        elif step == "start":
+            running = running or (story.sync_start("f"), len(history) - 1)
+        elif running:
+            story.sync_end("f", running[0], errno.EIO if step == "fail" else 0)
+            if step == "end":
+                sure = running[1]
+            elif forgets:
+                break  # from here on sectors go their own ways: other tests tell which
+            running = None
+    trace = Trace(story.records)
+    model = Model(failed_sync_forgets=forgets)
+    for state in crash_states(trace, seed, n=12, model=model, points=[len(trace)]):
+        (content,) = state.files().values()
+        assert len(content) == size
+        for at in range(0, size, SECTOR):
+            versions = {version[at : at + SECTOR] for version in history[sure:]}
+            assert content[at : at + SECTOR] in versions, str(state)
+        if state.style == "everything":
+            assert content == history[-1]
+        if state.style == "nothing unsynced":
+            assert content == history[sure]
+
+
+# -- the states themselves --
+
+
+def busy_story() -> Story:
+    story = Story()
+    story.make("d", folder=True)
+    story.make("d/a", "b")
+    for number in range(30):
+        story.write("d/a", bytes([number]) * 700, number * 700)
+        story.write("b", bytes([number]) * 100, number * 50)
+        story.then(Event.MARK, data=b"%d" % number)
+        if number % 7 == 0:
+            story.sync("d/a")
+    story.then(Event.LINK, "c")
+    story.records[-1] = Record(Event.LINK, inode=story.inodes["b"], path="c")
+    story.then(Event.SYMLINK, "s", data=b"d/a")
+    return story
+
+
+def test_the_same_seed_gives_the_same_states_in_whatever_order_they_are_looked_at() -> None:
+    trace = Trace(busy_story().records)
+    forward = [state.files() for state in crash_states(trace, seed=5, n=60)]
+    kept = list(crash_states(trace, seed=5, n=60))
+    assert [state.files() for state in reversed(kept)] == forward[::-1]
+    assert [state.files() for state in crash_states(trace, seed=6, n=60)] != forward
+
+
+def test_every_style_is_drawn_and_the_end_is_among_the_points() -> None:
+    trace = Trace(busy_story().records)
+    states = list(crash_states(trace, seed=5, n=200))
+    assert len(states) == 200
+    assert {state.style for state in states} == STYLES.keys()
+    assert [state.index for state in states] == sorted(state.index for state in states)
+    assert min(state.index for state in states) >= trace.begin
+    assert states[-1].index == len(trace)
+    after_markers = [s for s in states if trace[s.index - 1].event is Event.MARK]
+    assert len(after_markers) > 50
+
+
+def test_a_state_knows_what_had_been_said() -> None:
+    trace = Trace(busy_story().records)
+    for state in crash_states(trace, seed=5, n=40):
+        said = [r.data for r in trace[: state.index] if r.event is Event.MARK]
+        assert state.markers == said
+
+
+def test_a_materialised_folder_is_what_the_state_told(tmp_path: Path) -> None:
+    trace = Trace(busy_story().records)
+    for number, state in enumerate(crash_states(trace, seed=5, n=40)):
+        target = state.materialise(tmp_path / f"{number}")
+        found = {
+            str(path.relative_to(target)): path.read_bytes()
+            for path in target.rglob("*")
+            if path.is_file() and not path.is_symlink()
+        }
+        assert found == state.files(), str(state)
+        if (target / "c").exists():
+            assert (target / "c").samefile(target / "b")
+    (whole,) = crash_states(trace, seed=5, n=1, styles=["everything"])
+    target = whole.materialise(tmp_path / "whole")
+    assert (target / "s").readlink() == Path("d/a")
+    with pytest.raises(FileExistsError):
+        state.materialise(target)
+
+
+# -- real programs, right and wrong --
+
+PREAMBLE = """
+import os, threading
+os.chdir(os.environ["OTTERMQ_SHIM_ROOT"])
+mark_fd = os.open(os.environ["OTTERMQ_SHIM_MARK"], os.O_WRONLY)
+folder = os.open(".", os.O_RDONLY)
+def mark(number):
+    os.write(mark_fd, b"%d" % number)
+def new(name):
+    return os.open(name, os.O_CREAT | os.O_RDWR, 0o644)
+"""
+
+Promise = Callable[[dict[str, bytes], int], bool]
+
+
+def broken_promises(
+    tmp_path: Path, program: str, kept: Promise, n: int = 200, model: Model = EXT4
+) -> list[CrashState]:
+    """The crashes after which the folder isn't what had been promised by the last marker."""
+    with recorded(tmp_path) as rec:
+        rec.run([sys.executable, "-c", PREAMBLE + program])
+    assert rec.trace.markers()
+    return [
+        state
+        for state in crash_states(rec.trace, seed=1, n=n, model=model)
+        if not kept(state.files(), int(state.markers[-1]) if state.markers else -1)
+    ]
+
+
+def lines(*kept: str) -> str:
+    return "\n".join(kept)
+
+
+REPLACE = (
+    "for number in range(20):",
+    "    fd = new('tmp')",
+    "    os.write(fd, b'%04d' % number * 2000)",
+    "    os.fsync(fd)",
+    "    os.rename('tmp', 'file')",
+    "    os.fsync(folder)",
+    "    mark(number)",
+)
+
+
+def a_whole_version_not_older(files: dict[str, bytes], promised: int) -> bool:
+    if "file" not in files:
+        return promised < 0
+    version = files["file"][:4]
+    return files["file"] == version * 2000 and version.isdigit() and int(version) >= promised
+
+
+def test_an_atomic_replace_never_loses_both_versions(tmp_path: Path) -> None:
+    for model in (EXT4, POSIX, Model(torn_sectors=True)):
+        folder = tmp_path / str(id(model))
+        folder.mkdir()
+        program = lines(*REPLACE)
+        assert not broken_promises(folder, program, a_whole_version_not_older, model=model)
+
+
+@pytest.mark.parametrize(
+    "without", ["    os.fsync(fd)", "    os.fsync(folder)"], ids=["file", "folder"]
+)
+def test_a_replace_without_one_of_its_syncs_is_caught(tmp_path: Path, without: str) -> None:
+    program = lines(*(line for line in REPLACE if line != without))
+    assert broken_promises(tmp_path, program, a_whole_version_not_older, n=60)
+
+
+def test_a_replace_in_place_is_caught(tmp_path: Path) -> None:
+    program = """
+fd = new("file")
+for number in range(20):
+    os.pwrite(fd, b"%04d" % number * 2000, 0)
+    os.fsync(fd)
+    os.fsync(folder)
+    mark(number)
+"""
+    assert broken_promises(tmp_path, program, a_whole_version_not_older, n=60)
+
+
+def appends(*steps: str) -> str:
+    return lines(
+        "fd = new('log')",
+        "os.fsync(folder)",
+        "def write(): os.write(fd, b'%08d' % number * 40)",
+        "for number in range(40):",
+        *(f"    {step}" for step in steps),
+    )
+
+
+def every_record(files: dict[str, bytes], promised: int) -> bool:
+    expected = b"".join(b"%08d" % number * 40 for number in range(promised + 1))
+    return files.get("log", b"").startswith(expected)
+
+
+def test_an_append_that_is_synced_before_it_is_confirmed_is_never_lost(tmp_path: Path) -> None:
+    program = appends("write()", "os.fdatasync(fd)", "mark(number)")
+    assert not broken_promises(tmp_path, program, every_record)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ("write()", "mark(number)"),
+        ("os.fdatasync(fd)", "write()", "mark(number)"),
+        ("write()", "mark(number)", "os.fdatasync(fd)"),
+        ("write()", "os.fdatasync(fd) if number % 8 else None", "mark(number)"),
+        ("write()", "os.fsync(folder)", "mark(number)"),
+    ],
+    ids=["no sync", "too early", "too late", "now and then", "the wrong descriptor"],
+)
+def test_an_append_confirmed_without_its_sync_is_caught(
+    tmp_path: Path, steps: Iterable[str]
+) -> None:
+    assert broken_promises(tmp_path, appends(*steps), every_record, n=60)
+
+
+def test_a_sync_that_was_already_running_is_no_excuse_to_confirm(tmp_path: Path) -> None:
+    program = """
+from tests.faults.rules import Faults, Op
+fd = new("log")
+os.fsync(folder)
+faults = Faults.from_environment()
+for number in range(8):
+    late = faults.delay(Op.FDATASYNC, "log", seconds=0.02)
+    syncer = threading.Thread(target=os.fdatasync, args=[fd])
+    syncer.start()
+    while not late.fired:
+        pass
+    os.write(fd, b"%08d" % number * 40)
+    syncer.join()
+    late.clear()
+    mark(number)
+"""
+    assert broken_promises(tmp_path, program, every_record, n=60)
+
+
+def test_a_sync_tried_again_after_it_failed_is_caught(tmp_path: Path) -> None:
+    program = """
+from tests.faults.rules import Faults, Op
+fd = new("log")
+os.fsync(folder)
+Faults.from_environment().fail(Op.FDATASYNC, "log", skip=3, times=1)
+for number in range(20):
+    os.write(fd, b"%08d" % number * 40)
+    for attempt in range(2):
+        try:
+            os.fdatasync(fd)
+            break
+        except OSError:
+            pass
+    mark(number)
+"""
+    caught = broken_promises(tmp_path, program, every_record, n=60)
+    assert caught
+    assert all(b"3" in state.markers for state in caught)
+
+
+def two_files(*steps: str) -> str:
+    return lines(
+        "data, index = new('data'), new('index')",
+        "os.fsync(folder)",
+        "for number in range(20):",
+        "    record = (b'%04d' % number) * 300",
+        *(f"    {step}" for step in steps),
+        "    mark(number)",
+    )
+
+
+WRITE_DATA, SYNC_DATA = "os.write(data, record)", "os.fdatasync(data)"
+WRITE_INDEX, SYNC_INDEX = "os.write(index, b'%04d' % number)", "os.fdatasync(index)"
+
+
+def the_index_knows_only_what_is_there(files: dict[str, bytes], promised: int) -> bool:
+    index, data = files.get("index", b""), files.get("data", b"")
+    known = [index[at : at + 4] for at in range(0, len(index), 4)]
+    written = [number for number in known if number != bytes(4)]
+    return len(written) > promised and all(
+        data[int(number) * 1200 :][:1200] == number * 300 for number in written
+    )
+
+
+def test_an_index_written_after_its_data_is_safe_points_at_what_is_there(tmp_path: Path) -> None:
+    program = two_files(WRITE_DATA, SYNC_DATA, WRITE_INDEX, SYNC_INDEX)
+    assert not broken_promises(tmp_path, program, the_index_knows_only_what_is_there)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (WRITE_INDEX, SYNC_INDEX, WRITE_DATA, SYNC_DATA),
+        (WRITE_DATA, WRITE_INDEX, SYNC_INDEX, SYNC_DATA),
+        (WRITE_DATA, WRITE_INDEX, SYNC_DATA, SYNC_INDEX),
+    ],
+    ids=["index first", "index synced first", "index before the data's sync"],
+)
+def test_two_files_written_in_the_wrong_order_are_caught(
+    tmp_path: Path, steps: Iterable[str]
+) -> None:
+    program = two_files(*steps)
+    assert broken_promises(tmp_path, program, the_index_knows_only_what_is_there)
+
+
+def test_removing_the_old_file_before_the_new_one_is_safe_is_caught(tmp_path: Path) -> None:
+    program = """
+for number in range(10):
+    fd = new(f"{number}.log")
+    os.write(fd, b"%04d" % number * 500)
+    os.fsync(fd)
+    if number:
+        os.unlink(f"{number - 1}.log")
+    os.fsync(folder)
+    mark(number)
+"""
+
+    def one_is_whole(files: dict[str, bytes], promised: int) -> bool:
+        return promised < 0 or any(
+            content == f"{int(name[:-4]):04}".encode() * 500 for name, content in files.items()
+        )
+
+    right, wrong = tmp_path / "right", tmp_path / "wrong"
+    right.mkdir()
+    wrong.mkdir()
+    assert not broken_promises(right, program, one_is_whole)
+    assert broken_promises(wrong, program.replace("os.fsync(fd)", ""), one_is_whole, n=60)
