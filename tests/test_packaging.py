@@ -2,6 +2,7 @@
 
 import configparser
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -146,3 +147,10 @@ def test_ci_is_a_script_that_bash_can_run() -> None:
     done = subprocess.run(["bash", "-n", ROOT / ".ci" / "run"], timeout=60)
     assert done.returncode == 0
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_every_link_in_the_readme_leads_somewhere() -> None:
+    links = re.findall(r"\]\(([^)]+)\)", (ROOT / "README.md").read_text())
+    assert links
+    for link in links:
+        assert link.startswith("https://") or (ROOT / link).exists(), link
