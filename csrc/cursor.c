@@ -1,8 +1,8 @@
 /* cursor.c -- settle, return, give out again; see cursor.h.
  *
  * Promise: counts are exact whatever the order of calls. A call that runs out of memory says so
- * and has changed nothing (purge, skip and return_all: has done a part, and may be called
- * again). The one thing given up without a word when memory is out is a redelivery count: the
+ * and has changed nothing (purge, skip, truncate and return_all: has done a part, and may be
+ * called again). The one thing given up without a word when memory is out is a redelivery count: the
  * record matters more than how often it was seen.
  *
  * Bytes are what the callers say. A count that reaches zero takes its bytes to zero with it, so
@@ -278,6 +278,22 @@ int om_cursor_skip(om_cursor *cursor, int64_t first, int64_t last)
     if (settled < 0)
         return (int)settled;
     return last >= cursor->end ? pass_gap(cursor, last + 1) : OM_OK;
+}
+
+int om_cursor_truncate(om_cursor *cursor, int64_t offset)
+{
+    if (offset < 0)
+        return OM_E_INVALID;
+    if (offset >= cursor->end)
+        return OM_OK;
+    int64_t settled = om_cursor_settle(cursor, offset, cursor->end - 1, -1);
+    int result = settled < 0 ? (int)settled : om_offset_set_remove(&cursor->settled, offset, cursor->end - 1);
+    if (result != OM_OK)
+        return result;
+    cursor->floor = smaller(cursor->floor, offset);
+    cursor->next = smaller(cursor->next, offset);
+    cursor->end = offset;
+    return OM_OK;
 }
 
 /* ---- giving out, taking back -------------------------------------------------------------- */

@@ -144,6 +144,9 @@ int om_cursor_appended(om_cursor *cursor, int64_t first, int64_t count, int64_t 
 /* Offsets [first, last] hold no record to give out (gap, control, aborted, compacted): settled,
  * past `end` too, which then moves to last + 1. */
 int om_cursor_skip(om_cursor *cursor, int64_t first, int64_t last);
+/* The log was cut: nothing at or past offset was ever there; `end` goes back to it, `next` and
+ * `floor` too if they lie beyond. */
+int om_cursor_truncate(om_cursor *cursor, int64_t offset);
 /* The offset to give out next, lowest returned one first; -1: none. Doesn't move. */
 int64_t om_cursor_peek(const om_cursor *cursor);
 /* Give out one offset of that many bytes: `next`, or any returned one. */

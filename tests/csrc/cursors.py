@@ -35,6 +35,9 @@ class Cursor:
     def skip(self, first: int, last: int) -> int:
         return int(lib.om_cursor_skip(self.raw, first, last))
 
+    def truncate(self, offset: int) -> int:
+        return int(lib.om_cursor_truncate(self.raw, offset))
+
     def peek(self) -> int:
         return int(lib.om_cursor_peek(self.raw))
 

@@ -115,6 +115,32 @@ def test_skipping_past_the_end_moves_the_end() -> None:
     assert cursor.take(3) == [0, 1, 10]
 
 
+def test_a_truncated_log_takes_its_offsets_back() -> None:
+    cursor = filled(10)
+    cursor.take(8, 10)
+    cursor.settle(6, weight=10)
+    cursor.give_back(5, 10)
+    assert cursor.truncate(4) == 0
+    stat = cursor.stat
+    assert (stat.floor, stat.next, stat.end) == (0, 4, 4)
+    assert (stat.ready_count, stat.unacked_count, stat.unacked_bytes) == (0, 4, 40)
+    assert cursor.appended(4, 3, 30) == 0
+    assert cursor.take(3, 10) == [4, 5, 6]
+    assert cursor.counts(5) == (1, 1, 0)
+
+
+def test_a_log_truncated_below_its_floor_starts_again_there() -> None:
+    cursor = filled(100_000)
+    cursor.settle(0, 90_000)
+    cursor.settle(95_000)
+    assert cursor.truncate(50) == 0
+    stat = cursor.stat
+    assert (stat.floor, stat.next, stat.end) == (50, 50, 50)
+    assert stat.memory == Cursor().stat.memory
+    assert cursor.truncate(50) == cursor.truncate(60) == 0
+    assert cursor.stat == stat
+
+
 def test_purge_settles_what_is_ready_and_leaves_what_is_in_flight() -> None:
     cursor = filled(10)
     cursor.take(5, 10)
@@ -174,6 +200,7 @@ def test_a_counted_return_of_all_counts_for_each() -> None:
         (lambda cursor: cursor.settle(-1, 2), "OM_E_INVALID"),
         (lambda cursor: cursor.skip(3, 2), "OM_E_INVALID"),
         (lambda cursor: cursor.skip(3, LARGEST), "OM_E_INVALID"),
+        (lambda cursor: cursor.truncate(-1), "OM_E_INVALID"),
         (lambda cursor: cursor.appended(4, 1), "OM_E_RANGE"),
         (lambda cursor: cursor.appended(5, 0), "OM_E_INVALID"),
         (lambda cursor: cursor.appended(5, 1, -1), "OM_E_INVALID"),
@@ -379,6 +406,13 @@ class CursorMachine(RuleBasedStateMachine):
         assert self.cursor.skip(first, last) == 0
         self.model.settle(first, last, weighed=False)
         self.model.end = max(self.model.end, last + 1)
+
+    @rule(at=picks, aside=st.integers(-2, 2))
+    def truncate(self, at: int, aside: int) -> None:
+        offset = self.spot(at, aside)
+        assert self.cursor.truncate(offset) == 0
+        self.model.settle(offset, self.model.end, weighed=False)
+        self.model.end = min(self.model.end, offset)
 
     @rule()
     def purge(self) -> None:
