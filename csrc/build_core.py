@@ -12,11 +12,14 @@ ROOT = HERE.parent
 
 def declarations(header: str) -> str:
     """The header as cffi wants it: no preprocessor lines but plain integer #defines."""
-    kept = [
-        line
-        for line in header.splitlines()
-        if not line.startswith("#") or re.match(r"#define \w+ -?\d+$", line)
-    ]
+    kept = []
+    for line in header.splitlines():
+        constant = re.match(r"#define \w+ -?\d+(?=\s*(/\*|$))", line)
+        if constant:
+            kept.append(constant.group())
+            line = line[constant.end() :]
+        if not line.startswith("#"):
+            kept.append(line)
     return "\n".join(kept)
 
 

@@ -236,7 +236,9 @@ enum om_report_kind {
     OM_REPORT_NO_SPACE = 6,
     OM_REPORT_SPACE_BACK = 7,
     OM_REPORT_CHECKPOINT_FAILED = 8,
-    OM_REPORT_UNREADABLE = 9         /* a segment can't be read while running */
+    OM_REPORT_UNREADABLE = 9,        /* a segment can't be read while running */
+    OM_REPORT_WRITE_FAILED = 10,     /* a segment can't be written: tried again, the WAL has it */
+    OM_REPORT_DELETED = 11           /* recovery finished a deletion: drop it from the catalogue */
 };
 typedef struct om_report {
     int kind;
@@ -265,7 +267,9 @@ typedef struct om_store_stat {
     uint64_t open_files, mappings, mapped_bytes;
     uint64_t written_bytes;          /* into segments */
     uint64_t skipped_bytes;          /* settled before they had to be written */
-    int fenced, no_space, wal_direct_io;
+    int fenced;
+    int fence_kept;                  /* what the fence refused can't come back after a restart */
+    int no_space, wal_direct_io;
 } om_store_stat;
 void om_store_stat_get(om_store *store, om_store_stat *out);
 

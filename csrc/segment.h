@@ -70,6 +70,7 @@ typedef struct om_segment {
     uint64_t written;        /* bytes that are in the file: readable through it */
     uint8_t fenced;          /* unreadable or damaged: reads answer OM_E_UNREADABLE */
     uint8_t deleted;         /* unlinked or set aside: nothing opens its file again */
+    uint8_t suspect;         /* a sync failed: its bytes after the recovery point prove nothing */
     int refs;
     void *file_slot;         /* the cache's entries, guarded by its lock */
     void *map_slot;
@@ -140,10 +141,10 @@ typedef struct om_view {
  * OM_END: nothing written there yet. */
 int om_view_open(om_segment *segment, uint64_t position, size_t len, om_view *view);
 void om_view_release(om_view *view);
-/* Are all its pages in memory (mincore)? 1, 0 or OM_E_*. */
+/* Are all its pages in memory (mincore), and the segment's index as well? 1, 0 or OM_E_*. */
 int om_view_resident(const om_view *view);
-/* Fault the pages in (the reader thread; guarded by itself). OM_E_UNREADABLE if the file can't
- * give them. */
+/* Fault the pages in and load the index (the reader thread; guarded by itself). OM_E_UNREADABLE
+ * if the file can't give them. */
 int om_view_load(const om_view *view);
 
 /* Guarded access: a mapped page that can't be read (file cut under us, bad sector) raises
@@ -159,6 +160,9 @@ int om_guard_install(void);
  * then scan of the mapped file. OM_END when the file has none. Loads or rebuilds a missing
  * index. Guarded by itself. */
 int om_segment_find(om_segment *segment, int64_t offset, uint64_t *position, om_batch_info *batch);
+/* Where om_segment_find would start to read, by the index as it is in memory: no page is touched.
+ * 0 while the index isn't there (om_view_resident says so then). */
+int om_segment_hint(om_segment *segment, int64_t offset, uint64_t *position);
 /* The first record with timestamp >= ts. OM_END: none. A compressed batch isn't opened: it
  * answers with its first offset and its largest timestamp. Guarded by itself. */
 int om_segment_find_time(om_segment *segment, int64_t timestamp, int64_t *offset, int64_t *found_timestamp);

@@ -1,0 +1,182 @@
+/* atomic.c -- transactions: appends and settles over any number of logs, all or nothing.
+ *
+ * They gather outside the lock and become one ATOMIC record of the WAL, which cuts it into parts
+ * when it is long and believes it only when the last part is there.
+ */
+#include "store.h"
+
+#include "bytes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct part {
+    om_log *log;             /* held */
+    om_bytes *bytes;         /* an append; NULL: a settle */
+    om_batch_info info;
+    om_cursor_op settle;
+    uint8_t header[OM_ATOMIC_HEADER];
+} part;
+
+struct om_atomic {
+    om_store *store;
+    part *parts;
+    size_t count, cap;
+};
+
+om_atomic *om_atomic_new(om_store *store) {
+    om_atomic *atomic = calloc(1, sizeof *atomic);
+    if (atomic)
+        atomic->store = store;
+    return atomic;
+}
+
+void om_atomic_abandon(om_atomic *atomic) {
+    for (size_t i = 0; i < atomic->count; i++) {
+        if (atomic->parts[i].bytes)
+            om_bytes_unref(atomic->parts[i].bytes);
+        om_log_release(atomic->parts[i].log);
+    }
+    free(atomic->parts);
+    free(atomic);
+}
+
+static part *add_part(om_atomic *atomic, om_log *log) {
+    if (atomic->count == atomic->cap) {
+        size_t cap = atomic->cap ? atomic->cap * 2 : 8;
+        part *parts = realloc(atomic->parts, cap * sizeof *parts);
+        if (!parts)
+            return NULL;
+        atomic->parts = parts;
+        atomic->cap = cap;
+    }
+    part *added = &atomic->parts[atomic->count++];
+    memset(added, 0, sizeof *added);
+    added->log = log;
+    om_log_ref(log);
+    return added;
+}
+
+int om_atomic_append(om_atomic *atomic, om_log *log, const om_record *records, int32_t count) {
+    int64_t bound = om_batch_size_bound(records, count);
+    if (bound < 0 || bound > INT32_MAX || count < 1 || log->store != atomic->store)
+        return OM_E_INVALID;
+    uint8_t *data = malloc((size_t)bound);
+    om_batch_info info = {.producer_id = -1, .producer_epoch = -1, .base_sequence = -1};
+    int64_t size = data ? om_batch_encode(&info, records, count, data, (size_t)bound) : OM_E_NO_MEMORY;
+    om_bytes *bytes = size > 0 ? om_bytes_new(data, (uint32_t)size) : NULL;
+    part *added = bytes ? add_part(atomic, log) : NULL;
+    if (added) {
+        added->bytes = bytes;
+        added->info = info;
+        return OM_OK;
+    }
+    if (bytes)
+        om_bytes_unref(bytes);
+    else
+        free(data);
+    return size < 0 ? (int)size : OM_E_NO_MEMORY;
+}
+
+int om_atomic_settle(om_atomic *atomic, om_log *log, int64_t first, int64_t last, int64_t bytes) {
+    if (first < 0 || last < first || bytes < 0 || log->store != atomic->store || !log->cursor)
+        return OM_E_INVALID;
+    part *added = add_part(atomic, log);
+    if (!added)
+        return OM_E_NO_MEMORY;
+    added->settle = (om_cursor_op){OM_OP_SETTLE, first, last, bytes};
+    return OM_OK;
+}
+
+/* ---- the commit: under the lock ---- */
+
+static int admit(om_atomic *atomic) {
+    for (size_t i = 0; i < atomic->count; i++) {
+        part *part = &atomic->parts[i];
+        int result = part->bytes ? om_log_admit(part->log, OM_ANY_EPOCH) : part->log->deleted ? OM_E_DELETED : OM_OK;
+        if (result != OM_OK)
+            return result;
+    }
+    return OM_OK;
+}
+
+static int claim_offsets(om_atomic *atomic) {
+    for (size_t i = 0; i < atomic->count; i++) {
+        part *part = &atomic->parts[i];
+        /* In the WAL, what the log did before in this tick must stand before. */
+        om_log_seal(part->log);
+        om_log_log_ops(part->log);
+        if (!part->bytes)
+            continue;
+        part->info.base_offset = om_log_claim(part->log, part->info.record_count);
+        if (part->info.base_offset < 0)
+            return (int)part->info.base_offset;
+        part->info.leader_epoch = part->log->leader_epoch;
+        om_batch_patch(part->bytes->data, part->info.base_offset, part->info.leader_epoch);
+    }
+    return OM_OK;
+}
+
+/* Header, payload, padding: three pieces a part. Scratch logs have nothing to log. */
+static int put_part(part *part, struct iovec *iov) {
+    static const uint8_t padding[8];
+    if (!om_log_uses_wal(part->log))
+        return 0;
+    const void *payload = part->bytes ? (const void *)part->bytes->data : &part->settle;
+    size_t len = part->bytes ? part->bytes->len : sizeof part->settle;
+    om_put_le32(part->header, (uint32_t)len);
+    part->header[4] = part->bytes ? OM_REC_BATCH : OM_REC_CURSOR;
+    om_put_le64(part->header + 8, part->log->id);
+    iov[0] = (struct iovec){part->header, sizeof part->header};
+    iov[1] = (struct iovec){(void *)payload, len};
+    iov[2] = (struct iovec){(void *)padding, (8 - len % 8) % 8};
+    return 3;
+}
+
+static uint64_t write_record(om_atomic *atomic) {
+    struct iovec *iov = malloc((atomic->count * 3 + 1) * sizeof *iov);
+    if (!iov)
+        return 0;
+    int pieces = 0;
+    for (size_t i = 0; i < atomic->count; i++)
+        pieces += put_part(&atomic->parts[i], iov + pieces);
+    uint64_t seq = om_wal_append(atomic->store->wal, OM_REC_ATOMIC, 0, iov, pieces);
+    free(iov);
+    return seq;
+}
+
+static void apply(om_atomic *atomic, uint64_t seq) {
+    for (size_t i = 0; i < atomic->count; i++) {
+        part *part = &atomic->parts[i];
+        om_log *log = part->log;
+        if (part->bytes) {
+            if (om_log_uses_wal(log))
+                log->last_logged_seq = seq;
+            om_log_push(log, part->bytes, &part->info, log->last_logged_seq, 0, OM_WEIGHT_UNKNOWN);
+            part->bytes = NULL;
+        } else {
+            om_log_apply_op(log, &part->settle);
+            if (om_log_uses_wal(log))
+                om_log_note_floor(log, seq);
+        }
+    }
+}
+
+int om_atomic_commit(om_atomic *atomic, uint64_t *seq) {
+    om_store *store = atomic->store;
+    om_store_enter(store);
+    int result = admit(atomic);
+    if (result == OM_OK)
+        result = claim_offsets(atomic);
+    if (result == OM_OK) {
+        uint64_t record = write_record(atomic);
+        if (record)
+            apply(atomic, record);
+        else
+            result = OM_E_FENCED;
+        store->urgent = 1;
+    }
+    *seq = om_store_leave(store);
+    om_atomic_abandon(atomic);
+    return result;
+}

@@ -1,0 +1,280 @@
+/* checkpoint_file.c -- data/checkpoint: every log's recovery point and cursor, in one file.
+ *
+ * One file and not two in each log's folder: a checkpoint of 10,000 busy queues is then one write
+ * and one sync, where 20,000 files replaced one by one would take seconds (docs/design.md has
+ * the measurement).
+ *
+ *   header   "OTTERCKP" | version u32 | zero u32 | WAL sequence u64 | entries u64 | written at i64 (ms)
+ *   entry    log id u64 | start i64 | next i64 | lease end i64 | recovery point i64
+ *            | recovery segment i64 (-1: none) | recovery position u64 | its first, max timestamp i64 x 2
+ *            | cursor sequence u64 | leader epoch i32 | cursor length u32 | cursor | zeros to 8 bytes
+ *   trailer  xxh3 of all the bytes before, u64
+ *
+ * All little-endian. Recovery replays WAL records past the sequence in the header; of a log's
+ * cursor records only those past the entry's own cursor sequence.
+ */
+#include "store.h"
+
+#include "bytes.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NAME "checkpoint"
+#define MAGIC "OTTERCKP"
+#define VERSION 1
+#define HEADER 40
+#define ENTRY 88
+#define TRAILER 8
+
+struct om_saved {
+    uint8_t *data;
+    size_t len;
+    const uint8_t **entries; /* by log id */
+    size_t count;
+};
+
+/* ---- growing bytes ---- */
+
+int om_blob_put(om_blob *blob, const void *data, size_t len) {
+    if (blob->cap - blob->len < len) {
+        size_t cap = blob->cap ? blob->cap : 4096;
+        while (cap - blob->len < len)
+            cap *= 2;
+        uint8_t *grown = realloc(blob->data, cap);
+        if (!grown)
+            return OM_E_NO_MEMORY;
+        blob->data = grown;
+        blob->cap = cap;
+    }
+    memcpy(blob->data + blob->len, data, len);
+    blob->len += len;
+    return OM_OK;
+}
+
+/* ---- files replaced atomically ---- */
+
+static int write_all(int fd, const uint8_t *data, size_t len) {
+    while (len) {
+        ssize_t wrote = write(fd, data, len);
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote < 0)
+            return errno == ENOSPC || errno == EDQUOT ? OM_E_NO_SPACE : OM_E_IO;
+        data += wrote;
+        len -= (size_t)wrote;
+    }
+    return OM_OK;
+}
+
+int om_file_write_tmp(const char *dir, const char *name, const void *data, size_t len, int sync) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s.tmp", dir, name);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
+    if (fd < 0)
+        return errno == ENOSPC ? OM_E_NO_SPACE : OM_E_IO;
+    int result = write_all(fd, data, len);
+    if (result == OM_OK && sync && fsync(fd) != 0)
+        result = OM_E_IO;
+    if (close(fd) != 0 && result == OM_OK)
+        result = OM_E_IO;
+    return result;
+}
+
+int om_file_commit_tmp(const char *dir, const char *name) {
+    char from[4096], to[4096];
+    snprintf(from, sizeof from, "%s/%s.tmp", dir, name);
+    snprintf(to, sizeof to, "%s/%s", dir, name);
+    return rename(from, to) == 0 ? OM_OK : OM_E_IO;
+}
+
+/* ---- writing ---- */
+
+int om_saved_put(om_blob *blob, om_log *log, uint64_t cursor_seq, int closing) {
+    uint8_t entry[ENTRY];
+    int64_t cursor_len = log->cursor ? om_cursor_encode(log->cursor, NULL, 0) : 0;
+    if (cursor_len < 0 || cursor_len > UINT32_MAX)
+        return OM_E_NO_MEMORY;
+    om_segment *last = log->segment_count ? log->segments[log->segment_count - 1] : NULL;
+    int has_times = last && last->base_offset == log->recovery_base;
+    om_put_le64(entry, log->id);
+    om_put_le64(entry + 8, (uint64_t)log->start_offset);
+    om_put_le64(entry + 16, (uint64_t)log->next_offset);
+    om_put_le64(entry + 24, (uint64_t)(closing ? log->next_offset : log->lease_end));
+    om_put_le64(entry + 32, (uint64_t)log->recovery_point);
+    om_put_le64(entry + 40, (uint64_t)log->recovery_base);
+    om_put_le64(entry + 48, log->recovery_position);
+    om_put_le64(entry + 56, (uint64_t)(has_times ? last->first_timestamp : -1));
+    om_put_le64(entry + 64, (uint64_t)(has_times ? last->max_timestamp : -1));
+    om_put_le64(entry + 72, cursor_seq);
+    om_put_le32(entry + 80, (uint32_t)log->leader_epoch);
+    om_put_le32(entry + 84, (uint32_t)cursor_len);
+    int result = om_blob_put(blob, entry, sizeof entry);
+    if (result != OM_OK || !cursor_len)
+        return result;
+    size_t padded = ((size_t)cursor_len + 7) & ~(size_t)7;
+    uint8_t *bytes = calloc(1, padded);
+    if (!bytes)
+        return OM_E_NO_MEMORY;
+    om_cursor_encode(log->cursor, bytes, (size_t)cursor_len);
+    result = om_blob_put(blob, bytes, padded);
+    free(bytes);
+    return result;
+}
+
+int om_saved_write(om_store *store, const om_blob *entries, uint64_t count, uint64_t seq) {
+    uint8_t header[HEADER] = MAGIC;
+    om_put_le32(header + 8, VERSION);
+    om_put_le64(header + 16, seq);
+    om_put_le64(header + 24, count);
+    om_put_le64(header + 32, (uint64_t)om_now_ms());
+    om_blob file = {0};
+    uint8_t trailer[TRAILER];
+    int result = om_blob_put(&file, header, sizeof header);
+    if (result == OM_OK && entries->len)
+        result = om_blob_put(&file, entries->data, entries->len);
+    if (result == OM_OK) {
+        om_put_le64(trailer, om_xxh3(file.data, file.len));
+        result = om_blob_put(&file, trailer, sizeof trailer);
+    }
+    if (result == OM_OK)
+        result = om_file_write_tmp(store->dir, NAME, file.data, file.len, 1);
+    if (result == OM_OK)
+        result = om_file_commit_tmp(store->dir, NAME);
+    if (result == OM_OK && fsync(store->dir_fd) != 0)
+        result = OM_E_IO;
+    free(file.data);
+    return result;
+}
+
+/* ---- reading ---- */
+
+static int by_id(const void *a, const void *b) {
+    uint64_t left = om_get_le64(*(const uint8_t *const *)a), right = om_get_le64(*(const uint8_t *const *)b);
+    return left < right ? -1 : left > right;
+}
+
+/* Where the entry after this one starts; 0: it doesn't fit. */
+static size_t entry_end(const struct om_saved *saved, size_t at) {
+    size_t end = saved->len - TRAILER;
+    if (end - at < ENTRY)
+        return 0;
+    size_t cursor = ((size_t)om_get_le32(saved->data + at + 84) + 7) & ~(size_t)7;
+    return end - at - ENTRY < cursor ? 0 : at + ENTRY + cursor;
+}
+
+static int parse(struct om_saved *saved, uint64_t *seq) {
+    const uint8_t *data = saved->data;
+    if (saved->len < HEADER + TRAILER || memcmp(data, MAGIC, 8) != 0 || om_get_le32(data + 8) != VERSION ||
+        om_xxh3(data, saved->len - TRAILER) != om_get_le64(data + saved->len - TRAILER))
+        return OM_E_CORRUPT;
+    *seq = om_get_le64(data + 16);
+    uint64_t count = om_get_le64(data + 24);
+    if (count > saved->len / ENTRY)
+        return OM_E_CORRUPT;
+    saved->entries = malloc((count ? count : 1) * sizeof *saved->entries);
+    if (!saved->entries)
+        return OM_E_NO_MEMORY;
+    size_t at = HEADER;
+    for (saved->count = 0; saved->count < count; saved->count++) {
+        size_t next = entry_end(saved, at);
+        if (!next)
+            return OM_E_CORRUPT;
+        saved->entries[saved->count] = data + at;
+        at = next;
+    }
+    qsort(saved->entries, saved->count, sizeof *saved->entries, by_id);
+    return at == saved->len - TRAILER ? OM_OK : OM_E_CORRUPT;
+}
+
+static int read_file(const char *path, uint8_t **data, size_t *len) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? OM_END : OM_E_IO;
+    struct stat stat;
+    int result = fstat(fd, &stat) == 0 ? OM_OK : OM_E_IO;
+    *len = result == OM_OK ? (size_t)stat.st_size : 0;
+    *data = malloc(*len ? *len : 1);
+    if (!*data)
+        result = OM_E_NO_MEMORY;
+    for (size_t at = 0; result == OM_OK && at < *len;) {
+        ssize_t got = read(fd, *data + at, *len - at);
+        if (got > 0)
+            at += (size_t)got;
+        else if (got == 0 || errno != EINTR)
+            result = OM_E_IO;
+    }
+    close(fd);
+    return result;
+}
+
+int om_saved_load(om_store *store, char *err, size_t err_len) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", store->dir, NAME);
+    store->saved = calloc(1, sizeof *store->saved);
+    if (!store->saved)
+        return OM_E_NO_MEMORY;
+    int result = read_file(path, &store->saved->data, &store->saved->len);
+    if (result == OM_END)
+        return OM_OK;
+    if (result == OM_OK)
+        result = parse(store->saved, &store->checkpoint_seq);
+    if (result != OM_OK)
+        snprintf(err, err_len,
+                 "%s is damaged (%s): restore it from a backup, or remove it to rebuild from the segments "
+                 "(queues then start over from their first record)",
+                 path, om_result_text(result));
+    return result;
+}
+
+void om_saved_free(om_store *store) {
+    if (!store->saved)
+        return;
+    free(store->saved->entries);
+    free(store->saved->data);
+    free(store->saved);
+    store->saved = NULL;
+}
+
+static const uint8_t *find_entry(const struct om_saved *saved, uint64_t id) {
+    size_t low = 0, high = saved ? saved->count : 0;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (om_get_le64(saved->entries[mid]) < id)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return saved && low < saved->count && om_get_le64(saved->entries[low]) == id ? saved->entries[low] : NULL;
+}
+
+int om_saved_restore(om_store *store, om_log *log, uint64_t *cursor_seq) {
+    const uint8_t *entry = find_entry(store->saved, log->id);
+    if (!entry)
+        return OM_END;
+    log->start_offset = (int64_t)om_get_le64(entry + 8);
+    log->next_offset = (int64_t)om_get_le64(entry + 16);
+    log->lease_end = (int64_t)om_get_le64(entry + 24);
+    log->recovery_point = (int64_t)om_get_le64(entry + 32);
+    log->recovery_base = (int64_t)om_get_le64(entry + 40);
+    log->recovery_position = om_get_le64(entry + 48);
+    log->recovery_first_timestamp = (int64_t)om_get_le64(entry + 56);
+    log->recovery_max_timestamp = (int64_t)om_get_le64(entry + 64);
+    *cursor_seq = om_get_le64(entry + 72);
+    log->leader_epoch = (int32_t)om_get_le32(entry + 80);
+    uint32_t cursor_len = om_get_le32(entry + 84);
+    if (!log->cursor || !cursor_len)
+        return OM_OK;
+    om_cursor *cursor = NULL;
+    int result = om_cursor_decode(&cursor, entry + ENTRY, cursor_len);
+    if (result != OM_OK)
+        return result;
+    om_cursor_free(log->cursor);
+    log->cursor = cursor;
+    return OM_OK;
+}

@@ -1,0 +1,274 @@
+/* log.c -- a log's life under the lock: offsets, leases, open batch, hot tail, segments list.
+ *
+ * Nothing here touches a file. What must survive goes into the WAL's buffer; what must be read
+ * later goes into the hot tail.
+ */
+#include "store.h"
+
+#include "bytes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A batch is closed when it has grown to this, so that a reader that asks for little gets
+ * little, and Kafka consumers with their default limits (1 MiB) are never asked for more. */
+#define BATCH_TARGET (256 * 1024)
+/* The format's lengths are 32 bits; a message may have 128 MiB. */
+#define BATCH_MAX (1 << 30)
+
+int om_log_is_logged(const om_log *log, int unlogged) {
+    return !unlogged && !(log->options.flags & OM_LOG_SCRATCH) && log->options.flush_mode != OM_FLUSH_ASYNC;
+}
+
+int om_log_uses_wal(const om_log *log) {
+    return !(log->options.flags & OM_LOG_SCRATCH);
+}
+
+int om_log_admit(om_log *log, int32_t epoch) {
+    om_store *store = log->store;
+    if (log->deleted)
+        return OM_E_DELETED;
+    if (log->frozen || store->closing)
+        return OM_E_FULL;
+    if (epoch != OM_ANY_EPOCH && epoch < log->leader_epoch)
+        return OM_E_STALE_EPOCH;
+    if (__atomic_load_n(&store->low_space, __ATOMIC_RELAXED) || __atomic_load_n(&store->no_space, __ATOMIC_RELAXED))
+        return OM_E_NO_SPACE;
+    if (store->hot_bytes > store->options.hot_buffer_size)
+        return OM_E_FULL;
+    if (om_log_uses_wal(log)) {
+        int admitted = om_wal_admit(store->wal, OM_WAL_APPEND);
+        if (admitted != OM_OK)
+            return admitted;
+    }
+    if (epoch > log->leader_epoch) {
+        om_log_seal(log);
+        log->leader_epoch = epoch;
+    }
+    return OM_OK;
+}
+
+/* ---- offsets ---- */
+
+static int extend_lease(om_log *log) {
+    om_store *store = log->store;
+    uint8_t payload[12];
+    int64_t end = log->next_offset + OM_LEASE_STEP;
+    om_put_le64(payload, (uint64_t)end);
+    om_put_le32(payload + 8, (uint32_t)log->leader_epoch);
+    struct iovec iov = {payload, sizeof payload};
+    uint64_t seq = om_wal_append(store->wal, OM_REC_LEASE, log->id, &iov, 1);
+    if (!seq)
+        return OM_E_FENCED;
+    log->lease_end = end;
+    log->lease_seq = seq;
+    store->urgent = 1;
+    if (!log->leased) {
+        log->leased = 1;
+        om_list_push(&store->leases, log, OM_LINK(next_lease));
+    }
+    return OM_OK;
+}
+
+int64_t om_log_claim(om_log *log, int64_t count) {
+    int64_t first = log->next_offset;
+    log->next_offset += count;
+    if (om_log_uses_wal(log) && log->next_offset > log->lease_end - OM_LEASE_STEP / 2) {
+        int result = extend_lease(log);
+        /* Past the lease nothing may be used; within it the renewal can be tried again. */
+        if (result != OM_OK && log->next_offset > log->lease_end) {
+            log->next_offset = first;
+            return result;
+        }
+    }
+    return first;
+}
+
+static int64_t sealed_end(const om_log *log) {
+    return log->open ? log->open_base : log->next_offset;
+}
+
+int64_t om_log_readable_end(const om_log *log) {
+    int64_t end = sealed_end(log);
+    return om_log_uses_wal(log) && log->lease_durable < end ? log->lease_durable : end;
+}
+
+int64_t om_log_high_watermark(const om_log *log) {
+    int64_t readable = om_log_readable_end(log);
+    if (!om_log_uses_wal(log))
+        return readable;
+    uint32_t durable = om_hot_durable(&log->hot, om_wal_durable_seq(log->store->wal));
+    if (durable == log->hot.count)
+        return readable;
+    int64_t pending = om_hot_at(&log->hot, durable)->base_offset;
+    return pending < readable ? pending : readable;
+}
+
+int64_t om_log_written_offset(const om_log *log) {
+    return log->hot.count ? om_hot_at(&log->hot, 0)->base_offset : sealed_end(log);
+}
+
+/* ---- batches ---- */
+
+void om_log_mark_staged(om_log *log) {
+    if (log->staged)
+        return;
+    log->staged = 1;
+    om_list_push(&log->store->staged, log, OM_LINK(next_staged));
+}
+
+static int open_batch(om_log *log, int unlogged) {
+    log->open = malloc(sizeof *log->open);
+    if (!log->open)
+        return OM_E_NO_MEMORY;
+    om_build_init(log->open);
+    log->open_unlogged = (uint8_t)unlogged;
+    log->open_base = log->next_offset;
+    log->open_weight = 0;
+    om_log_mark_staged(log);
+    return OM_OK;
+}
+
+int om_log_stage(om_log *log, const om_record *records, int32_t count, int unlogged, int64_t *first) {
+    int64_t bound = om_batch_size_bound(records, count);
+    if (bound < 0 || count < 1 || bound > BATCH_MAX)
+        return OM_E_INVALID;
+    unlogged = !om_log_is_logged(log, unlogged);
+    if (log->open && (log->open_unlogged != unlogged || log->open->len >= BATCH_TARGET))
+        om_log_seal(log);
+    if (!log->open && open_batch(log, unlogged) != OM_OK)
+        return OM_E_NO_MEMORY;
+    *first = om_log_claim(log, count);
+    if (*first < 0)
+        return (int)*first;
+    for (int32_t i = 0; i < count; i++) {
+        int result = om_build_add(log->open, &records[i]);
+        if (result != OM_OK) {
+            /* Out of memory: what did fit is sealed, the offsets left over become a gap. */
+            om_log_seal(log);
+            return result;
+        }
+        log->open_weight += records[i].value.len > 0 ? records[i].value.len : 0;
+    }
+    return OM_OK;
+}
+
+static void skip_refused(om_log *log, int64_t first, int64_t last) {
+    if (log->cursor)
+        om_cursor_skip(log->cursor, first, last);
+}
+
+void om_log_seal(om_log *log) {
+    om_build *build = log->open;
+    if (!build)
+        return;
+    om_batch_info info = {
+        .base_offset = log->open_base,
+        .leader_epoch = log->leader_epoch,
+        .producer_id = -1,
+        .producer_epoch = -1,
+        .base_sequence = -1,
+    };
+    int64_t last = log->next_offset - 1;
+    log->open = NULL;
+    om_bytes *bytes = NULL;
+    if (build->count && om_build_finish(build, &info) == OM_OK)
+        bytes = om_bytes_new(build->data, (uint32_t)build->len);
+    if (bytes)
+        build->data = NULL;
+    om_build_free(build);
+    free(build);
+    if (!bytes) {
+        skip_refused(log, info.base_offset, last);
+        return;
+    }
+    uint64_t seq = log->last_logged_seq;
+    if (!log->open_unlogged) {
+        struct iovec iov = {bytes->data, bytes->len};
+        seq = om_wal_append(log->store->wal, OM_REC_BATCH, log->id, &iov, 1);
+        if (!seq) {
+            om_bytes_unref(bytes);
+            skip_refused(log, info.base_offset, last);
+            return;
+        }
+        log->last_logged_seq = seq;
+        log->store->urgent = 1;
+    }
+    om_log_push(log, bytes, &info, seq, log->open_unlogged, log->open_weight);
+}
+
+int64_t om_batch_weight(const uint8_t *data, size_t len) {
+    om_record_iter iter;
+    om_record record;
+    int64_t weight = 0;
+    if (om_record_iter_init(&iter, data, len) != OM_OK)
+        return (int64_t)len; /* compressed: what it holds is not known here */
+    while (om_record_next(&iter, &record, NULL, 0) == OM_OK)
+        weight += record.value.len > 0 ? record.value.len : 0;
+    return weight;
+}
+
+int om_log_push(om_log *log, om_bytes *bytes, const om_batch_info *info, uint64_t seq, int unlogged,
+                int64_t weight) {
+    om_store *store = log->store;
+    om_hot hot = {
+        .bytes = bytes,
+        .base_offset = info->base_offset,
+        .last_offset = info->base_offset + info->last_offset_delta,
+        .max_timestamp = info->max_timestamp,
+        .seq = seq,
+        .leader_epoch = info->leader_epoch,
+        .shared = om_get_be64(bytes->data) != (uint64_t)info->base_offset ||
+                  om_get_be32(bytes->data + 12) != (uint32_t)info->leader_epoch,
+    };
+    int result = om_hot_push(&log->hot, &hot);
+    if (result != OM_OK) {
+        om_bytes_unref(bytes);
+        skip_refused(log, hot.base_offset, hot.last_offset);
+        return result;
+    }
+    store->hot_bytes += bytes->len;
+    store->hot_batches++;
+    if (log->cursor && weight != OM_WEIGHT_COUNTED) {
+        if (info->attributes & OM_ATTR_CONTROL)
+            om_cursor_skip(log->cursor, hot.base_offset, hot.last_offset);
+        else
+            om_cursor_appended(log->cursor, hot.base_offset, info->last_offset_delta + 1,
+                               weight >= 0 ? weight : om_batch_weight(bytes->data, bytes->len));
+    }
+    if (!log->queued) {
+        log->queued = 1;
+        om_list_push(&store->queued, log, OM_LINK(next_queued));
+    }
+    if (unlogged && !log->prompted) {
+        log->prompted = 1;
+        om_list_push(&store->prompted, log, OM_LINK(next_prompted));
+    }
+    return OM_OK;
+}
+
+void om_log_drop_hot(om_log *log, uint32_t count) {
+    om_store *store = log->store;
+    for (uint32_t i = 0; i < count; i++) {
+        om_bytes *bytes = om_hot_at(&log->hot, i)->bytes;
+        store->hot_bytes -= bytes->len;
+        store->hot_batches--;
+        om_bytes_unref(bytes);
+    }
+    om_hot_drop_head(&log->hot, count);
+}
+
+void om_log_refuse_after(om_log *log, uint64_t durable) {
+    om_store *store = log->store;
+    uint32_t good = om_hot_durable(&log->hot, durable);
+    uint32_t refused = log->hot.count - good;
+    for (uint32_t i = good; i < log->hot.count; i++) {
+        om_hot *hot = om_hot_at(&log->hot, i);
+        skip_refused(log, hot->base_offset, hot->last_offset);
+        store->hot_bytes -= hot->bytes->len;
+        store->hot_batches--;
+        om_bytes_unref(hot->bytes);
+    }
+    if (refused)
+        om_hot_drop_tail(&log->hot, refused);
+}

@@ -1,0 +1,189 @@
+/* log_cursor.c -- a log's cursor and its trail in the WAL.
+ *
+ * Changes gather while a tick lasts, runs of the same kind joined, and become one record at its
+ * end: before the deliveries they describe leave. Nobody waits for their sync; a crash before
+ * it means a redelivery, never a loss.
+ */
+#include "store.h"
+
+#include <stdlib.h>
+
+static int add_op(om_log *log, uint64_t kind, int64_t first, int64_t last, int64_t bytes) {
+    if (!om_log_uses_wal(log))
+        return OM_OK;
+    if (log->op_count) {
+        om_cursor_op *before = &log->ops[log->op_count - 1];
+        if (before->kind == kind && kind != OM_OP_PURGE && before->last + 1 == first) {
+            before->last = last;
+            before->bytes += bytes;
+            return OM_OK;
+        }
+    }
+    if (log->op_count == log->op_cap) {
+        uint32_t cap = log->op_cap ? log->op_cap * 2 : 4;
+        om_cursor_op *ops = realloc(log->ops, cap * sizeof *ops);
+        if (!ops)
+            return OM_E_NO_MEMORY;
+        log->ops = ops;
+        log->op_cap = cap;
+    }
+    log->ops[log->op_count++] = (om_cursor_op){kind, first, last, bytes};
+    om_log_mark_staged(log);
+    return OM_OK;
+}
+
+static void promote_floor(om_log *log, uint64_t durable) {
+    if (log->floor_latest.seq <= durable)
+        log->durable_floor = log->floor_latest.floor;
+    else if (log->floor_pending.seq <= durable) {
+        log->durable_floor = log->floor_pending.floor;
+        log->floor_pending = log->floor_latest;
+    }
+}
+
+void om_log_note_floor(om_log *log, uint64_t seq) {
+    om_cursor_stat stat;
+    om_cursor_stat_get(log->cursor, &stat);
+    promote_floor(log, om_wal_durable_seq(log->store->wal));
+    log->floor_latest.seq = seq;
+    log->floor_latest.floor = stat.floor;
+    if (log->floor_pending.floor <= log->durable_floor)
+        log->floor_pending = log->floor_latest;
+}
+
+int64_t om_log_durable_floor(om_log *log) {
+    if (!om_log_uses_wal(log)) {
+        om_cursor_stat stat;
+        om_cursor_stat_get(log->cursor, &stat);
+        return stat.floor;
+    }
+    promote_floor(log, log->store->wal ? om_wal_durable_seq(log->store->wal) : 0);
+    return log->durable_floor;
+}
+
+void om_log_log_ops(om_log *log) {
+    if (!log->op_count)
+        return;
+    struct iovec iov = {log->ops, log->op_count * sizeof *log->ops};
+    uint64_t seq = om_wal_append(log->store->wal, OM_REC_CURSOR, log->id, &iov, 1);
+    if (seq)
+        om_log_note_floor(log, seq);
+    log->op_count = 0;
+    if (log->op_cap > 64) {
+        free(log->ops);
+        log->ops = NULL;
+        log->op_cap = 0;
+    }
+}
+
+static int64_t record_weight(int64_t bytes, int64_t first, int64_t last) {
+    return bytes / (last - first + 1);
+}
+
+int om_log_apply_op(om_log *log, const om_cursor_op *op) {
+    if (!log->cursor)
+        return OM_OK;
+    if (op->kind == OM_OP_PURGE) {
+        om_cursor_purge(log->cursor);
+        return OM_OK;
+    }
+    if (op->first < 0 || op->last < op->first || op->bytes < 0)
+        return OM_E_CORRUPT;
+    if (op->kind == OM_OP_SETTLE)
+        return om_cursor_settle(log->cursor, op->first, op->last, op->bytes) < 0 ? OM_E_CORRUPT : OM_OK;
+    om_cursor_stat stat;
+    om_cursor_stat_get(log->cursor, &stat);
+    int64_t each = record_weight(op->bytes, op->first, op->last);
+    /* Records that vanished with the power may be named here: what isn't there is passed over. */
+    int64_t last = op->last < stat.end ? op->last : stat.end - 1;
+    for (int64_t offset = op->first; offset <= last; offset++) {
+        if (op->kind == OM_OP_ACQUIRE)
+            om_cursor_acquire(log->cursor, offset, each);
+        else if (op->kind == OM_OP_RETURN || op->kind == OM_OP_RETURN_COUNTED)
+            om_cursor_return(log->cursor, offset, each, op->kind == OM_OP_RETURN_COUNTED);
+        else
+            return OM_E_CORRUPT;
+    }
+    return OM_OK;
+}
+
+int64_t om_log_acquire(om_log *log, int64_t *offsets, int64_t max, int64_t bytes_each) {
+    int64_t count = 0;
+    om_store_enter(log->store);
+    int64_t end = om_log_readable_end(log);
+    while (log->cursor && !log->deleted && count < max) {
+        int64_t offset = om_cursor_peek(log->cursor);
+        if (offset < 0 || offset >= end || om_cursor_acquire(log->cursor, offset, bytes_each) != OM_OK)
+            break;
+        add_op(log, OM_OP_ACQUIRE, offset, offset, bytes_each);
+        offsets[count++] = offset;
+    }
+    om_store_leave(log->store);
+    return count;
+}
+
+int om_log_counts(om_log *log, int64_t offset, int32_t *acquired, int32_t *delivered) {
+    om_store_enter(log->store);
+    int result = log->cursor ? om_cursor_counts(log->cursor, offset, acquired, delivered) : OM_E_INVALID;
+    om_store_leave(log->store);
+    return result;
+}
+
+static int admit_settle(om_log *log) {
+    if (log->deleted)
+        return OM_E_DELETED;
+    if (!log->cursor)
+        return OM_E_INVALID;
+    if (!om_log_uses_wal(log))
+        return OM_OK;
+    /* A fence stops what must be durable; settling goes on in memory. */
+    return om_wal_admit(log->store->wal, OM_WAL_SETTLE) == OM_E_FULL ? OM_E_FULL : OM_OK;
+}
+
+int64_t om_log_settle(om_log *log, int64_t first, int64_t last, int64_t bytes, uint64_t *seq) {
+    om_store_enter(log->store);
+    int64_t result = admit_settle(log);
+    if (result == OM_OK) {
+        result = om_cursor_settle(log->cursor, first, last, bytes);
+        if (result > 0)
+            add_op(log, OM_OP_SETTLE, first, last, bytes);
+    }
+    *seq = om_store_leave(log->store);
+    return result;
+}
+
+int om_log_return(om_log *log, int64_t offset, int64_t bytes, int counted) {
+    om_store_enter(log->store);
+    int result = admit_settle(log);
+    if (result == OM_OK)
+        result = om_cursor_return(log->cursor, offset, bytes, counted);
+    if (result == OM_OK)
+        add_op(log, counted ? OM_OP_RETURN_COUNTED : OM_OP_RETURN, offset, offset, bytes);
+    om_store_leave(log->store);
+    return result;
+}
+
+int64_t om_log_purge(om_log *log, uint64_t *seq) {
+    om_store_enter(log->store);
+    int64_t result = admit_settle(log);
+    if (result == OM_OK) {
+        /* Seal first: in the WAL the purge must stand after all that it purges, and before
+         * what comes later in this very tick. */
+        om_log_seal(log);
+        result = om_cursor_purge(log->cursor);
+        add_op(log, OM_OP_PURGE, 0, 0, 0);
+        om_log_log_ops(log);
+        log->store->urgent = 1;
+    }
+    *seq = om_store_leave(log->store);
+    return result;
+}
+
+int om_log_cursor_stat(om_log *log, om_cursor_stat *out) {
+    om_store_enter(log->store);
+    int result = log->cursor ? OM_OK : OM_E_INVALID;
+    if (result == OM_OK)
+        om_cursor_stat_get(log->cursor, out);
+    om_store_leave(log->store);
+    return result;
+}

@@ -1,0 +1,350 @@
+/* log_read.c -- reading: hot tail, mapped segment, file range, time.
+ *
+ * Nothing is copied. A read holds what it points into: bytes of the hot tail, or a view of a
+ * mapped segment; both outlive whatever happens to the log meanwhile.
+ */
+#include "store.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct pins {
+    om_log *log;
+    om_view view;            /* mapped: one span */
+    om_bytes *bytes[OM_READ_MAX_SPANS];
+    uint32_t bytes_count;
+    uint8_t heads[OM_READ_MAX_SPANS / 2][OM_BATCH_HEAD];
+} pins;
+
+/* Where a read goes: a segment (held), or the hot tail from this batch on. */
+typedef struct place {
+    om_segment *segment;
+    uint32_t hot;
+    int64_t limit;
+    int64_t past;            /* where to go on when the segment's file has nothing more */
+} place;
+
+/* ---- finding the place: under the lock ---- */
+
+static int find_place(om_log *log, int64_t offset, int64_t end, place *out) {
+    if (log->deleted)
+        return OM_E_DELETED;
+    if (offset < log->start_offset || offset > log->next_offset)
+        return OM_E_RANGE;
+    int64_t readable = om_log_readable_end(log);
+    out->limit = end >= 0 && end < readable ? end : readable;
+    out->segment = NULL;
+    if (offset >= out->limit)
+        return OM_END;
+    int64_t hot_base = log->hot.count ? om_hot_at(&log->hot, 0)->base_offset : INT64_MAX;
+    uint32_t index = om_log_segment_for(log, offset);
+    if (offset < hot_base && index < log->segment_count && log->segments[index]->base_offset < hot_base) {
+        /* What has its place in the segment but isn't written yet is still in the hot tail. */
+        out->segment = log->segments[index];
+        out->past = out->segment->next_offset < hot_base ? out->segment->next_offset : hot_base;
+        om_segment_ref(out->segment);
+        return OM_OK;
+    }
+    out->hot = om_hot_find(&log->hot, offset);
+    if (out->hot == log->hot.count || om_hot_at(&log->hot, out->hot)->base_offset >= out->limit)
+        return OM_END;
+    return OM_OK;
+}
+
+/* ---- the hot tail: under the lock ---- */
+
+static void add_span(om_read *read, const uint8_t *data, uint32_t len) {
+    read->spans[read->span_count++] = (om_span){data, (int32_t)len};
+    read->bytes += len;
+}
+
+static void read_hot(om_log *log, const place *place, uint64_t max_bytes, om_read *read, pins *held) {
+    for (uint32_t i = place->hot; i < log->hot.count; i++) {
+        const om_hot *hot = om_hot_at(&log->hot, i);
+        om_bytes *bytes = hot->bytes;
+        if (hot->base_offset >= place->limit || read->span_count + 2 > OM_READ_MAX_SPANS)
+            break;
+        if (read->bytes && read->bytes + bytes->len > max_bytes)
+            break;
+        if (!read->bytes)
+            read->first_offset = hot->base_offset;
+        if (hot->shared) {
+            uint8_t *head = held->heads[read->span_count / 2];
+            om_hot_put_head(hot, head);
+            add_span(read, head, OM_BATCH_HEAD);
+            add_span(read, bytes->data + OM_BATCH_HEAD, bytes->len - OM_BATCH_HEAD);
+        } else {
+            add_span(read, bytes->data, bytes->len);
+        }
+        om_bytes_ref(bytes);
+        held->bytes[held->bytes_count++] = bytes;
+        read->next_offset = hot->last_offset + 1;
+    }
+}
+
+/* ---- a segment: without the lock ---- */
+
+typedef struct extent {
+    uint64_t position, len;
+    int64_t first_offset, next_offset;
+} extent;
+
+/* How many whole batches from the start of the view fit; the first always does. */
+static int measure(const om_view *view, int64_t limit, uint64_t max_bytes, extent *out) {
+    size_t at = 0;
+    om_guard_begin(view);
+    while (at < view->len) {
+        om_batch_info info;
+        if (om_batch_peek(view->data + at, view->len - at, &info) != OM_OK)
+            break;
+        if (at && (info.base_offset >= limit || at + (size_t)info.size > max_bytes))
+            break;
+        if (!at)
+            out->first_offset = info.base_offset;
+        out->next_offset = info.base_offset + info.last_offset_delta + 1;
+        at += (size_t)info.size;
+    }
+    int faulted = om_guard_end(view);
+    out->len = at;
+    return faulted != OM_OK ? faulted : at ? OM_OK : OM_E_CORRUPT;
+}
+
+static void report_unreadable(om_log *log, om_segment *segment, const char *why) {
+    if (__atomic_exchange_n(&segment->fenced, 2, __ATOMIC_ACQ_REL) == 2)
+        return;
+    om_store_add_report(log->store, OM_REPORT_UNREADABLE, log, segment->base_offset, segment->next_offset - 1,
+                        "segment %s/%020lld.log can't be read (%s): its records are passed over", log->folder,
+                        (long long)segment->base_offset, why);
+}
+
+/* The page that a look-up would touch, and the bytes themselves, must be in memory. */
+static int demand_resident(om_log *log, om_segment *segment, uint64_t position, uint64_t len) {
+    om_view view;
+    int result = om_view_open(segment, position, len, &view);
+    if (result != OM_OK)
+        return result;
+    if (om_view_resident(&view) == 1) {
+        om_view_release(&view);
+        return OM_OK;
+    }
+    om_reader_ask(log->store, &view);
+    return OM_E_NOT_RESIDENT;
+}
+
+static int locate(om_log *log, om_segment *segment, int64_t offset, int flags, uint64_t *position,
+                  om_batch_info *info) {
+    if (flags & OM_READ_NOWAIT) {
+        uint64_t hint;
+        int result = om_segment_hint(segment, offset, &hint);
+        if (result == OM_OK)
+            result = demand_resident(log, segment, hint, OM_INDEX_INTERVAL * 2);
+        if (result < 0)
+            return result;
+    }
+    return om_segment_find(segment, offset, position, info);
+}
+
+static int read_segment(om_log *log, const place *place, int64_t offset, uint64_t max_bytes, int flags,
+                        om_view *view, extent *out) {
+    om_batch_info info;
+    int result = locate(log, place->segment, offset, flags, &out->position, &info);
+    if (result != OM_OK)
+        return result;
+    uint64_t want = max_bytes > (uint64_t)info.size ? max_bytes : (uint64_t)info.size;
+    if ((flags & OM_READ_NOWAIT) && (result = demand_resident(log, place->segment, out->position, want)) != OM_OK)
+        return result;
+    result = om_view_open(place->segment, out->position, want, view);
+    if (result != OM_OK)
+        return result;
+    result = measure(view, place->limit, want, out);
+    if (result != OM_OK)
+        om_view_release(view);
+    return result;
+}
+
+/* Walks over segments that turn out to hold nothing past the offset. On OM_OK either the hot
+ * tail is in `read`, or `view` and `found` are set. */
+static int read_from(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, int flags, om_read *read,
+                     pins *held, om_view *view, extent *found) {
+    for (;;) {
+        place place;
+        om_turn_take(&log->store->turn);
+        int result = find_place(log, offset, end, &place);
+        if (result == OM_OK && !place.segment && read)
+            read_hot(log, &place, max_bytes, read, held);
+        om_turn_give(&log->store->turn);
+        if (result != OM_OK || !place.segment)
+            return result;
+        result = read_segment(log, &place, offset, max_bytes, flags, view, found);
+        int64_t past = place.past;
+        if (result == OM_E_UNREADABLE || result == OM_E_CORRUPT) {
+            report_unreadable(log, place.segment, om_result_text(result));
+            found->next_offset = past;
+            result = OM_E_UNREADABLE;
+        }
+        om_segment_unref(place.segment);
+        if (result != OM_END)
+            return result;
+        if (past <= offset)
+            return OM_END;
+        offset = past;
+    }
+}
+
+/* ---- the outside ---- */
+
+int om_log_read(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, int flags, om_read *out) {
+    memset(out, 0, sizeof *out);
+    pins *held = calloc(1, sizeof *held);
+    if (!held)
+        return OM_E_NO_MEMORY;
+    extent found = {0};
+    int result = read_from(log, offset, end, max_bytes, flags, out, held, &held->view, &found);
+    if (result != OM_OK) {
+        out->next_offset = found.next_offset;
+        free(held);
+        return result;
+    }
+    if (held->view.segment) {
+        add_span(out, held->view.data, (uint32_t)found.len);
+        out->first_offset = found.first_offset;
+        out->next_offset = found.next_offset;
+    }
+    held->log = log;
+    om_log_ref(log);
+    out->pins = held;
+    return OM_OK;
+}
+
+void om_read_free(om_read *read) {
+    pins *held = read->pins;
+    if (!held)
+        return;
+    for (uint32_t i = 0; i < held->bytes_count; i++)
+        om_bytes_unref(held->bytes[i]);
+    if (held->view.segment)
+        om_view_release(&held->view);
+    om_log_release(held->log);
+    free(held);
+    read->pins = NULL;
+}
+
+static int check_batches(const uint8_t *data, size_t len) {
+    while (len) {
+        om_batch_info info;
+        if (om_batch_check(data, len, &info) != OM_OK)
+            return OM_E_UNREADABLE;
+        data += info.size;
+        len -= (size_t)info.size;
+    }
+    return OM_OK;
+}
+
+int64_t om_read_copy(const om_read *read, uint8_t *out, size_t cap) {
+    pins *held = read->pins;
+    if (read->bytes > cap)
+        return OM_E_SHORT;
+    uint8_t *at = out;
+    int result = OM_OK;
+    if (held->view.segment)
+        om_guard_begin(&held->view);
+    for (int32_t i = 0; i < read->span_count; i++) {
+        memcpy(at, read->spans[i].data, (size_t)read->spans[i].len);
+        at += read->spans[i].len;
+    }
+    if (held->view.segment)
+        result = om_guard_end(&held->view);
+    if (result == OM_OK)
+        result = check_batches(out, read->bytes);
+    if (result != OM_OK && held->view.segment)
+        report_unreadable(held->log, held->view.segment, "damaged under us");
+    return result == OM_OK ? (int64_t)read->bytes : result;
+}
+
+int om_log_range(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, om_range *out) {
+    memset(out, 0, sizeof *out);
+    om_view view = {0};
+    extent found = {0};
+    int result = read_from(log, offset, end, max_bytes, 0, NULL, NULL, &view, &found);
+    out->next_offset = found.next_offset;
+    if (result != OM_OK || !view.segment)
+        return result == OM_OK ? OM_END : result;
+    result = om_range_open(view.segment, &out->fd);
+    if (result == OM_OK) {
+        out->position = found.position;
+        out->len = found.len;
+        out->first_offset = found.first_offset;
+        om_segment_ref(view.segment);
+        out->pins = view.segment;
+    }
+    om_view_release(&view);
+    return result;
+}
+
+void om_range_free(om_range *range) {
+    om_segment *segment = range->pins;
+    if (!segment)
+        return;
+    om_range_release(segment, range->fd);
+    om_segment_unref(segment);
+    range->pins = NULL;
+}
+
+/* ---- by time ---- */
+
+static int find_time_hot(om_log *log, int64_t timestamp, int64_t *offset, int64_t *found) {
+    for (uint32_t i = 0; i < log->hot.count; i++) {
+        const om_hot *hot = om_hot_at(&log->hot, i);
+        if (hot->max_timestamp < timestamp)
+            continue;
+        om_record_iter iter;
+        om_record record;
+        *offset = hot->base_offset; /* a compressed batch answers with its first offset */
+        *found = hot->max_timestamp;
+        if (om_record_iter_init(&iter, hot->bytes->data, hot->bytes->len) != OM_OK)
+            return OM_OK;
+        int64_t base = iter.batch.base_offset;
+        while (om_record_next(&iter, &record, NULL, 0) == OM_OK) {
+            if (record.timestamp < timestamp)
+                continue;
+            *offset = hot->base_offset + (record.offset - base);
+            *found = record.timestamp;
+            return OM_OK;
+        }
+    }
+    return OM_END;
+}
+
+/* The next segment that may hold it, held; NULL: none is left. */
+static om_segment *segment_by_time(om_log *log, int64_t from, int64_t timestamp) {
+    for (uint32_t i = om_log_segment_for(log, from); i < log->segment_count; i++) {
+        om_segment *segment = log->segments[i];
+        if (segment->max_timestamp < timestamp || segment->base_offset < from)
+            continue;
+        om_segment_ref(segment);
+        return segment;
+    }
+    return NULL;
+}
+
+int om_log_find_time(om_log *log, int64_t timestamp, int64_t *offset, int64_t *found_timestamp) {
+    int64_t from = INT64_MIN;
+    for (;;) {
+        om_turn_take(&log->store->turn);
+        int result = log->deleted ? OM_E_DELETED : OM_END;
+        om_segment *segment = result == OM_END ? segment_by_time(log, from, timestamp) : NULL;
+        if (result == OM_END && !segment)
+            result = find_time_hot(log, timestamp, offset, found_timestamp);
+        int64_t start = log->start_offset;
+        om_turn_give(&log->store->turn);
+        if (!segment)
+            return result;
+        result = om_segment_find_time(segment, timestamp, offset, found_timestamp);
+        from = segment->base_offset + 1;
+        om_segment_unref(segment);
+        if (result == OM_OK && *offset < start)
+            *offset = start;
+        if (result == OM_OK)
+            return OM_OK;
+    }
+}

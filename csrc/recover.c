@@ -1,0 +1,466 @@
+/* recover.c -- the start: every log from its checkpoint and segments, then the WAL over it.
+ *
+ * A logged batch is in its segment, or in the WAL, or settled for good (then neither may have it).
+ * Replay appends what comes after a log's end. A batch that is missing *before* the end means
+ * that the machine lost pages the kernel had not written yet: unless the cursor says that it
+ * was settled, the log is cut there and made again from the WAL in a second pass. Records that
+ * were in no WAL and vanished leave a gap; gaps count as settled.
+ */
+#define _GNU_SOURCE
+#include "store.h"
+
+#include "bytes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct recovery {
+    om_store *store;
+    om_patient *patients;
+    size_t count;
+    size_t next;             /* atomic: the next one to load */
+    int result;              /* atomic */
+    int pass;                /* over the WAL: 1, or 2 for what must be rebuilt */
+} recovery;
+
+/* ---- loading, side by side ---- */
+
+static void *load_some(void *arg) {
+    recovery *recovery = arg;
+    size_t i;
+    while ((i = __atomic_fetch_add(&recovery->next, 1, __ATOMIC_RELAXED)) < recovery->count) {
+        int result = om_patient_load(recovery->store, &recovery->patients[i]);
+        if (result < 0)
+            __atomic_store_n(&recovery->result, result, __ATOMIC_RELAXED);
+        __atomic_add_fetch(&recovery->store->progress.logs_done, 1, __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+static int load_all(recovery *recovery) {
+    enum { MOST = 16 };
+    pthread_t threads[MOST];
+    long wanted = recovery->store->options.recovery_threads;
+    if (!wanted)
+        wanted = sysconf(_SC_NPROCESSORS_ONLN);
+    long helpers = 0;
+    while (helpers < wanted - 1 && helpers < MOST && (size_t)helpers + 1 < recovery->count &&
+           pthread_create(&threads[helpers], NULL, load_some, recovery) == 0)
+        helpers++;
+    load_some(recovery);
+    for (long i = 0; i < helpers; i++)
+        pthread_join(threads[i], NULL);
+    return recovery->result;
+}
+
+/* ---- replay ---- */
+
+/* Memory stays bounded: what was replayed goes to segments as the hot tail fills. */
+static int make_room(om_store *store) {
+    int64_t wrote = 1;
+    while (wrote > 0 && store->hot_bytes > store->options.hot_buffer_size / 2)
+        wrote = om_writer_round(store);
+    return wrote < 0 ? (int)wrote : OM_OK;
+}
+
+static int replay_batch(recovery *recovery, om_log *log, om_bytes *bytes, om_batch_info *info, uint64_t seq) {
+    om_patient *patient = log->patient;
+    int64_t last = info->base_offset + info->last_offset_delta;
+    if (last < log->recovery_point || om_ranges_contain(&patient->present, info->base_offset))
+        return OM_OK;
+    if (recovery->pass == 2 && (patient->rebuild_from < 0 || info->base_offset < patient->rebuild_from))
+        return OM_OK;
+    if (info->base_offset < log->next_offset)
+        return om_ranges_add(&patient->missing, info->base_offset, last);
+    om_cursor_stat cursor = {0};
+    if (log->cursor)
+        om_cursor_stat_get(log->cursor, &cursor);
+    log->next_offset = last + 1;
+    log->last_logged_seq = seq;
+    if (info->leader_epoch > log->leader_epoch)
+        log->leader_epoch = info->leader_epoch;
+    int result = om_ranges_add(&patient->present, info->base_offset, last);
+    if (result != OM_OK)
+        return result;
+    om_bytes_ref(bytes);
+    return om_log_push(log, bytes, info, seq, 0, last < cursor.end ? OM_WEIGHT_COUNTED : OM_WEIGHT_UNKNOWN);
+}
+
+static om_bytes *copy_bytes(const uint8_t *data, size_t len) {
+    uint8_t *copy = malloc(len);
+    om_bytes *bytes = copy ? om_bytes_new(copy, (uint32_t)len) : NULL;
+    if (!bytes)
+        free(copy);
+    else
+        memcpy(copy, data, len);
+    return bytes;
+}
+
+static int is_wanted(const recovery *recovery, const om_log *log) {
+    return log && log->patient && (recovery->pass == 1 || log->patient->rebuild_from >= 0);
+}
+
+static int apply_batch(recovery *recovery, om_log *log, const uint8_t *data, size_t len, uint64_t seq) {
+    om_batch_info info;
+    if (om_batch_check(data, len, &info) != OM_OK || (size_t)info.size != len)
+        return OM_E_CORRUPT;
+    if (!is_wanted(recovery, log))
+        return OM_OK;
+    om_bytes *bytes = copy_bytes(data, len);
+    if (!bytes)
+        return OM_E_NO_MEMORY;
+    int result = replay_batch(recovery, log, bytes, &info, seq);
+    om_bytes_unref(bytes);
+    return result;
+}
+
+static int apply_fanout(recovery *recovery, const uint8_t *data, size_t len, uint64_t seq) {
+    if (len < 8)
+        return OM_E_CORRUPT;
+    uint32_t count = om_get_le32(data);
+    if (count > (len - 8) / OM_FANOUT_ENTRY)
+        return OM_E_CORRUPT;
+    const uint8_t *batch = data + 8 + (size_t)count * OM_FANOUT_ENTRY;
+    size_t batch_len = (size_t)(data + len - batch);
+    om_batch_info info;
+    if (om_batch_check(batch, batch_len, &info) != OM_OK || (size_t)info.size != batch_len)
+        return OM_E_CORRUPT;
+    om_bytes *bytes = copy_bytes(batch, batch_len);
+    int result = bytes ? OM_OK : OM_E_NO_MEMORY;
+    for (uint32_t i = 0; i < count && result == OM_OK; i++) {
+        const uint8_t *entry = data + 8 + (size_t)i * OM_FANOUT_ENTRY;
+        om_log *log = om_store_find(recovery->store, om_get_le64(entry));
+        info.base_offset = (int64_t)om_get_le64(entry + 8);
+        info.leader_epoch = (int32_t)om_get_le32(entry + 16);
+        if (info.base_offset < 0)
+            result = OM_E_CORRUPT;
+        else if (is_wanted(recovery, log))
+            result = replay_batch(recovery, log, bytes, &info, seq);
+    }
+    if (bytes)
+        om_bytes_unref(bytes);
+    return result;
+}
+
+static int apply_cursor(om_log *log, const uint8_t *data, size_t len, uint64_t seq) {
+    if (len % sizeof(om_cursor_op))
+        return OM_E_CORRUPT;
+    if (seq <= log->patient->cursor_seq)
+        return OM_OK;
+    for (size_t at = 0; at < len; at += sizeof(om_cursor_op)) {
+        om_cursor_op op = {om_get_le64(data + at), (int64_t)om_get_le64(data + at + 8),
+                           (int64_t)om_get_le64(data + at + 16), (int64_t)om_get_le64(data + at + 24)};
+        int result = om_log_apply_op(log, &op);
+        if (result != OM_OK)
+            return result;
+    }
+    return OM_OK;
+}
+
+static void apply_lease(om_log *log, const uint8_t *data) {
+    int64_t end = (int64_t)om_get_le64(data);
+    int32_t epoch = (int32_t)om_get_le32(data + 8);
+    if (end > log->lease_end)
+        log->lease_end = end;
+    if (epoch > log->leader_epoch)
+        log->leader_epoch = epoch;
+}
+
+/* The files of a log that recovery has cut are not needed: what they held is gone or comes from
+ * the WAL, and a new segment may want their names. */
+static void remove_doomed(om_store *store) {
+    while (store->doomed) {
+        om_segment_node *node = store->doomed;
+        store->doomed = node->next;
+        if (node->segment->exists)
+            om_segment_unlink(node->segment);
+        om_segment_unref(node->segment);
+        free(node);
+    }
+}
+
+static void apply_truncate(om_store *store, om_log *log, const uint8_t *data) {
+    om_patient *patient = log->patient;
+    int64_t offset = (int64_t)om_get_le64(data);
+    om_log_cut(log, offset, (int32_t)om_get_le32(data + 8));
+    remove_doomed(store);
+    om_ranges_cut(&patient->present, offset);
+    om_ranges_cut(&patient->missing, offset);
+    patient->saved_next = log->next_offset;
+    for (om_damage *damage = patient->damages; damage; damage = damage->next)
+        if (damage->last >= offset)
+            damage->last = offset - 1;
+}
+
+static int apply_delete(om_store *store, om_log *log) {
+    om_grave *grave = calloc(1, sizeof *grave);
+    if (!grave)
+        return OM_E_NO_MEMORY;
+    log->deleted = 1;
+    log->patient = NULL;
+    om_store_forget(store, log);
+    *grave = (om_grave){.log = log, .next = store->graves};
+    store->graves = grave;
+    om_store_add_report(store, OM_REPORT_DELETED, log, 0, 0, "%s was deleted before the last stop", log->folder);
+    return OM_OK;
+}
+
+static int apply(recovery *recovery, uint8_t type, uint64_t log_id, const uint8_t *data, size_t len, uint64_t seq);
+
+static int apply_atomic(recovery *recovery, const uint8_t *data, size_t len, uint64_t seq) {
+    while (len) {
+        if (len < OM_ATOMIC_HEADER)
+            return OM_E_CORRUPT;
+        size_t part = om_get_le32(data);
+        size_t padded = (part + 7) & ~(size_t)7;
+        if (padded > len - OM_ATOMIC_HEADER || data[4] == OM_REC_ATOMIC)
+            return OM_E_CORRUPT;
+        int result = apply(recovery, data[4], om_get_le64(data + 8), data + OM_ATOMIC_HEADER, part, seq);
+        if (result != OM_OK)
+            return result;
+        data += OM_ATOMIC_HEADER + padded;
+        len -= OM_ATOMIC_HEADER + padded;
+    }
+    return OM_OK;
+}
+
+static int apply(recovery *recovery, uint8_t type, uint64_t log_id, const uint8_t *data, size_t len, uint64_t seq) {
+    om_store *store = recovery->store;
+    if (type == OM_REC_FANOUT)
+        return apply_fanout(recovery, data, len, seq);
+    if (type == OM_REC_ATOMIC)
+        return apply_atomic(recovery, data, len, seq);
+    om_log *log = om_store_find(store, log_id);
+    if (type == OM_REC_BATCH)
+        return apply_batch(recovery, log, data, len, seq);
+    /* Ids are never used again: a record of a log that nobody knows is of one that is gone. The
+     * second pass is for batches alone. */
+    if (!log || !log->patient || recovery->pass == 2)
+        return OM_OK;
+    if (type == OM_REC_CURSOR)
+        return apply_cursor(log, data, len, seq);
+    if (type == OM_REC_DELETE)
+        return apply_delete(store, log);
+    if (len < 12)
+        return OM_E_CORRUPT;
+    if (type == OM_REC_LEASE)
+        apply_lease(log, data);
+    else if (type == OM_REC_TRIM)
+        log->patient->trim_to = (int64_t)om_get_le64(data);
+    else if (type == OM_REC_TRUNCATE)
+        apply_truncate(store, log, data);
+    else
+        return OM_E_CORRUPT;
+    return OM_OK;
+}
+
+static int replay(recovery *recovery, om_wal_tail *tail, char *err, size_t err_len) {
+    om_store *store = recovery->store;
+    char path[4096];
+    snprintf(path, sizeof path, "%s/wal", store->dir);
+    om_wal_reader *reader = om_wal_reader_open(path, store->checkpoint_seq, err, err_len);
+    if (!reader)
+        return OM_E_IO;
+    om_wal_record record;
+    int result;
+    uint64_t replayed = 0, before = store->progress.done;
+    while ((result = om_wal_reader_next(reader, &record)) == OM_OK) {
+        if (apply(recovery, record.type, record.log_id, record.payload, record.len, record.seq) != OM_OK) {
+            /* Its checksum was right, so we wrote this: a bug or a later version's record. */
+            snprintf(err, err_len, "WAL record %llu of type %u can't be applied", (unsigned long long)record.seq,
+                     record.type);
+            om_wal_reader_close(reader);
+            return OM_E_CORRUPT;
+        }
+        result = make_room(store);
+        if (result != OM_OK)
+            break;
+        replayed++;
+        if (replayed % 256 == 0) {
+            uint64_t total;
+            uint64_t done = om_wal_reader_bytes(reader, &total);
+            __atomic_store_n(&store->progress.done, before + done, __ATOMIC_RELAXED);
+            __atomic_store_n(&store->progress.total, before + total, __ATOMIC_RELAXED);
+            __atomic_store_n(&store->progress.replayed, replayed, __ATOMIC_RELAXED);
+        }
+    }
+    if (result == OM_E_CORRUPT) {
+        om_store_add_report(store, OM_REPORT_WAL_HOLE, NULL, 0, 0, "%s", om_wal_reader_error(reader));
+        result = OM_END;
+    }
+    if (result != OM_END)
+        snprintf(err, err_len, "can't replay the WAL: %s", om_result_text(result));
+    om_wal_reader_tail(reader, tail);
+    om_wal_reader_close(reader);
+    __atomic_store_n(&store->progress.replayed, replayed, __ATOMIC_RELAXED);
+    return result == OM_END ? OM_OK : result;
+}
+
+/* ---- holes ---- */
+
+static int64_t first_hole(const om_patient *patient) {
+    const om_ranges *missing = &patient->missing;
+    for (uint32_t i = 0; i < missing->count; i++) {
+        if (!patient->log->cursor)
+            return missing->items[i].first;
+        for (int64_t offset = missing->items[i].first; offset <= missing->items[i].last; offset++)
+            if (!om_cursor_is_settled(patient->log->cursor, offset))
+                return missing->items[i].first;
+    }
+    return -1;
+}
+
+/* Cut the log at the hole; its cursor keeps what it knows. */
+static int cut_at_hole(om_store *store, om_patient *patient, int64_t hole) {
+    om_log *log = patient->log;
+    om_cursor *cursor = log->cursor;
+    log->cursor = NULL;
+    om_log_cut(log, hole, log->leader_epoch);
+    log->cursor = cursor;
+    remove_doomed(store);
+    om_ranges_cut(&patient->present, hole);
+    patient->missing.count = 0;
+    patient->rebuild_from = hole;
+    om_segment *last = log->segment_count ? log->segments[log->segment_count - 1] : NULL;
+    return last && last->exists ? om_segment_trim_file(last, last->size) : OM_OK;
+}
+
+static int mend_holes(recovery *recovery, om_wal_tail *tail, char *err, size_t err_len) {
+    int any = 0;
+    for (size_t i = 0; i < recovery->count; i++) {
+        om_patient *patient = &recovery->patients[i];
+        int64_t hole = patient->missing.count && !patient->log->deleted ? first_hole(patient) : -1;
+        if (hole < 0)
+            continue;
+        any = 1;
+        int result = cut_at_hole(recovery->store, patient, hole);
+        if (result != OM_OK) {
+            snprintf(err, err_len, "can't cut %s: %s", patient->log->folder, om_result_text(result));
+            return result;
+        }
+    }
+    recovery->pass = 2;
+    return any ? replay(recovery, tail, err, err_len) : OM_OK;
+}
+
+/* ---- the end of it ---- */
+
+static void report_damage(om_store *store, om_patient *patient) {
+    om_log *log = patient->log;
+    for (om_damage *damage = patient->damages; damage; damage = damage->next) {
+        int64_t first = damage->first > log->start_offset ? damage->first : log->start_offset;
+        if (damage->last < first)
+            continue;
+        char aside[512] = "";
+        int opened;
+        om_segment *segment = damage->segment_base < 0
+                                  ? NULL
+                                  : om_segment_open(store->files, log->folder, damage->segment_base, &opened);
+        if (segment) {
+            om_segment_set_aside(segment, aside, sizeof aside);
+            om_segment_unref(segment);
+        }
+        om_store_add_report(store, OM_REPORT_CORRUPT, log, first, damage->last,
+                            "records %lld to %lld of '%.64s' are lost: segment %s%s%.100s", (long long)first,
+                            (long long)damage->last, log->name, damage->why, *aside ? ", set aside as " : "", aside);
+        log->manifest_stale = 1;
+        if (log->cursor)
+            om_cursor_skip(log->cursor, first, damage->last);
+    }
+}
+
+/* Of the records past the recovery point, those that aren't there count as settled. */
+static void skip_gaps(om_patient *patient) {
+    om_log *log = patient->log;
+    om_cursor_stat cursor;
+    om_cursor_stat_get(log->cursor, &cursor);
+    int64_t at = log->recovery_point;
+    for (uint32_t i = 0; i < patient->present.count; i++) {
+        if (patient->present.items[i].first > at)
+            om_cursor_skip(log->cursor, at, patient->present.items[i].first - 1);
+        if (patient->present.items[i].last >= at)
+            at = patient->present.items[i].last + 1;
+    }
+    if (cursor.end > at)
+        om_cursor_skip(log->cursor, at, cursor.end - 1);
+}
+
+static void finish(om_store *store, om_patient *patient) {
+    om_log *log = patient->log;
+    int64_t end = log->next_offset, next = end;
+    report_damage(store, patient);
+    if (log->cursor) {
+        om_cursor_stat cursor;
+        skip_gaps(patient);
+        om_cursor_stat_get(log->cursor, &cursor);
+        next = cursor.end > next ? cursor.end : next;
+    }
+    next = log->lease_end > next ? log->lease_end : next;
+    next = patient->saved_next > next ? patient->saved_next : next;
+    if (next > end) {
+        /* An unclean stop: whoever saw offsets we don't know of must not meet them again. */
+        log->leader_epoch++;
+        log->next_offset = next;
+        if (log->cursor)
+            om_cursor_skip(log->cursor, end, next - 1);
+    }
+    log->lease_end = log->lease_durable = next;
+    if (patient->trim_to > log->start_offset)
+        om_log_start_at(log, patient->trim_to);
+    if (log->cursor)
+        om_cursor_return_all(log->cursor, 0);
+    if (!log->touched && (end > log->recovery_point || log->manifest_stale || patient->damages)) {
+        log->touched = 1;
+        om_list_push(&store->touched, log, OM_LINK(next_touched));
+    }
+}
+
+static void patient_free(om_patient *patient) {
+    while (patient->damages) {
+        om_damage *damage = patient->damages;
+        patient->damages = damage->next;
+        free(damage);
+    }
+    free(patient->present.items);
+    free(patient->missing.items);
+}
+
+static int admit_patients(om_store *store, recovery *recovery) {
+    recovery->patients = calloc(store->log_count ? store->log_count : 1, sizeof *recovery->patients);
+    if (!recovery->patients)
+        return OM_E_NO_MEMORY;
+    for (uint32_t slot = 0; slot < store->table_size; slot++) {
+        for (om_log *log = store->table[slot]; log; log = log->next_in_table) {
+            log->patient = &recovery->patients[recovery->count++];
+            log->patient->log = log;
+            om_log_ref(log);
+        }
+    }
+    store->progress.logs_total = recovery->count;
+    return OM_OK;
+}
+
+int om_recover(om_store *store, om_wal_tail *tail, char *err, size_t err_len) {
+    recovery recovery = {.store = store, .pass = 1};
+    int result = admit_patients(store, &recovery);
+    if (result == OM_OK)
+        result = load_all(&recovery);
+    if (result != OM_OK)
+        snprintf(err, err_len, "can't load the logs: %s", om_result_text(result));
+    if (result == OM_OK)
+        result = replay(&recovery, tail, err, err_len);
+    if (result == OM_OK)
+        result = mend_holes(&recovery, tail, err, err_len);
+    for (size_t i = 0; i < recovery.count; i++) {
+        if (result == OM_OK && !recovery.patients[i].log->deleted)
+            finish(store, &recovery.patients[i]);
+        recovery.patients[i].log->patient = NULL;
+        patient_free(&recovery.patients[i]);
+        om_log_release(recovery.patients[i].log);
+    }
+    free(recovery.patients);
+    om_saved_free(store);
+    return result;
+}

@@ -1,0 +1,347 @@
+/* recover_segments.c -- one log's files at the start: what the checkpoint vouches for is taken
+ * as it is, the tail after it is read batch by batch, and what should be there but isn't is noted.
+ *
+ *   segments   | sealed, in the manifest | sealed ... | recovery segment        | tail | tail |
+ *   trusted    |<-------------------------------------------------->|            recovery point
+ *   scanned                                                         |<--------------------->|
+ */
+#define _GNU_SOURCE
+#include "store.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- ranges ---- */
+
+int om_ranges_add(om_ranges *ranges, int64_t first, int64_t last) {
+    uint32_t at = ranges->count;
+    while (at && ranges->items[at - 1].first > first)
+        at--;
+    if (at && ranges->items[at - 1].last + 1 >= first) {
+        if (ranges->items[at - 1].last < last)
+            ranges->items[at - 1].last = last;
+        return OM_OK;
+    }
+    if (ranges->count == ranges->cap) {
+        uint32_t cap = ranges->cap ? ranges->cap * 2 : 4;
+        void *items = realloc(ranges->items, cap * sizeof *ranges->items);
+        if (!items)
+            return OM_E_NO_MEMORY;
+        ranges->items = items;
+        ranges->cap = cap;
+    }
+    memmove(&ranges->items[at + 1], &ranges->items[at], (ranges->count - at) * sizeof *ranges->items);
+    ranges->items[at].first = first;
+    ranges->items[at].last = last;
+    ranges->count++;
+    return OM_OK;
+}
+
+int om_ranges_contain(const om_ranges *ranges, int64_t offset) {
+    uint32_t low = 0, high = ranges->count;
+    while (low < high) {
+        uint32_t mid = low + (high - low) / 2;
+        if (ranges->items[mid].last < offset)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low < ranges->count && ranges->items[low].first <= offset;
+}
+
+void om_ranges_cut(om_ranges *ranges, int64_t from) {
+    while (ranges->count && ranges->items[ranges->count - 1].first >= from)
+        ranges->count--;
+    if (ranges->count && ranges->items[ranges->count - 1].last >= from)
+        ranges->items[ranges->count - 1].last = from - 1;
+}
+
+/* ---- what is in the folder ---- */
+
+typedef struct listing {
+    int64_t *bases;
+    size_t count, cap;
+} listing;
+
+static int by_offset(const void *a, const void *b) {
+    int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
+    return left < right ? -1 : left > right;
+}
+
+static int has_suffix(const char *name, const char *suffix) {
+    size_t len = strlen(name), wanted = strlen(suffix);
+    return len > wanted && strcmp(name + len - wanted, suffix) == 0;
+}
+
+/* A write that a crash cut short under a temporary name. */
+static int is_leftover(const char *name) {
+    return has_suffix(name, ".tmp") || has_suffix(name, ".rewrite");
+}
+
+static int add_base(listing *listing, const char *name) {
+    char *end;
+    long long base = strtoll(name, &end, 10);
+    if (end - name != 20 || strcmp(end, ".log") != 0 || base < 0)
+        return OM_OK;
+    if (listing->count == listing->cap) {
+        size_t cap = listing->cap ? listing->cap * 2 : 16;
+        int64_t *bases = realloc(listing->bases, cap * sizeof *bases);
+        if (!bases)
+            return OM_E_NO_MEMORY;
+        listing->bases = bases;
+        listing->cap = cap;
+    }
+    listing->bases[listing->count++] = base;
+    return OM_OK;
+}
+
+static int list_folder(const char *folder, listing *listing) {
+    DIR *dir = opendir(folder);
+    if (!dir)
+        return errno == ENOENT ? OM_OK : OM_E_IO;
+    int result = OM_OK;
+    struct dirent *entry;
+    while (result == OM_OK && (entry = readdir(dir))) {
+        if (is_leftover(entry->d_name))
+            unlinkat(dirfd(dir), entry->d_name, 0);
+        else
+            result = add_base(listing, entry->d_name);
+    }
+    closedir(dir);
+    qsort(listing->bases, listing->count, sizeof *listing->bases, by_offset);
+    return result;
+}
+
+static int is_listed(const listing *listing, int64_t base) {
+    return listing->count && bsearch(&base, listing->bases, listing->count, sizeof base, by_offset) != NULL;
+}
+
+/* ---- damage ---- */
+
+static int note_damage(om_patient *patient, int64_t first, int64_t last, int64_t base, const char *why) {
+    om_damage *damage = malloc(sizeof *damage);
+    if (!damage)
+        return OM_E_NO_MEMORY;
+    *damage = (om_damage){first, last, base, why, patient->damages};
+    patient->damages = damage;
+    return OM_OK;
+}
+
+/* ---- the tail: which records are there ---- */
+
+/* Walk the batch headers of [from, end of the segment), for gaps a scan doesn't tell. */
+static int note_present(om_patient *patient, om_segment *segment, uint64_t from, int64_t counted, int64_t *weight) {
+    while (from < segment->size) {
+        om_view view;
+        uint64_t left = segment->size - from;
+        int result = om_view_open(segment, from, left < (8u << 20) ? left : (8u << 20), &view);
+        if (result != OM_OK)
+            return result;
+        size_t at = 0;
+        om_batch_info info = {0};
+        om_guard_begin(&view);
+        int peeked = OM_OK;
+        while (at < view.len && (peeked = om_batch_peek(view.data + at, view.len - at, &info)) == OM_OK) {
+            int64_t last = info.base_offset + info.last_offset_delta;
+            if (om_ranges_add(&patient->present, info.base_offset, last) != OM_OK)
+                break;
+            if (last >= counted)
+                *weight += om_batch_weight(view.data + at, (size_t)info.size);
+            at += (size_t)info.size;
+        }
+        result = om_guard_end(&view);
+        om_view_release(&view);
+        if (result != OM_OK)
+            return result;
+        /* A batch larger than the view, already checked by the scan: it is known by its header. */
+        if (!at && peeked == OM_E_SHORT && info.size > 0) {
+            om_ranges_add(&patient->present, info.base_offset, info.base_offset + info.last_offset_delta);
+            *weight += info.size;
+            at = (size_t)info.size;
+        }
+        if (!at)
+            return OM_E_CORRUPT;
+        from += at;
+    }
+    return OM_OK;
+}
+
+static void count_scanned(om_store *store, uint64_t bytes) {
+    __atomic_add_fetch(&store->progress.done, bytes, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&store->progress.total, bytes, __ATOMIC_RELAXED);
+}
+
+static int scan_tail(om_store *store, om_patient *patient, om_segment *segment, uint64_t from, int64_t first_offset,
+                     int64_t counted, int64_t *weight) {
+    om_log *log = patient->log;
+    om_scan scan;
+    uint64_t on_disk = segment->size > from ? segment->size : from;
+    int result = om_segment_scan(segment, from, first_offset, log->leader_epoch, &scan);
+    if (result != OM_OK)
+        return result;
+    count_scanned(store, scan.valid_size - from);
+    if (scan.stopped != OM_OK) {
+        om_store_add_report(store, OM_REPORT_TAIL_CUT, log, scan.next_offset, scan.next_offset,
+                            "%s/%020lld.log: %llu bytes after the recovery point cut at %llu (%s)", log->folder,
+                            (long long)segment->base_offset, (unsigned long long)(on_disk - scan.valid_size),
+                            (unsigned long long)scan.valid_size, om_result_text(scan.stopped));
+        result = om_segment_trim_file(segment, scan.valid_size);
+        if (result != OM_OK)
+            return result;
+    }
+    return note_present(patient, segment, from, counted, weight);
+}
+
+/* ---- segment by segment ---- */
+
+/* Sealed and below the recovery point: as the manifest says, or read whole when it says nothing. */
+static int load_sealed(om_store *store, om_patient *patient, om_segment *segment, const om_manifest_entry *entry,
+                       int64_t next_base) {
+    if (entry && segment->size < entry->size)
+        return note_damage(patient, entry->base_offset, entry->next_offset - 1, segment->base_offset, "cut short");
+    if (entry) {
+        om_segment_trust(segment, entry->next_offset, entry->size, entry->first_timestamp, entry->max_timestamp);
+    } else {
+        om_scan scan;
+        int result = om_segment_scan(segment, 0, segment->base_offset, 0, &scan);
+        if (result != OM_OK || scan.stopped != OM_OK || !scan.valid_size)
+            return note_damage(patient, segment->base_offset, next_base - 1, segment->base_offset,
+                               result != OM_OK ? "unreadable" : "damaged");
+        count_scanned(store, scan.valid_size);
+    }
+    om_segment_seal(segment);
+    om_segment_ref(segment);
+    return om_log_add_segment(patient->log, segment);
+}
+
+static int load_recovery_segment(om_store *store, om_patient *patient, om_segment *segment, int64_t counted,
+                                 int64_t *weight) {
+    om_log *log = patient->log;
+    if (segment->size < log->recovery_position)
+        return note_damage(patient, segment->base_offset, log->recovery_point - 1, segment->base_offset, "cut short");
+    om_segment_trust(segment, log->recovery_point, log->recovery_position, log->recovery_first_timestamp,
+                     log->recovery_max_timestamp);
+    int result = scan_tail(store, patient, segment, log->recovery_position, log->recovery_point, counted, weight);
+    if (result == OM_E_IO || result == OM_E_UNREADABLE || result == OM_E_CORRUPT)
+        return note_damage(patient, segment->base_offset, log->recovery_point - 1, segment->base_offset, "unreadable");
+    if (result != OM_OK)
+        return result;
+    om_segment_ref(segment);
+    return om_log_add_segment(log, segment);
+}
+
+static int load_tail_segment(om_store *store, om_patient *patient, om_segment *segment, int64_t end, int64_t counted,
+                             int64_t *weight) {
+    int result = scan_tail(store, patient, segment, 0, end, counted, weight);
+    if (result != OM_OK && result != OM_E_IO && result != OM_E_UNREADABLE)
+        return result;
+    if (result != OM_OK || !segment->size)
+        return om_segment_unlink(segment); /* nothing of it is worth keeping: the WAL has it */
+    om_segment_ref(segment);
+    return om_log_add_segment(patient->log, segment);
+}
+
+static int64_t end_of(const om_log *log) {
+    int64_t end = log->segment_count ? log->segments[log->segment_count - 1]->next_offset : 0;
+    return end > log->recovery_point ? end : log->recovery_point;
+}
+
+/* All but the last take no more batches; the last goes on if it may. */
+static void seal_all_but_last(om_log *log) {
+    for (uint32_t i = 0; i + 1 < log->segment_count; i++)
+        if (!log->segments[i]->sealed)
+            om_segment_seal(log->segments[i]);
+}
+
+static int load_segments(om_store *store, om_patient *patient, const listing *listing, const om_manifest *manifest,
+                         int64_t counted, int64_t *weight) {
+    om_log *log = patient->log;
+    int result = OM_OK;
+    for (size_t i = 0; i < listing->count && result == OM_OK; i++) {
+        int64_t base = listing->bases[i];
+        int64_t next_base = i + 1 < listing->count ? listing->bases[i + 1] : log->recovery_point;
+        om_segment *segment = om_segment_open(store->files, log->folder, base, &result);
+        if (!segment) {
+            if (base <= log->recovery_base)
+                result = note_damage(patient, base, next_base - 1, -1, "unreadable");
+            continue;
+        }
+        const om_manifest_entry *entry = om_manifest_find(manifest, base);
+        if (base < log->recovery_base || (entry && entry->next_offset <= log->recovery_point && base != log->recovery_base)) {
+            /* A trim that a crash kept from removing its files. */
+            int64_t next = entry ? entry->next_offset : next_base;
+            if (next <= log->start_offset)
+                result = om_segment_unlink(segment);
+            else
+                result = load_sealed(store, patient, segment, entry, next_base);
+        } else if (base == log->recovery_base) {
+            result = load_recovery_segment(store, patient, segment, counted, weight);
+        } else {
+            result = load_tail_segment(store, patient, segment, end_of(log), counted, weight);
+        }
+        om_segment_unref(segment);
+    }
+    seal_all_but_last(log);
+    return result;
+}
+
+/* What the manifest and the checkpoint name but the folder doesn't have. */
+static int note_missing_files(om_patient *patient, const listing *listing, const om_manifest *manifest) {
+    om_log *log = patient->log;
+    int result = OM_OK;
+    for (uint32_t i = 0; i < manifest->count && result == OM_OK; i++) {
+        const om_manifest_entry *entry = &manifest->entries[i];
+        if (!is_listed(listing, entry->base_offset) && entry->next_offset > log->start_offset)
+            result = note_damage(patient, entry->base_offset, entry->next_offset - 1, -1, "missing");
+    }
+    if (result == OM_OK && log->recovery_base >= 0 && log->recovery_point > log->start_offset &&
+        !is_listed(listing, log->recovery_base) && !om_manifest_find(manifest, log->recovery_base))
+        result = note_damage(patient, log->recovery_base, log->recovery_point - 1, -1, "missing");
+    return result;
+}
+
+static int restore(om_store *store, om_patient *patient) {
+    om_log *log = patient->log;
+    int result = om_saved_restore(store, log, &patient->cursor_seq);
+    if (result == OM_E_CORRUPT) {
+        om_store_add_report(store, OM_REPORT_CORRUPT, log, log->start_offset, log->next_offset,
+                            "%s: its cursor can't be read: the queue starts over from its first record", log->folder);
+        result = OM_OK;
+    }
+    patient->saved_next = log->next_offset;
+    patient->rebuild_from = -1;
+    return result < 0 ? result : OM_OK;
+}
+
+int om_patient_load(om_store *store, om_patient *patient) {
+    om_log *log = patient->log;
+    int result = restore(store, patient);
+    if (result != OM_OK)
+        return result;
+    listing listing = {0};
+    om_manifest manifest = {0};
+    if (log->has_files) {
+        result = list_folder(log->folder, &listing);
+        log->manifest_stale = om_manifest_load(log->folder, &manifest) != OM_OK && listing.count;
+    }
+    om_cursor_stat cursor = {0};
+    if (log->cursor)
+        om_cursor_stat_get(log->cursor, &cursor);
+    int64_t weight = 0;
+    if (result == OM_OK)
+        result = load_segments(store, patient, &listing, &manifest, cursor.end, &weight);
+    if (result == OM_OK)
+        result = note_missing_files(patient, &listing, &manifest);
+    log->next_offset = end_of(log);
+    /* The whole tail counts as appended, gaps included: what turns out not to be there is skipped
+     * once the WAL has been read, what it knows to be settled is no gap at all. */
+    if (result == OM_OK && log->cursor && log->next_offset > cursor.end)
+        om_cursor_appended(log->cursor, cursor.end, log->next_offset - cursor.end, weight);
+    free(listing.bases);
+    free(manifest.entries);
+    return result;
+}

@@ -1,0 +1,392 @@
+/* store.h -- the storage engine's inside: store, log, hot tail, and who may touch what.
+ *
+ *   append -> open batch -> seal: hot tail + WAL buffer -> committer: durable
+ *                                     |                        |
+ *   read <---- hot tail <-------------+        writer: place, pwritev, drop from the hot tail
+ *   read <---- mapped segment <----------------------+
+ *                                        checkpoint: sync, checkpoint file, recycle the WAL
+ *
+ * One lock (om_turn) guards everything in here unless a line says otherwise. Its holder never
+ * touches a file: the writer, the reader and the checkpoint take what they need under it, let
+ * go, do the slow thing, and come back for a moment to note the result.
+ */
+#ifndef OM_STORE_H
+#define OM_STORE_H
+
+#include "batch.h"
+#include "segment.h"
+#include "turn.h"
+#include "wal.h"
+
+/* What the store writes into the WAL (1 is OM_WAL_PART). Payloads, little-endian:
+ *   BATCH     the batch, base offset and leader epoch patched in
+ *   FANOUT    count u32, zero u32, count x (log id u64, base offset i64, epoch i32, zero u32), batch
+ *   ATOMIC    sub-records: len u32, type u8, zero u24, log id u64, payload, padding to 8
+ *   LEASE     end i64, epoch i32
+ *   CURSOR    ops of 32 bytes, see om_cursor_op
+ *   TRIM      start i64
+ *   TRUNCATE  offset i64, new epoch i32
+ *   DELETE    nothing
+ */
+enum om_record_type {
+    OM_REC_BATCH = 2,
+    OM_REC_FANOUT = 3,
+    OM_REC_ATOMIC = 4,
+    OM_REC_LEASE = 5,
+    OM_REC_CURSOR = 6,
+    OM_REC_TRIM = 7,
+    OM_REC_TRUNCATE = 8,
+    OM_REC_DELETE = 9,
+};
+
+#define OM_LEASE_STEP 65536
+#define OM_FANOUT_ENTRY 24
+#define OM_ATOMIC_HEADER 16
+
+enum om_cursor_op_kind {
+    OM_OP_ACQUIRE = 1,
+    OM_OP_SETTLE = 2,
+    OM_OP_RETURN = 3,
+    OM_OP_RETURN_COUNTED = 4,
+    OM_OP_PURGE = 5,
+};
+
+/* On disk as it is here (little-endian). Runs of the same kind join while a tick lasts. */
+typedef struct om_cursor_op {
+    uint64_t kind;
+    int64_t first, last;
+    int64_t bytes;
+} om_cursor_op;
+
+/* Bytes that several hot batches (a fan-out) and readers may share. */
+typedef struct om_bytes {
+    int refs;                /* atomic: readers let go without the lock */
+    uint32_t len;
+    uint8_t *data;
+} om_bytes;
+
+/* A sealed batch in memory. The first 16 bytes (base offset, length, leader epoch) are its own;
+ * the rest may be shared with other logs. */
+#define OM_BATCH_HEAD 16
+typedef struct om_hot {
+    om_bytes *bytes;
+    int64_t base_offset;
+    int64_t last_offset;
+    int64_t max_timestamp;
+    uint64_t seq;            /* of its WAL record; unlogged: of the log's last logged one */
+    om_segment *segment;     /* its place, once decided; a write that failed keeps it */
+    uint64_t position;
+    int32_t leader_epoch;
+    uint8_t shared;          /* its bytes carry another log's head */
+} om_hot;
+
+/* A ring of them in offset order; no memory while empty. */
+typedef struct om_hot_ring {
+    om_hot *slots;
+    uint32_t head, count, cap;
+} om_hot_ring;
+
+struct om_patient;
+
+struct om_log {
+    om_store *store;
+    uint64_t id;
+    char *folder;
+    char *name;
+    int refs;                /* atomic: the table, each handle, the writer while it writes */
+    om_log_options options;
+
+    int64_t start_offset;
+    int64_t next_offset;
+    int64_t lease_end;       /* offsets below may be given */
+    int64_t lease_durable;   /* ... and below this one, seen */
+    uint64_t lease_seq;
+    uint64_t last_logged_seq;
+    int32_t leader_epoch;
+    uint8_t deleted;
+    uint8_t frozen;          /* a truncate is under way: appends are told FULL */
+    uint8_t open_unlogged;   /* the kind of the open batch */
+    uint8_t staged;          /* on the store's staged list */
+    uint8_t queued;          /* on the writer's list */
+    uint8_t prompted;        /* on its list of those that can't wait: unlogged batches */
+    uint8_t leased;          /* on the list of leases under way */
+    uint8_t touched;         /* written since the last checkpoint: on the sync list */
+    uint8_t manifest_stale;
+    uint8_t folder_synced;   /* its directory entry is known to be on disk */
+    uint8_t has_files;       /* recovery: the folder was there */
+    uint32_t writing;        /* hot batches at the head that the writer holds now */
+
+    om_build *open;          /* this tick's batch, NULL while there is none */
+    int64_t open_base;       /* its first offset */
+    int64_t open_weight;     /* bytes of the values in it */
+    om_hot_ring hot;
+    om_segment **segments;   /* in offset order; the last one may be active */
+    uint32_t segment_count, segment_cap;
+    om_cursor *cursor;       /* NULL for streams and topics */
+    /* How far settling is on disk: the floor that goes with a sequence under way, and with the
+     * newest one. A batch is left unwritten only when a crash can't bring it back to life. */
+    struct { uint64_t seq; int64_t floor; } floor_pending, floor_latest;
+    int64_t durable_floor;
+    om_cursor_op *ops;       /* this tick's cursor changes */
+    uint32_t op_count, op_cap;
+
+    int64_t recovery_point;  /* synced up to this offset ... */
+    int64_t recovery_base;   /* ... which lies in this segment ... */
+    uint64_t recovery_position; /* ... at this position */
+    int64_t recovery_first_timestamp, recovery_max_timestamp; /* of that segment; recovery only */
+    om_log *next_staged, *next_queued, *next_prompted, *next_touched, *next_lease;
+    om_log *next_in_table;
+    struct om_patient *patient; /* recovery only */
+};
+
+typedef struct om_list {
+    om_log *head, *tail;
+    uint64_t count;
+} om_list;
+
+/* A segment in some list: to be sealed by the writer, or to go once a checkpoint no longer
+ * needs its file. */
+typedef struct om_segment_node {
+    om_segment *segment;
+    struct om_segment_node *next;
+} om_segment_node;
+
+typedef struct om_report_node {
+    om_report report;
+    struct om_report_node *next;
+} om_report_node;
+
+/* A folder of a deleted log, removed once its DELETE record is durable. */
+typedef struct om_grave {
+    om_log *log;
+    uint64_t seq;
+    int files_gone;          /* only the memory is left: until no list names the log any more */
+    struct om_grave *next;
+} om_grave;
+
+/* A view the reader thread is asked to fault in. */
+typedef struct om_fetch {
+    om_view view;
+    struct om_fetch *next;
+} om_fetch;
+
+struct om_store {
+    om_turn turn;
+    char *dir;
+    int dir_fd;
+    om_store_options options;
+    om_files *files;
+    om_wal *wal;             /* NULL until recovery is over */
+    int event_fd;            /* Python's */
+    int wal_fd;              /* the engine's: the committer writes it */
+
+    om_log **table;          /* by id: a chained hash */
+    uint32_t table_size;
+    uint64_t log_count;
+
+    om_list staged;          /* logs with an open batch or cursor ops this tick */
+    int urgent;              /* this tick appended something that wants a sync now */
+    om_list leases;          /* logs whose lease isn't durable yet */
+    uint64_t hot_bytes, hot_batches;
+    uint64_t written_bytes, skipped_bytes;
+    int fence_handled;
+
+    /* writer */
+    om_list queued;          /* logs with batches to write, oldest first */
+    om_list prompted;        /* logs whose batches are in no WAL: to the page cache at once */
+    om_segment_node *seals;  /* full segments whose files are to be finished */
+    struct om_round *round;  /* the writer's working space */
+    uint64_t flush_left;     /* a flush is under way: so many logs of the queue to go */
+    int flushing;            /* somebody waits for it; guarded by writer_mutex, as is its result */
+    int flush_result;
+    om_grave *graves;
+    pthread_mutex_t writer_mutex; /* pairs with the conditions; taken after the turn, never before */
+    pthread_cond_t writer_wake, writer_done;
+    int writer_kick;
+    int writer_stuck;        /* atomic: the last round met an error and will be tried again */
+
+    /* checkpoint */
+    om_list touched;
+    om_segment_node *doomed;
+    pthread_mutex_t checkpoint_mutex; /* one checkpoint at a time */
+    pthread_mutex_t checkpoint_timer; /* pairs with the condition */
+    pthread_cond_t checkpoint_wake;
+    int checkpoint_kick;
+    uint64_t checkpoint_seq; /* recovery starts after this */
+    int checkpoint_failed;   /* and it has been said */
+    uint64_t checkpoints, checkpoint_ns, segments_rewritten;
+    int low_space, no_space; /* atomic */
+
+    /* reader */
+    pthread_mutex_t reader_mutex;
+    pthread_cond_t reader_wake;
+    om_fetch *fetches, *fetches_tail;
+    uint32_t fetch_count;
+
+    om_report_node *reports, *reports_tail;
+    om_progress progress;    /* atomics, relaxed */
+    struct om_saved *saved;  /* the checkpoint file as read at open, until recovery has used it */
+    int snapshotting;        /* the table must keep its shape while a checkpoint walks it */
+    int closing;             /* no more appends */
+
+    int stopping;            /* atomic */
+    pthread_t engine, writer, checkpointer, reader;
+    int threads_running;
+};
+
+/* ---- store.c ---- */
+/* A session under the lock; leaving it ends the tick: open batches are sealed, cursor changes
+ * logged, the committer told. Returns the last sequence the store has given. */
+void om_store_enter(om_store *store);
+uint64_t om_store_leave(om_store *store);
+om_log *om_store_find(om_store *store, uint64_t id);
+void om_store_forget(om_store *store, om_log *log);
+void om_store_add_report(om_store *store, int kind, const om_log *log, int64_t first, int64_t last,
+                         const char *format, ...) __attribute__((format(printf, 6, 7)));
+void om_store_tell(om_store *store);             /* write the event fd */
+int64_t om_now_ms(void);
+uint64_t om_now_ns(void);
+void om_list_push(om_list *list, om_log *log, size_t link);
+om_log *om_list_pop(om_list *list, size_t link);
+#define OM_LINK(field) offsetof(om_log, field)
+void om_log_ref(om_log *log);
+void om_log_free(om_log *log);
+
+/* ---- log.c: under the lock ---- */
+/* May this log take an append now? */
+int om_log_admit(om_log *log, int32_t epoch);
+int om_log_stage(om_log *log, const om_record *records, int32_t count, int unlogged, int64_t *first);
+void om_log_seal(om_log *log);                   /* the open batch, if any */
+void om_log_log_ops(om_log *log);                /* the tick's cursor changes into the WAL */
+void om_log_note_floor(om_log *log, uint64_t seq); /* a record with that sequence moved the cursor */
+int64_t om_log_durable_floor(om_log *log);
+void om_log_mark_staged(om_log *log);
+/* Give offsets [next, next + count), extending the lease. */
+int64_t om_log_claim(om_log *log, int64_t count);
+/* A sealed batch enters the hot tail. Takes over one reference of bytes. weight: what its
+ * values weigh; -1: not known yet. */
+int om_log_push(om_log *log, om_bytes *bytes, const om_batch_info *info, uint64_t seq, int unlogged,
+                int64_t weight);
+void om_log_drop_hot(om_log *log, uint32_t count); /* from the head */
+#define OM_WEIGHT_UNKNOWN -1
+#define OM_WEIGHT_COUNTED -2 /* the cursor knows these records already */
+int64_t om_batch_weight(const uint8_t *data, size_t len); /* what its values weigh together */
+int64_t om_log_high_watermark(const om_log *log);
+int64_t om_log_readable_end(const om_log *log);
+int64_t om_log_written_offset(const om_log *log);
+int om_log_uses_wal(const om_log *log);
+int om_log_is_logged(const om_log *log, int unlogged);
+int om_log_apply_op(om_log *log, const om_cursor_op *op);
+void om_log_refuse_after(om_log *log, uint64_t durable); /* a fence: what isn't durable is gone */
+om_segment *om_log_active(om_log *log);
+int om_log_add_segment(om_log *log, om_segment *segment);
+/* The first segment whose records reach past offset; segment_count when there is none. */
+uint32_t om_log_segment_for(const om_log *log, int64_t offset);
+void om_log_doom_segments(om_log *log, uint32_t from, uint32_t count);
+void om_log_start_at(om_log *log, int64_t offset); /* the trim itself, without its record */
+void om_log_cut(om_log *log, int64_t offset, int32_t epoch); /* the truncation itself */
+void om_log_limits(const om_log *log, om_segment_limits *out);
+
+/* ---- hot.c ---- */
+om_bytes *om_bytes_new(uint8_t *data, uint32_t len); /* takes over data (malloc'ed) */
+void om_bytes_ref(om_bytes *bytes);
+void om_bytes_unref(om_bytes *bytes);
+int om_hot_push(om_hot_ring *ring, const om_hot *hot);
+om_hot *om_hot_at(const om_hot_ring *ring, uint32_t index);
+void om_hot_drop_head(om_hot_ring *ring, uint32_t count);  /* slots only: the caller frees */
+void om_hot_drop_tail(om_hot_ring *ring, uint32_t count);
+/* The first batch whose last offset >= offset; count when there is none. */
+uint32_t om_hot_find(const om_hot_ring *ring, int64_t offset);
+/* How many at the head have seq <= durable. */
+uint32_t om_hot_durable(const om_hot_ring *ring, uint64_t durable);
+void om_hot_put_head(const om_hot *hot, uint8_t head[OM_BATCH_HEAD]);
+
+/* ---- threads ---- */
+void *om_engine_main(void *store);
+void *om_writer_main(void *store);
+void *om_checkpoint_main(void *store);
+void *om_reader_main(void *store);
+/* Write what may be written now, in the calling thread (the writer's, or recovery before it
+ * runs). Called without the lock. Returns how many batches were written or OM_E_*. */
+int64_t om_writer_round(om_store *store);
+int om_writer_init(om_store *store);
+void om_writer_wake(om_store *store);
+/* Write everything that is durable now into segments; wait for it. */
+int om_writer_flush(om_store *store);
+int om_writer_wants(const om_store *store);      /* is there a reason to write now? Under the lock. */
+void om_reader_ask(om_store *store, om_view *view); /* takes over the view */
+
+/* ---- checkpoint.c ---- */
+int om_checkpoint_run(om_store *store, int closing);
+/* For who must change a log's past and have it recorded before anything else is: truncate. */
+void om_checkpoint_lock(om_store *store);
+int om_checkpoint_run_locked(om_store *store, int closing);
+void om_checkpoint_unlock(om_store *store);
+void om_checkpoint_wake(om_store *store);
+
+/* ---- checkpoint_file.c ---- */
+typedef struct om_blob {
+    uint8_t *data;
+    size_t len, cap;
+} om_blob;
+int om_blob_put(om_blob *blob, const void *data, size_t len);
+int om_saved_load(om_store *store, char *err, size_t err_len);
+void om_saved_free(om_store *store);
+/* What the checkpoint knew of this log goes into it. OM_END: nothing. */
+int om_saved_restore(om_store *store, om_log *log, uint64_t *cursor_seq);
+int om_saved_put(om_blob *blob, om_log *log, uint64_t cursor_seq, int closing);
+int om_saved_write(om_store *store, const om_blob *entries, uint64_t count, uint64_t seq);
+/* Write dir/name.tmp; with `sync` it is on disk afterwards. */
+int om_file_write_tmp(const char *dir, const char *name, const void *data, size_t len, int sync);
+int om_file_commit_tmp(const char *dir, const char *name);
+
+/* ---- manifest.c ---- */
+typedef struct om_manifest_entry {
+    int64_t base_offset, next_offset;
+    uint64_t size;
+    int64_t first_timestamp, max_timestamp;
+} om_manifest_entry;
+typedef struct om_manifest {
+    om_manifest_entry *entries;
+    uint32_t count;
+} om_manifest;
+int om_manifest_text(const om_log *log, om_blob *out);
+int om_manifest_load(const char *folder, om_manifest *out);
+const om_manifest_entry *om_manifest_find(const om_manifest *manifest, int64_t base_offset);
+
+/* ---- recover.c, recover_segments.c ---- */
+/* Offsets as sorted, joined ranges. */
+typedef struct om_ranges {
+    struct { int64_t first, last; } *items;
+    uint32_t count, cap;
+} om_ranges;
+int om_ranges_add(om_ranges *ranges, int64_t first, int64_t last); /* at or after the last one, or anywhere */
+int om_ranges_contain(const om_ranges *ranges, int64_t offset);
+void om_ranges_cut(om_ranges *ranges, int64_t from);
+
+/* A stretch below the recovery point that isn't what it should be. */
+typedef struct om_damage {
+    int64_t first, last;
+    int64_t segment_base;    /* its file, to be set aside; -1: there is none */
+    const char *why;
+    struct om_damage *next;
+} om_damage;
+
+/* What recovery knows about one log while it runs. */
+typedef struct om_patient {
+    om_log *log;
+    uint64_t cursor_seq;
+    int64_t saved_next;      /* the checkpoint's next offset */
+    int64_t trim_to;
+    int64_t rebuild_from;    /* a hole starts here: from here on all comes from the WAL; -1: none */
+    om_ranges present;       /* records past the recovery point that are there */
+    om_ranges missing;       /* in the WAL, not in the segments, though later ones are */
+    om_damage *damages;
+} om_patient;
+int om_patient_load(om_store *store, om_patient *patient); /* checkpoint entry and segments */
+
+int om_recover(om_store *store, om_wal_tail *tail, char *err, size_t err_len);
+/* ---- redo.c: a segment whose sync failed is made again from the WAL ---- */
+/* *segment (held) becomes the new one. */
+int om_segment_redo(om_store *store, om_log *log, om_segment **segment);
+#endif

@@ -1,0 +1,474 @@
+/* writer.c -- the writer thread: durable batches leave the hot tail for their segments.
+ *
+ * It is lazy on purpose. A batch in the WAL is safe, so writing it can wait until memory is
+ * wanted or a checkpoint asks; by then the log has gathered more (one write for many batches)
+ * or its consumers have settled it (no write at all). Batches that are in no WAL are different:
+ * the page cache is all they have, so they go at once.
+ *
+ * A round: under the lock, take batches off the queue and decide their places; without it,
+ * write; under it again, note what is in the file now. A write that failed keeps its place and
+ * is tried again: nothing is lost, the WAL still has it.
+ */
+#define _GNU_SOURCE
+#include "store.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ROUND_BATCHES 4096
+#define ROUND_BYTES (8u << 20)
+#define RETRY_MS 200
+
+enum { FLUSH_CLAIMED = 1, FLUSH_RUNNING = 2 };
+
+/* Consecutive batches of one log that go to one segment at one position. */
+typedef struct run {
+    om_log *log;
+    om_segment *segment;
+    uint64_t position, len;
+    uint32_t first, count;   /* in the round's batches */
+    int result;
+} run;
+
+typedef struct om_round {
+    run runs[ROUND_BATCHES];
+    struct iovec iov[ROUND_BATCHES * 2];
+    uint32_t iov_first[ROUND_BATCHES + 1];
+    uint8_t heads[ROUND_BATCHES][OM_BATCH_HEAD];
+    uint32_t run_count, batch_count, iov_count;
+    uint64_t bytes;
+} om_round;
+
+/* ---- under the lock: what to write, and where ---- */
+
+static uint32_t skip_settled(om_log *log, uint32_t ready) {
+    if (!log->cursor || (log->options.flags & OM_LOG_KEEP_SETTLED))
+        return 0;
+    int64_t floor = om_log_durable_floor(log);
+    uint32_t skipped = 0;
+    while (skipped < ready) {
+        const om_hot *hot = om_hot_at(&log->hot, skipped);
+        if (hot->segment || hot->last_offset >= floor)
+            break;
+        log->store->skipped_bytes += hot->bytes->len;
+        skipped++;
+    }
+    if (skipped)
+        om_log_drop_hot(log, skipped);
+    return skipped;
+}
+
+static void seal_later(om_store *store, om_segment *segment) {
+    om_segment_node *node = malloc(sizeof *node);
+    om_segment_seal(segment);
+    if (!node)
+        return; /* its file stays a little long and without an index: the next start mends that */
+    om_segment_ref(segment);
+    node->segment = segment;
+    node->next = store->seals;
+    store->seals = node;
+}
+
+/* A place in the active segment, or in a new one. */
+static int place(om_log *log, om_hot *hot, const om_segment_limits *limits) {
+    om_batch_info info;
+    om_batch_peek(hot->bytes->data, hot->bytes->len, &info);
+    info.base_offset = hot->base_offset;
+    om_segment *active = om_log_active(log);
+    if (active && om_segment_must_roll(active, limits, &info, om_now_ms())) {
+        seal_later(log->store, active);
+        active = NULL;
+    }
+    if (!active) {
+        active = om_segment_new(log->store->files, log->folder, hot->base_offset);
+        if (!active || om_log_add_segment(log, active) != OM_OK) {
+            if (active)
+                om_segment_unref(active);
+            return OM_E_NO_MEMORY;
+        }
+    }
+    int64_t position = om_segment_place(active, &info);
+    if (position < 0)
+        return (int)position;
+    hot->segment = active;
+    hot->position = (uint64_t)position;
+    return OM_OK;
+}
+
+static void add_to_run(om_round *round, om_log *log, om_hot *hot) {
+    run *last = round->run_count ? &round->runs[round->run_count - 1] : NULL;
+    if (!last || last->log != log || last->segment != hot->segment) {
+        last = &round->runs[round->run_count++];
+        *last = (run){.log = log, .segment = hot->segment, .position = hot->position,
+                      .first = round->batch_count};
+        om_log_ref(log);
+        om_segment_ref(hot->segment);
+        round->iov_first[round->run_count - 1] = round->iov_count;
+    }
+    om_bytes *bytes = hot->bytes;
+    if (hot->shared) {
+        om_hot_put_head(hot, round->heads[round->batch_count]);
+        round->iov[round->iov_count++] = (struct iovec){round->heads[round->batch_count], OM_BATCH_HEAD};
+        round->iov[round->iov_count++] = (struct iovec){bytes->data + OM_BATCH_HEAD, bytes->len - OM_BATCH_HEAD};
+    } else {
+        round->iov[round->iov_count++] = (struct iovec){bytes->data, bytes->len};
+    }
+    round->batch_count++;
+    last->count++;
+    last->len += bytes->len;
+    round->bytes += bytes->len;
+}
+
+/* Returns 1 when the log has no more to give now. */
+static int collect_log(om_round *round, om_log *log, uint64_t durable) {
+    uint32_t ready = om_hot_durable(&log->hot, durable);
+    if (log->deleted || log->writing)
+        return 1;
+    ready -= skip_settled(log, ready);
+    om_segment_limits limits;
+    om_log_limits(log, &limits);
+    uint32_t taken = 0;
+    while (taken < ready && round->batch_count < ROUND_BATCHES && round->bytes < ROUND_BYTES) {
+        om_hot *hot = om_hot_at(&log->hot, taken);
+        if (!hot->segment && place(log, hot, &limits) != OM_OK)
+            break;
+        add_to_run(round, log, hot);
+        taken++;
+    }
+    log->writing = taken;
+    return taken == ready;
+}
+
+static uint64_t durable_now(const om_store *store) {
+    return store->wal ? om_wal_durable_seq(store->wal) : UINT64_MAX;
+}
+
+int om_writer_wants(const om_store *store) {
+    return store->prompted.head || store->seals || store->graves || store->flush_left ||
+           store->hot_bytes > store->options.hot_buffer_size / 2;
+}
+
+/* While memory is the reason, stop at a quarter: what stays may yet be settled or joined. */
+static int enough(const om_store *store, const om_round *round) {
+    return !store->flush_left && store->hot_bytes - round->bytes <= store->options.hot_buffer_size / 4;
+}
+
+static int round_is_full(const om_round *round) {
+    return round->batch_count == ROUND_BATCHES || round->bytes >= ROUND_BYTES;
+}
+
+static void collect_prompted(om_store *store, om_round *round, uint64_t durable) {
+    uint64_t once = store->prompted.count;
+    while (once-- && !round_is_full(round)) {
+        om_log *log = om_list_pop(&store->prompted, OM_LINK(next_prompted));
+        if (!collect_log(round, log, durable) || (log->hot.count > log->writing && !log->deleted)) {
+            om_list_push(&store->prompted, log, OM_LINK(next_prompted));
+            continue;
+        }
+        log->prompted = 0;
+    }
+}
+
+static void push_front(om_list *list, om_log *log) {
+    log->next_queued = list->head;
+    list->head = log;
+    if (!list->tail)
+        list->tail = log;
+    list->count++;
+}
+
+static void collect_queued(om_store *store, om_round *round, uint64_t durable) {
+    uint64_t once = store->queued.count;
+    while (once-- && !round_is_full(round) && !enough(store, round)) {
+        om_log *log = om_list_pop(&store->queued, OM_LINK(next_queued));
+        if (!collect_log(round, log, durable)) {
+            push_front(&store->queued, log); /* it has more: next round */
+            break;
+        }
+        if (store->flush_left)
+            store->flush_left--;
+        if (log->hot.count > log->writing && !log->deleted)
+            om_list_push(&store->queued, log, OM_LINK(next_queued)); /* not durable yet */
+        else
+            log->queued = 0;
+    }
+}
+
+/* ---- without the lock: the slow part ---- */
+
+static void write_runs(om_round *round) {
+    round->iov_first[round->run_count] = round->iov_count;
+    for (uint32_t i = 0; i < round->run_count; i++) {
+        run *run = &round->runs[i];
+        om_segment_limits limits;
+        om_log_limits(run->log, &limits);
+        run->result = om_segment_write(run->segment, &limits, &round->iov[round->iov_first[i]],
+                                       (int)(round->iov_first[i + 1] - round->iov_first[i]), run->position);
+    }
+}
+
+/* ---- under the lock again: what is in the files now ---- */
+
+static void requeue(om_store *store, om_log *log) {
+    if (log->queued)
+        return;
+    log->queued = 1;
+    om_list_push(&store->queued, log, OM_LINK(next_queued));
+}
+
+static int finish_run(om_store *store, run *run) {
+    om_log *log = run->log;
+    int result = run->result;
+    /* Runs of one log complete in order: one that failed holds back the ones behind it. */
+    int in_order = log->hot.count && om_hot_at(&log->hot, 0)->segment == run->segment &&
+                   om_hot_at(&log->hot, 0)->position == run->position;
+    if (result == OM_OK && in_order && !log->deleted) {
+        om_log_drop_hot(log, run->count);
+        store->written_bytes += run->len;
+        if (!log->touched) {
+            log->touched = 1;
+            om_list_push(&store->touched, log, OM_LINK(next_touched));
+        }
+    } else if (!log->deleted) {
+        requeue(store, log);
+    }
+    log->writing = 0;
+    return result;
+}
+
+static int finish_round(om_store *store, om_round *round) {
+    int result = OM_OK;
+    om_turn_take(&store->turn);
+    for (uint32_t i = 0; i < round->run_count; i++) {
+        int finished = finish_run(store, &round->runs[i]);
+        result = result == OM_OK ? finished : result;
+    }
+    om_turn_give(&store->turn);
+    for (uint32_t i = 0; i < round->run_count; i++) {
+        om_segment_unref(round->runs[i].segment);
+        om_log_release(round->runs[i].log);
+    }
+    return result;
+}
+
+/* ---- full segments ---- */
+
+static void seal_file(om_segment *segment) {
+    om_index unsaved;
+    om_segment_trim_file(segment, segment->size);
+    if (om_segment_unsaved_index(segment, &unsaved) != OM_OK)
+        return;
+    om_segment_save_index(segment, unsaved.offsets, unsaved.offset_count, unsaved.times, unsaved.time_count);
+    om_index_free(&unsaved);
+}
+
+static void seal_segments(om_store *store) {
+    om_turn_take(&store->turn);
+    om_segment_node *ready = NULL, **link = &store->seals;
+    while (*link) {
+        om_segment_node *node = *link;
+        if (__atomic_load_n(&node->segment->written, __ATOMIC_ACQUIRE) < node->segment->size) {
+            link = &node->next;
+            continue;
+        }
+        *link = node->next;
+        node->next = ready;
+        ready = node;
+    }
+    om_turn_give(&store->turn);
+    while (ready) {
+        om_segment_node *node = ready;
+        ready = node->next;
+        seal_file(node->segment); /* a failure costs an index: it is made again when missing */
+        om_segment_unref(node->segment);
+        free(node);
+    }
+}
+
+/* ---- deleted logs ---- */
+
+static void remove_files(om_log *log) {
+    for (uint32_t i = 0; i < log->segment_count; i++)
+        if (log->segments[i]->exists)
+            om_segment_unlink(log->segments[i]);
+    char path[4096];
+    static const char *const others[] = {"manifest", "leader-epoch-checkpoint"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        snprintf(path, sizeof path, "%s/%s", log->folder, others[i]);
+        unlink(path);
+    }
+    rmdir(log->folder);
+}
+
+static int is_listed(const om_log *log) {
+    return log->staged || log->queued || log->prompted || log->touched || log->leased || log->writing;
+}
+
+static void forget_contents(om_log *log) {
+    om_log_drop_hot(log, log->hot.count);
+    for (uint32_t i = 0; i < log->segment_count; i++)
+        om_segment_unref(log->segments[i]);
+    log->segment_count = 0;
+}
+
+static void bury(om_store *store) {
+    om_turn_take(&store->turn);
+    uint64_t durable = durable_now(store);
+    om_grave *open = NULL, **link = &store->graves;
+    while (*link) {
+        om_grave *grave = *link;
+        if (grave->seq > durable || grave->log->writing || (grave->files_gone && is_listed(grave->log))) {
+            link = &grave->next;
+            continue;
+        }
+        *link = grave->next;
+        grave->next = open;
+        open = grave;
+    }
+    om_turn_give(&store->turn);
+    while (open) {
+        om_grave *grave = open;
+        open = grave->next;
+        if (grave->files_gone) {
+            om_log_release(grave->log);
+            free(grave);
+            continue;
+        }
+        remove_files(grave->log);
+        om_turn_take(&store->turn);
+        forget_contents(grave->log);
+        grave->files_gone = 1;
+        grave->next = store->graves;
+        store->graves = grave;
+        om_turn_give(&store->turn);
+    }
+}
+
+/* ---- a round, and the thread ---- */
+
+int64_t om_writer_round(om_store *store) {
+    om_round *round = store->round;
+    round->run_count = round->batch_count = round->iov_count = 0;
+    round->bytes = 0;
+    om_turn_take(&store->turn);
+    uint64_t durable = durable_now(store);
+    collect_prompted(store, round, durable);
+    collect_queued(store, round, durable);
+    om_turn_give(&store->turn);
+    write_runs(round);
+    int result = finish_round(store, round);
+    seal_segments(store);
+    bury(store);
+    return result == OM_OK ? (int64_t)round->batch_count : result;
+}
+
+int om_writer_init(om_store *store) {
+    store->round = malloc(sizeof *store->round);
+    return store->round ? OM_OK : OM_E_NO_MEMORY;
+}
+
+static void note_result(om_store *store, int result) {
+    int was = __atomic_exchange_n(&store->writer_stuck, result, __ATOMIC_RELAXED);
+    __atomic_store_n(&store->no_space, result == OM_E_NO_SPACE, __ATOMIC_RELAXED);
+    if (result == was)
+        return;
+    if (result == OM_E_NO_SPACE)
+        om_store_add_report(store, OM_REPORT_NO_SPACE, NULL, 0, 0,
+                            "no space left for segments: appends are refused, the WAL keeps what was taken");
+    else if (result != OM_OK)
+        om_store_add_report(store, OM_REPORT_WRITE_FAILED, NULL, 0, 0, "a segment can't be written: %s; trying again",
+                            strerror(errno));
+    else if (was == OM_E_NO_SPACE)
+        om_store_add_report(store, OM_REPORT_SPACE_BACK, NULL, 0, 0, "segments can be written again");
+}
+
+/* Tell who waits for a flush, once the last log it counted is written or a write failed. */
+static void note_flush(om_store *store, int result) {
+    om_turn_take(&store->turn);
+    if (result != OM_OK)
+        store->flush_left = 0;
+    int done = store->flush_left == 0;
+    om_turn_give(&store->turn);
+    pthread_mutex_lock(&store->writer_mutex);
+    if (store->flushing == FLUSH_RUNNING && (done || result != OM_OK)) {
+        store->flushing = 0;
+        store->flush_result = result;
+        pthread_cond_broadcast(&store->writer_done);
+    }
+    pthread_mutex_unlock(&store->writer_mutex);
+}
+
+static struct timespec after_ms(long ms) {
+    struct timespec at;
+    clock_gettime(CLOCK_REALTIME, &at);
+    at.tv_nsec += ms % 1000 * 1000000;
+    at.tv_sec += ms / 1000 + at.tv_nsec / 1000000000;
+    at.tv_nsec %= 1000000000;
+    return at;
+}
+
+/* Sleep until woken; while something couldn't be written, only for a while. */
+static void wait_for_work(om_store *store) {
+    struct timespec retry = after_ms(RETRY_MS);
+    pthread_mutex_lock(&store->writer_mutex);
+    while (!store->writer_kick && !__atomic_load_n(&store->stopping, __ATOMIC_RELAXED)) {
+        if (!store->writer_stuck)
+            pthread_cond_wait(&store->writer_wake, &store->writer_mutex);
+        else if (pthread_cond_timedwait(&store->writer_wake, &store->writer_mutex, &retry) == ETIMEDOUT)
+            break;
+    }
+    store->writer_kick = 0;
+    pthread_mutex_unlock(&store->writer_mutex);
+}
+
+void *om_writer_main(void *arg) {
+    om_store *store = arg;
+    while (!__atomic_load_n(&store->stopping, __ATOMIC_RELAXED)) {
+        wait_for_work(store);
+        int64_t wrote;
+        do {
+            wrote = om_writer_round(store);
+            note_result(store, wrote < 0 ? (int)wrote : OM_OK);
+            note_flush(store, wrote < 0 ? (int)wrote : OM_OK);
+        } while (wrote > 0);
+    }
+    return NULL;
+}
+
+void om_writer_wake(om_store *store) {
+    pthread_mutex_lock(&store->writer_mutex);
+    if (!store->writer_kick) {
+        store->writer_kick = 1;
+        pthread_cond_signal(&store->writer_wake);
+    }
+    pthread_mutex_unlock(&store->writer_mutex);
+}
+
+int om_writer_flush(om_store *store) {
+    pthread_mutex_lock(&store->writer_mutex);
+    while (store->flushing)
+        pthread_cond_wait(&store->writer_done, &store->writer_mutex);
+    store->flushing = FLUSH_CLAIMED;
+    pthread_mutex_unlock(&store->writer_mutex);
+
+    om_turn_take(&store->turn);
+    store->flush_left = store->queued.count;
+    om_turn_give(&store->turn);
+
+    /* Only now may a round call it done: a count of nothing left means that it is. */
+    pthread_mutex_lock(&store->writer_mutex);
+    store->flushing = FLUSH_RUNNING;
+    pthread_mutex_unlock(&store->writer_mutex);
+    om_writer_wake(store);
+    pthread_mutex_lock(&store->writer_mutex);
+    while (store->flushing)
+        pthread_cond_wait(&store->writer_done, &store->writer_mutex);
+    int result = store->flush_result;
+    pthread_mutex_unlock(&store->writer_mutex);
+    return result;
+}
