@@ -49,7 +49,7 @@ class Sparse:
         """As truncate does: what was cut reads as zeros should the file grow again."""
         if size < self.size:
             number, start = divmod(size, CHUNK)
-            for beyond in [n for n in self._chunks if n > number or (n == number and start == 0)]:
+            for beyond in [n for n in self._chunks if n > number]:
                 del self._chunks[beyond]
                 self._shared.discard(beyond)
             if number in self._chunks:

@@ -165,6 +165,9 @@ def test_sectors_are_torn_only_when_asked_for() -> None:
     torn = {end["f"] for end in story.ends(model=Model(torn_sectors=True))}
     assert len(torn) > 10
     assert all(end == b"b" * end.count(b"b") + b"a" * end.count(b"a") for end in torn)
+    story.write("f", letters("c"))
+    twice = {end["f"] for end in story.ends(model=Model(torn_sectors=True))}
+    assert not any(b"a" in end and b"c" in end for end in twice)
 
 
 def test_a_lost_truncate_takes_along_what_was_written_beyond_its_cut() -> None:
@@ -224,6 +227,34 @@ def test_a_rename_between_folders_is_atomic_and_follows_both() -> None:
     story.rename("x/1", "y/3")
     assert {frozenset(end) for end in story.ends(model=POSIX)} == {
         frozenset(names) for names in ([], ["x/1"], ["y/2"], ["x/1", "y/2"], ["y/2", "y/3"])
+    }
+
+
+def test_a_folders_sync_keeps_a_rename_into_it_and_all_that_the_rename_follows() -> None:
+    story = Story()
+    story.make("x", "y", "z", folder=True)
+    story.sync("")
+    story.make("x/1", "z/1", "x/2")
+    story.rename("x/2", "y/2")
+    story.make("x/3")
+    story.sync("y")
+    sure = {"x/1", "y/2"}
+    assert {frozenset(end) for end in story.ends(model=POSIX)} == {
+        frozenset(sure | more) for more in (set(), {"z/1"}, {"x/3"}, {"z/1", "x/3"})
+    }
+
+
+@pytest.mark.parametrize("kind", [SyncKind.FSYNC, SyncKind.SYNCFS])
+@pytest.mark.parametrize("model", [EXT4, POSIX])
+def test_a_name_given_while_a_sync_runs_is_not_covered(kind: SyncKind, model: Model) -> None:
+    story = Story()
+    story.make("early")
+    running = story.sync_start("", kind)
+    story.make("late")
+    story.sync_end("", running)
+    assert {frozenset(end) for end in story.ends(model=model)} == {
+        frozenset(["early"]),
+        frozenset(["early", "late"]),
     }
 
 
