@@ -4,17 +4,19 @@
  *   | header block 4 KiB | group | group | ... | old bytes of an earlier lap, never believed
  *
  *   group (one commit): starts on a fresh 4 KiB block, records 8-byte aligned, zero padded
- *   record: | len u32 | crc u32 | type u8 | flags u8 | zero u16 | epoch u32 | seq u64 | log id u64 | payload | pad |
- *     crc = CRC32C over the record with crc = 0, seeded with the crc of the record before
- *     (the first of a file: with the seed in that file's header).
+ *   record: | len u32 | crc u32 | type u8 | flags u8 | mark u16 | epoch u32 | seq u64 | log id u64 | payload | pad |
+ *     len = 32 + payload; crc = CRC32C over len bytes with crc = 0, seeded with the crc of the
+ *     record before (the first of a file: with the seed in that file's header).
+ *     flags and mark tell the first record of a group and the later parts of a long record.
  *
  * A file is known by the number in its header, not by its name: header = magic, version,
  * number, epoch (goes up with each start and each un-fencing), last seq before this file
- * (`prev_last_seq`), chain seed, its own CRC. A successor's prev_last_seq bounds what is
- * believed of its predecessor, and number n+1 must follow n: a hole is reported, never
- * stepped over. A payload over OM_WAL_RECORD_MAX is cut into parts (all but the last have
- * type OM_WAL_PART); the reader joins them, and a record whose last part isn't there never
- * happened: that is what makes atomic records of any length.
+ * (`prev_last_seq`), first seq, chain seed, its own CRC; kept twice (wal_file.h). A successor's
+ * prev_last_seq bounds what is believed of its predecessor, and a sequence missing before it is
+ * a hole: reported, never stepped over. A payload over OM_WAL_RECORD_MAX is cut into parts (all
+ * but the last have type OM_WAL_PART), each with a sequence of its own; the reader joins them,
+ * and a record whose last part isn't there never happened: that is what makes atomic records of
+ * any length. docs/wal.md tells every byte.
  *
  * Threads: appends and submits come from one thread at a time (the caller holds the engine's
  * lock); the committer takes what has gathered, chains the CRCs, writes, syncs, publishes;
@@ -37,7 +39,7 @@ typedef struct om_wal om_wal;
 typedef struct om_wal_options {
     uint64_t file_size;      /* a multiple of 4 KiB, at least 1 MiB */
     uint64_t max_size;       /* all files together: at least 3 files */
-    uint64_t reserve;        /* share of max_size kept for settles and checkpoints */
+    uint64_t reserve;        /* share of max_size kept for settles; leaves at least 2 files */
     uint64_t batch_max_size; /* a commit takes at most this much at once */
     uint64_t backlog_max;    /* unsynced bytes in memory before appends are told FULL */
     uint32_t batch_max_wait_us;  /* how long a commit may wait for company; 0: never */
@@ -57,21 +59,23 @@ typedef struct om_wal_tail {
 } om_wal_tail;
 
 /* Starts a new file with a new epoch; files that hold records > released_seq stay, the
- * others are recycled. err gets one line of text when NULL comes back. */
+ * others are recycled. Makes the folder if it isn't there. err gets one line of text when NULL
+ * comes back; `after` must be what the reader of this very folder said. */
 om_wal *om_wal_open(const char *dir, const om_wal_options *options, const om_wal_tail *after,
                     uint64_t released_seq, char *err, size_t err_len);
 /* Commits what was appended, stops the threads. OM_E_FENCED if that failed. */
 int om_wal_close(om_wal *wal);
 
 /* -- the engine's side -- */
-/* OM_OK, OM_E_FULL or OM_E_FENCED: a state to look at before taking work in. A record that is
- * admitted is always taken, whatever its length (the limits are soft by one record). */
+/* OM_OK, OM_E_FULL, OM_E_FENCED, or for appends OM_E_NO_SPACE (no file left and no disk space
+ * for a new one; heals): a state to look at before taking work in. A record that is admitted is
+ * always taken, whatever its length (the limits are soft by one record). */
 int om_wal_admit(const om_wal *wal, enum om_wal_class klass);
-/* Copies the payload into the open group; returns its sequence (of its last part). 0: fenced or
- * out of memory. */
+/* Copies the payload into the open group; returns its sequence (of its last part). 0: fenced, out
+ * of memory, or a type that is ours (0, OM_WAL_PART); nothing was taken then. */
 uint64_t om_wal_append(om_wal *wal, uint8_t type, uint64_t log_id, const struct iovec *iov, int iovcnt);
-/* End of a tick: hand what was appended to the committer. lazy: with the next group, or
- * within lazy_sync_ms. */
+/* End of a tick: hand what was appended since the last one to the committer. lazy: with the next
+ * group, or within lazy_sync_ms, or once somebody waits for it. */
 void om_wal_submit(om_wal *wal, int lazy);
 uint64_t om_wal_last_seq(const om_wal *wal);
 uint64_t om_wal_durable_seq(const om_wal *wal);  /* atomic, any thread */
@@ -83,7 +87,7 @@ void om_wal_notify_fd(om_wal *wal, int event_fd);
 int om_wal_wait(om_wal *wal, uint64_t seq, int timeout_ms);
 
 /* -- the checkpoint's side -- */
-/* No record <= seq is needed any more: recycle. */
+/* No record <= seq is needed any more: recycle. The checkpoint that says so must be on disk. */
 void om_wal_release(om_wal *wal, uint64_t seq);
 uint64_t om_wal_used(const om_wal *wal);         /* bytes between the oldest needed and the head */
 
@@ -94,12 +98,16 @@ uint64_t om_wal_used(const om_wal *wal);         /* bytes between the oldest nee
  * written, so that nothing refused comes back after a restart. fence_kept = 0: neither could
  * be made to stick (the disk is dead); callers must then leave the outcome open, not refuse. */
 int om_wal_fenced(const om_wal *wal, int *fence_kept, char *text, size_t text_len);
-/* The operator acted: a new file, a new epoch, sequences go on. */
+/* The operator acted: a new file, a new epoch; sequences go on after the refused ones. To be
+ * called when the appending side has seen the fence and refused whatever it had past durable_seq;
+ * its lock isn't needed (appends return 0 until this is over), and a block is synced here. */
 int om_wal_unfence(om_wal *wal, char *err, size_t err_len);
 
 typedef struct om_wal_stat {
-    uint64_t groups, bytes, records, sync_ns, files, spare_files;
-    int direct_io;
+    uint64_t groups, bytes, records; /* commits; what they wrote, padding included; parts count */
+    uint64_t sync_ns;        /* spent in fdatasync */
+    uint64_t files, spare_files;
+    int direct_io;           /* as chosen */
 } om_wal_stat;
 void om_wal_stat_get(const om_wal *wal, om_wal_stat *out);
 
@@ -114,8 +122,11 @@ typedef struct om_wal_record {
     uint8_t type;
 } om_wal_record;
 
+/* Records after after_seq, which a checkpoint made needless. A folder that doesn't exist is an
+ * empty log; NULL: it can't be listed, or the fence file or a version can't be read. */
 om_wal_reader *om_wal_reader_open(const char *dir, uint64_t after_seq, char *err, size_t err_len);
-/* OM_OK, OM_END, or OM_E_CORRUPT: a hole; err text says which sequences are missing. */
+/* OM_OK, OM_END, OM_E_CORRUPT: a hole (the error text says which sequences are missing), OM_E_IO:
+ * a read failed, OM_E_NO_MEMORY. Once it isn't OM_OK it stays so. */
 int om_wal_reader_next(om_wal_reader *reader, om_wal_record *record);
 void om_wal_reader_tail(const om_wal_reader *reader, om_wal_tail *tail);
 const char *om_wal_reader_error(const om_wal_reader *reader);

@@ -1,0 +1,320 @@
+/* wal_commit.c -- the committer: whoever syncs, syncs for all.
+ *
+ * It never waits while there is urgent work: whatever was submitted while the last sync ran is
+ * the next group. Load makes groups, idleness makes latency; batch_max_wait is the one knob that
+ * trades the one for the other. Seal (chain the CRCs), one write, one fdatasync, publish.
+ *
+ * A group is written only after the one before is synced. That order is what recovery leans on:
+ * where a later group exists, the earlier ones were on disk, and if they can't be read now
+ * that is damage, not a torn end. */
+#define _GNU_SOURCE
+#include "wal_internal.h"
+#include "bytes.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STARVED_RETRY_NS 250000000u
+
+typedef struct range {
+    om_wal_buffer *buffer;
+    uint32_t start, end;
+} range;
+
+typedef struct group {
+    range ranges[OM_WAL_RANGES];
+    int count;
+    int leftover;             /* not all that was queued fits */
+    uint64_t bytes, records;
+    uint64_t first_seq, last_seq;
+    uint64_t urgent_since, lazy_deadline;
+} group;
+
+/* ---- gathering: with the lock held ---- */
+
+/* When the next group should start, in ns; 0: now. */
+static uint64_t due_at(const om_wal *wal, enum om_wal_sleep *sleep)
+{
+    const om_wal_options *options = &wal->options;
+    if (atomic_load(&wal->stop) || wal->queued >= options->batch_max_size)
+        return 0;
+    if (wal->urgent_seq > wal->chain_seq || wal->wanted_seq > wal->chain_seq) {
+        *sleep = OM_WAL_GATHERING;
+        if (options->flush_immediate || options->batch_max_wait_us == 0)
+            return 0;
+        return wal->urgent_since + options->batch_max_wait_us * UINT64_C(1000);
+    }
+    *sleep = OM_WAL_LAZY;
+    return wal->lazy_deadline;
+}
+
+/* Sleeps until there is a group to commit; 0: the WAL is being closed and nothing is left. */
+static int wait_for_work(om_wal *wal)
+{
+    for (;;) {
+        if (atomic_load(&wal->fenced) || wal->queued == 0) {
+            if (atomic_load(&wal->stop))
+                return 0;
+            wal->sleep = OM_WAL_IDLE;
+            pthread_cond_wait(&wal->work, &wal->lock);
+        } else {
+            enum om_wal_sleep sleep;
+            uint64_t due = due_at(wal, &sleep);
+            if (due == 0 || due <= om_wal_now())
+                return 1;
+            wal->sleep = sleep;
+            struct timespec until = om_wal_timespec(due);
+            pthread_cond_timedwait(&wal->work, &wal->lock, &until);
+        }
+        wal->sleep = OM_WAL_AWAKE;
+    }
+}
+
+static void take_ranges(om_wal *wal, group *group)
+{
+    group->count = 0;
+    group->leftover = 0;
+    for (om_wal_buffer *buffer = wal->head;; buffer = buffer->next) {
+        if (group->count == OM_WAL_RANGES) {
+            group->leftover = 1;
+            break;
+        }
+        if (buffer->submitted > buffer->taken)
+            group->ranges[group->count++] = (range){buffer, buffer->taken, buffer->submitted};
+        if (buffer == wal->tail)
+            break;
+    }
+    group->urgent_since = wal->urgent_since;
+    group->lazy_deadline = wal->lazy_deadline;
+    wal->urgent_since = wal->lazy_deadline = 0;
+}
+
+/* ---- sealing: without it ---- */
+
+static uint32_t record_room(const uint8_t *record)
+{
+    return (uint32_t)om_wal_round(om_get_le32(record + OM_WAL_AT_LEN), 8);
+}
+
+/* How much of it makes one group: as much as may be committed at once, and in immediate mode no
+ * more than one urgent submit (its last record carries 1 where the CRC will be). */
+static void measure(const om_wal *wal, group *group)
+{
+    group->bytes = group->records = 0;
+    group->first_seq = wal->chain_seq + 1;
+    for (int i = 0; i < group->count; i++) {
+        range *range = &group->ranges[i];
+        for (uint32_t at = range->start; at < range->end;) {
+            const uint8_t *record = range->buffer->data + at;
+            uint32_t room = record_room(record);
+            int full = group->records > 0 && group->bytes + room > wal->group_max;
+            if (!full) {
+                group->bytes += room;
+                group->records++;
+                group->last_seq = om_get_le64(record + OM_WAL_AT_SEQ);
+                at += room;
+            }
+            if (full || om_get_le32(record + OM_WAL_AT_CRC) != 0) {
+                group->leftover |= at < range->end || i + 1 < group->count;
+                range->end = at;
+                group->count = range->end > range->start ? i + 1 : i;
+                return;
+            }
+        }
+    }
+}
+
+static void chain_crcs(om_wal *wal, const group *group, uint64_t position)
+{
+    const om_wal_header *header = &wal->head_file->header;
+    uint8_t *first = group->ranges[0].buffer->data + group->ranges[0].start;
+    first[OM_WAL_AT_FLAGS] |= OM_WAL_GROUP_START;
+    om_put_le16(first + OM_WAL_AT_MARK, om_wal_group_mark(header, group->first_seq, position));
+    for (int i = 0; i < group->count; i++) {
+        const range *range = &group->ranges[i];
+        for (uint32_t at = range->start; at < range->end;) {
+            uint8_t *record = range->buffer->data + at;
+            om_put_le32(record + OM_WAL_AT_CRC, 0);
+            wal->chain = om_crc32c(wal->chain, record, om_get_le32(record + OM_WAL_AT_LEN));
+            om_put_le32(record + OM_WAL_AT_CRC, wal->chain);
+            at += record_room(record);
+        }
+    }
+}
+
+/* ---- writing ---- */
+
+/* Next file. Without a spare one and without space to make one the group waits: nothing of it
+ * was written, so nothing is lost, and appends are told NO_SPACE until a checkpoint releases a
+ * file or the disk has room again. Only a closing WAL can't wait. */
+static int roll(om_wal *wal, uint64_t first_seq)
+{
+    char err[320], text[400];
+    om_wal_file *file;
+    for (;;) {
+        int result = om_wal_take_file(wal, atomic_load(&wal->epoch), wal->chain_seq, first_seq,
+                                      &file, err, sizeof err);
+        if (result == OM_OK)
+            break;
+        int error = errno;
+        if ((result != OM_E_NO_SPACE && result != OM_E_NO_MEMORY) || atomic_load(&wal->stop)) {
+            snprintf(text, sizeof text, "no new WAL file: %s", err);
+            om_wal_fence_raise(wal, text, error, 0);
+            return 0;
+        }
+        if (!atomic_exchange(&wal->starved, 1))
+            om_wal_notify(wal);
+        struct timespec until = om_wal_timespec(om_wal_now() + STARVED_RETRY_NS);
+        pthread_mutex_lock(&wal->lock);
+        if (wal->spares == NULL && !atomic_load(&wal->stop))
+            pthread_cond_timedwait(&wal->room, &wal->lock, &until);
+        pthread_mutex_unlock(&wal->lock);
+    }
+    if (atomic_exchange(&wal->starved, 0))
+        om_wal_notify(wal);
+    om_wal_use_file(wal, file, 1);
+    return 1;
+}
+
+/* O_DIRECT wants aligned memory and lengths; records lie anywhere, so they go through the
+ * staging buffer. */
+static int write_direct(om_wal *wal, const struct iovec *iov, int iovcnt, uint64_t offset)
+{
+    size_t filled = 0;
+    for (int i = 0; i < iovcnt; i++) {
+        const uint8_t *from = iov[i].iov_base;
+        for (size_t left = iov[i].iov_len; left > 0;) {
+            size_t len = left < OM_WAL_STAGING - filled ? left : OM_WAL_STAGING - filled;
+            memcpy(wal->staging + filled, from, len);
+            from += len;
+            left -= len;
+            filled += len;
+            if (filled < OM_WAL_STAGING && (left > 0 || i + 1 < iovcnt))
+                continue;
+            struct iovec chunk = {.iov_base = wal->staging, .iov_len = filled};
+            if (om_wal_file_write(wal->head_file->fd, &chunk, 1, offset) != OM_OK)
+                return OM_E_IO;
+            offset += filled;
+            filled = 0;
+        }
+    }
+    return OM_OK;
+}
+
+static int write_group(om_wal *wal, const group *group, uint64_t size)
+{
+    static const uint8_t padding[OM_WAL_BLOCK];
+    uint8_t header[OM_WAL_BLOCK];
+    struct iovec iov[OM_WAL_RANGES + 2];
+    int count = 0;
+    uint64_t offset = wal->position;
+    if (wal->header_pending) { /* only this thread changes it now */
+        om_wal_header_encode(&wal->head_file->header, header);
+        iov[count++] = (struct iovec){.iov_base = header, .iov_len = sizeof header};
+        offset = 0;
+    }
+    for (int i = 0; i < group->count; i++) {
+        const range *range = &group->ranges[i];
+        iov[count++] = (struct iovec){.iov_base = range->buffer->data + range->start,
+                                      .iov_len = range->end - range->start};
+    }
+    if (size > group->bytes)
+        iov[count++] = (struct iovec){.iov_base = (void *)padding, .iov_len = size - group->bytes};
+    if (atomic_load(&wal->direct)) {
+        int result = write_direct(wal, iov, count, offset);
+        if (result == OM_OK || errno != EINVAL)
+            return result;
+        /* This file system took the flag and not the write. */
+        atomic_store(&wal->direct, 0);
+        om_wal_direct_set(wal->head_file->fd, 0);
+    }
+    return om_wal_file_write(wal->head_file->fd, iov, count, offset);
+}
+
+static int commit(om_wal *wal, group *group)
+{
+    char text[320];
+    uint64_t size = om_wal_round(group->bytes, OM_WAL_BLOCK);
+    if (wal->position + size > wal->head_file->size && !roll(wal, group->first_seq))
+        return 0;
+    chain_crcs(wal, group, wal->position);
+    if (write_group(wal, group, size) != OM_OK) {
+        int error = errno;
+        snprintf(text, sizeof text, "writing the WAL file %s", wal->head_file->name);
+        om_wal_fence_raise(wal, text, error, wal->position);
+        return 0;
+    }
+    uint64_t start = om_wal_now();
+    if (fdatasync(wal->head_file->fd) != 0) {
+        int error = errno;
+        snprintf(text, sizeof text, "syncing the WAL file %s", wal->head_file->name);
+        om_wal_fence_raise(wal, text, error, wal->position);
+        return 0;
+    }
+    atomic_fetch_add_explicit(&wal->sync_ns, om_wal_now() - start, memory_order_relaxed);
+    atomic_fetch_add_explicit(&wal->groups, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&wal->group_bytes, size, memory_order_relaxed);
+    atomic_fetch_add_explicit(&wal->group_records, group->records, memory_order_relaxed);
+    wal->position += size;
+    return 1;
+}
+
+/* ---- publishing: with the lock held ---- */
+
+/* Buffers before the tail take no more records; the tail may still be the engine's. */
+static void retire_buffers(om_wal *wal)
+{
+    while (wal->head != wal->tail && wal->head->taken == wal->head->submitted) {
+        om_wal_buffer *buffer = wal->head;
+        wal->head = buffer->next;
+        om_wal_buffer_free(wal, buffer);
+    }
+}
+
+static void publish(om_wal *wal, const group *group)
+{
+    for (int i = 0; i < group->count; i++)
+        group->ranges[i].buffer->taken = group->ranges[i].end;
+    wal->chain_seq = group->last_seq;
+    wal->queued -= group->bytes;
+    if (group->leftover) {
+        wal->urgent_since = group->urgent_since;
+        wal->lazy_deadline = group->lazy_deadline;
+    }
+    retire_buffers(wal);
+    wal->head_bytes = wal->position;
+    om_wal_update_used(wal);
+    if (wal->header_pending) {
+        wal->header_pending = 0;
+        om_wal_recycle(wal);
+    }
+    uint64_t committed = atomic_load_explicit(&wal->committed, memory_order_relaxed);
+    atomic_store_explicit(&wal->committed, committed + group->bytes, memory_order_release);
+    atomic_store_explicit(&wal->durable_seq, group->last_seq, memory_order_release);
+    if (wal->waiters > 0)
+        pthread_cond_broadcast(&wal->done);
+}
+
+void *om_wal_commit_main(void *argument)
+{
+    om_wal *wal = argument;
+    group group;
+    pthread_mutex_lock(&wal->lock);
+    while (wait_for_work(wal)) {
+        take_ranges(wal, &group);
+        pthread_mutex_unlock(&wal->lock);
+        measure(wal, &group);
+        if (commit(wal, &group)) {
+            pthread_mutex_lock(&wal->lock);
+            publish(wal, &group);
+            pthread_mutex_unlock(&wal->lock);
+            om_wal_notify(wal);
+        }
+        pthread_mutex_lock(&wal->lock);
+    }
+    pthread_mutex_unlock(&wal->lock);
+    return NULL;
+}
