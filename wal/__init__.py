@@ -1,1 +1,33 @@
-"""The log: segments, indexes, group commit, recovery, retention."""
+"""The log: segments, indexes, group commit, recovery, retention.
+
+    errors.py     what a log can refuse
+    records.py    records and batches: Apache Kafka's format v2
+    catalog.py    which logs there are
+    log.py        one log: append, read, look up, settle
+    store.py      all of them over one WAL: open, recover, close
+
+The promise: what `Store.wait` has answered for is on disk, and comes back after any crash, in
+order and once; what was refused never does; an offset is never given twice. How that is kept is
+told in docs/design.md, and every byte on disk in docs/log-format.md.
+"""
+
+from ottermq.wal.errors import LogError
+from ottermq.wal.log import Appended, Log, Transaction
+from ottermq.wal.records import Batch, Record
+from ottermq.wal.store import FlushMode, LogFlags, LogOptions, Options, Report, ReportKind, Store
+
+__all__ = [
+    "Appended",
+    "Batch",
+    "FlushMode",
+    "Log",
+    "LogError",
+    "LogFlags",
+    "LogOptions",
+    "Options",
+    "Record",
+    "Report",
+    "ReportKind",
+    "Store",
+    "Transaction",
+]

@@ -1,0 +1,277 @@
+"""One log: append, read, look up, settle. A thin face on csrc/log*.c.
+
+Calls take the engine's lock for a moment and never wait for a disk, but for `truncate` and reads
+of what isn't in memory: those belong in a thread.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ottermq._core import ffi, lib
+from ottermq.wal.errors import Unreadable, check, error_for
+from ottermq.wal.records import Batch, Record, RecordArray, batches
+
+if TYPE_CHECKING:
+    from ottermq.wal.store import Store
+
+ANY_EPOCH = lib.OM_ANY_EPOCH
+READ_SIZE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    first_offset: int
+    seq: int  # durable once the store's durable sequence has reached it
+
+
+@dataclass(frozen=True, slots=True)
+class LogStat:
+    start_offset: int
+    next_offset: int
+    high_watermark: int
+    readable_end: int
+    written_offset: int
+    recovery_point: int
+    lease_end: int
+    size_bytes: int
+    segments: int
+    hot_batches: int
+    leader_epoch: int
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentStat:
+    base_offset: int
+    next_offset: int
+    size: int
+    first_timestamp: int
+    max_timestamp: int
+    sealed: bool
+    fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CursorStat:
+    floor: int
+    next: int
+    end: int
+    ready_count: int
+    ready_bytes: int
+    unacked_count: int
+    unacked_bytes: int
+    returned_count: int
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileRange:
+    """A stretch of a segment file for sendfile, valid inside its `with` block only."""
+
+    fd: int
+    position: int
+    length: int
+    first_offset: int
+    next_offset: int
+
+
+class Log:
+    __slots__ = ("_log", "_store", "id", "name", "vhost")
+
+    def __init__(self, store: "Store", handle: Any, id: int, vhost: str, name: str) -> None:
+        self._store = store
+        self._log = handle
+        self.id = id
+        self.vhost = vhost
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<Log {self.vhost}:{self.name} #{self.id}>"
+
+    # -- writing
+
+    def append(
+        self, records: Sequence[Record], *, unlogged: bool = False, epoch: int = ANY_EPOCH
+    ) -> Appended:
+        """As one batch. Durable once the store has reached its `seq`."""
+        array = RecordArray(records)
+        out = ffi.new("om_appended *")
+        flags = lib.OM_APPEND_UNLOGGED if unlogged else 0
+        check(
+            lib.om_log_append(self._log, array.array, array.count, flags, epoch, out),
+            f"append to {self.name}",
+        )
+        return Appended(out.first_offset, out.seq)
+
+    def append_raw(
+        self, batch: bytes, *, unlogged: bool = False, epoch: int = ANY_EPOCH
+    ) -> Appended:
+        """A batch as its producer sent it; checked, then given its place."""
+        out = ffi.new("om_appended *")
+        flags = lib.OM_APPEND_UNLOGGED if unlogged else 0
+        data = ffi.from_buffer("uint8_t[]", batch)
+        check(
+            lib.om_log_append_raw(self._log, data, len(batch), flags, epoch, out),
+            f"append to {self.name}",
+        )
+        return Appended(out.first_offset, out.seq)
+
+    # -- reading
+
+    def read(
+        self, offset: int, *, end: int = -1, max_bytes: int = READ_SIZE, nowait: bool = False
+    ) -> list[Batch]:
+        """Whole batches from the one that holds `offset` on: at least one, unless nothing is
+        there yet. `end` -1: all that may be seen by a queue's consumer."""
+        read = ffi.new("om_read *")
+        flags = lib.OM_READ_NOWAIT if nowait else 0
+        result = lib.om_log_read(self._log, offset, end, max_bytes, flags, read)
+        if result == lib.OM_END:
+            return []
+        if result < 0:
+            raise self._read_error(result, offset, read.next_offset)
+        try:
+            data = bytearray(read.bytes)
+            copied = lib.om_read_copy(read, ffi.from_buffer("uint8_t[]", data), len(data))
+            if copied < 0:
+                raise self._read_error(copied, offset, read.next_offset)
+            return list(batches(bytes(data)))
+        finally:
+            lib.om_read_free(read)
+
+    def _read_error(self, result: int, offset: int, next_offset: int) -> Exception:
+        error = error_for(result, f"read {self.name} at {offset}")
+        return Unreadable(str(error), next_offset) if isinstance(error, Unreadable) else error
+
+    def records(self, offset: int | None = None, *, end: int = -1) -> Iterator[Record]:
+        """One by one from `offset` (the start) to what is readable now."""
+        at = self.stat().start_offset if offset is None else offset
+        first = at
+        while found := self.read(at, end=end):
+            for batch in found:
+                yield from (r for r in batch.records() if r.offset >= first)
+                at = batch.last_offset + 1
+
+    def file_range(self, offset: int, *, end: int = -1, max_bytes: int = READ_SIZE) -> "RangeHold":
+        """`with log.file_range(0) as range:` None when it isn't in a segment yet."""
+        return RangeHold(self._log, offset, end, max_bytes)
+
+    def find_time(self, timestamp: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record that is not older."""
+        offset, found = ffi.new("int64_t *"), ffi.new("int64_t *")
+        result = lib.om_log_find_time(self._log, timestamp, offset, found)
+        if check(result, f"find a time in {self.name}") == lib.OM_END:
+            return None
+        return offset[0], found[0]
+
+    # -- shape
+
+    def stat(self) -> LogStat:
+        out = ffi.new("om_log_stat *")
+        lib.om_log_stat_get(self._log, out)
+        return LogStat(*(getattr(out, field) for field in LogStat.__dataclass_fields__))
+
+    def segments(self) -> list[SegmentStat]:
+        count = lib.om_log_segments(self._log, ffi.NULL, 0)
+        out = ffi.new("om_segment_stat[]", count)
+        count = min(count, lib.om_log_segments(self._log, out, count))
+        return [
+            SegmentStat(*(getattr(out[i], field) for field in SegmentStat.__dataclass_fields__))
+            for i in range(count)
+        ]
+
+    def trim(self, offset: int) -> int:
+        """Nothing below `offset` is needed any more. Returns the record's sequence."""
+        seq = ffi.new("uint64_t *")
+        check(lib.om_log_trim(self._log, offset, seq), f"trim {self.name} to {offset}")
+        return int(seq[0])
+
+    def truncate(self, offset: int) -> None:
+        """Remove everything from `offset` on. Blocks: a checkpoint is part of it."""
+        check(lib.om_log_truncate(self._log, offset), f"truncate {self.name} to {offset}")
+
+    def bump_epoch(self) -> int:
+        return int(lib.om_log_bump_epoch(self._log))
+
+    # -- the queue's cursor
+
+    def cursor(self) -> CursorStat:
+        out = ffi.new("om_cursor_stat *")
+        check(lib.om_log_cursor_stat(self._log, out), f"cursor of {self.name}")
+        return CursorStat(*(getattr(out, field) for field in CursorStat.__dataclass_fields__))
+
+    def acquire(self, most: int, bytes_each: int = 0) -> list[int]:
+        """Give out up to `most` ready offsets."""
+        offsets = ffi.new("int64_t[]", most)
+        count = check(lib.om_log_acquire(self._log, offsets, most, bytes_each), "acquire")
+        return [offsets[i] for i in range(count)]
+
+    def counts(self, offset: int) -> tuple[int, int]:
+        """How often it was given out, and how often in vain."""
+        acquired, delivered = ffi.new("int32_t *"), ffi.new("int32_t *")
+        check(lib.om_log_counts(self._log, offset, acquired, delivered), "counts")
+        return acquired[0], delivered[0]
+
+    def settle(self, first: int, last: int | None = None, *, weight: int = -1) -> tuple[int, int]:
+        """(how many became settled, the record's sequence)"""
+        seq = ffi.new("uint64_t *")
+        count = lib.om_log_settle(self._log, first, first if last is None else last, weight, seq)
+        return check(count, f"settle in {self.name}"), seq[0]
+
+    def give_back(self, offset: int, *, weight: int = 0, counted: bool = True) -> None:
+        check(lib.om_log_return(self._log, offset, weight, counted), f"return to {self.name}")
+
+    def purge(self) -> tuple[int, int]:
+        """(how many went, the record's sequence)"""
+        seq = ffi.new("uint64_t *")
+        return check(lib.om_log_purge(self._log, seq), f"purge {self.name}"), seq[0]
+
+
+class RangeHold:
+    __slots__ = ("_log", "_range", "_what")
+
+    def __init__(self, log: Any, offset: int, end: int, max_bytes: int) -> None:
+        self._log = log
+        self._what = (offset, end, max_bytes)
+        self._range = ffi.new("om_range *")
+
+    def __enter__(self) -> FileRange | None:
+        held = self._range
+        result = check(lib.om_log_range(self._log, *self._what, held), "file range")
+        if result == lib.OM_END:
+            return None
+        return FileRange(held.fd, held.position, held.len, held.first_offset, held.next_offset)
+
+    def __exit__(self, *_: object) -> None:
+        lib.om_range_free(self._range)
+
+
+class Transaction:
+    """Appends and settles over many logs: all of them, or none."""
+
+    __slots__ = ("_atomic", "_store")
+
+    def __init__(self, store: "Store", handle: Any) -> None:
+        self._store = store
+        self._atomic = handle
+
+    def append(self, log: Log, records: Iterable[Record]) -> None:
+        array = RecordArray(list(records))
+        check(lib.om_atomic_append(self._atomic, log._log, array.array, array.count), "transaction")
+
+    def settle(self, log: Log, first: int, last: int | None = None, *, weight: int = 0) -> None:
+        last = first if last is None else last
+        check(lib.om_atomic_settle(self._atomic, log._log, first, last, weight), "transaction")
+
+    def commit(self) -> int:
+        """The sequence to wait for."""
+        atomic, self._atomic = self._atomic, None
+        seq = ffi.new("uint64_t *")
+        check(lib.om_atomic_commit(atomic, seq), "commit")
+        return int(seq[0])
+
+    def rollback(self) -> None:
+        if self._atomic is not None:
+            lib.om_atomic_abandon(self._atomic)
+            self._atomic = None

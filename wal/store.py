@@ -1,0 +1,393 @@
+"""The store: every log of the broker over one WAL. `Store.open` recovers, `close` checkpoints.
+
+    with Store.open(Path("data"), Options()) as store:
+        orders = store.create("orders")
+        done = orders.append([Record(b"hello")])
+        store.wait(done.seq)            # on disk now
+
+Threads: every call may come from any thread. In trio, `wait_durable` sleeps on the event.
+"""
+
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, IntFlag
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ottermq._core import ffi, lib
+from ottermq.wal.catalog import Catalog, Entry
+from ottermq.wal.errors import LogError, StorageFailure, check
+from ottermq.wal.log import Appended, Log, Transaction
+from ottermq.wal.records import Record, RecordArray
+
+SCRATCH_IDS = 1 << 63  # logs that no catalogue names count from here
+ERROR_SIZE = 512
+
+
+class FlushMode(IntEnum):
+    BATCH = lib.OM_FLUSH_BATCH
+    IMMEDIATE = lib.OM_FLUSH_IMMEDIATE
+    ASYNC = lib.OM_FLUSH_ASYNC
+
+
+class LogFlags(IntFlag):
+    SCRATCH = lib.OM_LOG_SCRATCH
+    NO_CURSOR = lib.OM_LOG_NO_CURSOR
+    KEEP_SETTLED = lib.OM_LOG_KEEP_SETTLED
+
+
+class DirectIO(IntEnum):
+    OFF = 0
+    ON = 1
+    AUTO = 2
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    flush_mode: FlushMode = FlushMode.BATCH
+    segment_size: int = 64 << 20
+    segment_max_age_ms: int = 0
+    pre_allocate: bool = True
+    keep_settled: bool = False
+
+
+@dataclass(frozen=True)
+class Options:
+    wal_file_size: int = 64 << 20
+    wal_max_size: int = 512 << 20
+    batch_max_size: int = 4 << 20
+    batch_max_wait_us: int = 0
+    flush_immediate: bool = False
+    direct_io: DirectIO = DirectIO.AUTO
+    hot_buffer_size: int = 32 << 20
+    mmap_cache_size: int = 1 << 30
+    open_files: int = 1024
+    low_space_limit: int = 0
+    checkpoint_interval_ms: int = 30_000
+    recovery_threads: int = 0
+    log: LogOptions = field(default_factory=LogOptions)
+
+
+class ReportKind(IntEnum):
+    CORRUPT = lib.OM_REPORT_CORRUPT
+    TAIL_CUT = lib.OM_REPORT_TAIL_CUT
+    WAL_HOLE = lib.OM_REPORT_WAL_HOLE
+    FENCED = lib.OM_REPORT_FENCED
+    SEGMENT_REWRITTEN = lib.OM_REPORT_SEGMENT_REWRITTEN
+    NO_SPACE = lib.OM_REPORT_NO_SPACE
+    SPACE_BACK = lib.OM_REPORT_SPACE_BACK
+    CHECKPOINT_FAILED = lib.OM_REPORT_CHECKPOINT_FAILED
+    UNREADABLE = lib.OM_REPORT_UNREADABLE
+    WRITE_FAILED = lib.OM_REPORT_WRITE_FAILED
+    DELETED = lib.OM_REPORT_DELETED
+
+
+@dataclass(frozen=True)
+class Report:
+    """Something that went wrong or was mended, told once."""
+
+    kind: ReportKind
+    log_id: int
+    first_offset: int
+    last_offset: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Of a recovery under way."""
+
+    done: int
+    total: int
+    logs_done: int
+    logs_total: int
+    replayed: int
+
+
+@dataclass(frozen=True)
+class StoreStat:
+    logs: int
+    hot_bytes: int
+    hot_batches: int
+    wal_used: int
+    wal_groups: int
+    wal_bytes: int
+    wal_sync_ns: int
+    wal_files: int
+    checkpoints: int
+    checkpoint_ns: int
+    segments_rewritten: int
+    open_files: int
+    mappings: int
+    mapped_bytes: int
+    written_bytes: int
+    skipped_bytes: int
+    fenced: int
+    fence_kept: int
+    no_space: int
+    wal_direct_io: int
+
+
+class Store:
+    """Use `Store.open`; `prepare` and `start` are its two halves for who wants a progress bar."""
+
+    def __init__(self, data: Path, options: Options) -> None:
+        self.data = data
+        self.options = options
+        self._by_name: dict[tuple[str, str], Log] = {}
+        self._by_id: dict[int, Log] = {}
+        self._scratch_ids = SCRATCH_IDS
+        error = ffi.new("char[]", ERROR_SIZE)
+        data.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(data / "scratch", ignore_errors=True)
+        self._catalog = Catalog(data)
+        self._handle: Any = lib.om_store_open(
+            str(data).encode(), _store_options(options), error, ERROR_SIZE
+        )
+        if self._handle == ffi.NULL:
+            self._catalog.close()
+            raise StorageFailure(_text(error))
+
+    @classmethod
+    def open(cls, data: Path, options: Options | None = None) -> Self:
+        store = cls(data, options or Options())
+        store.start()
+        return store
+
+    def start(self) -> None:
+        """Recover, then take work. Blocks: in trio, call it in a thread."""
+        existing = self._existing_folders()
+        for entry in self._catalog:
+            self._add(entry, entry.folder in existing, self.options.log)
+        error = ffi.new("char[]", ERROR_SIZE)
+        result = lib.om_store_start(self._handle, error, ERROR_SIZE)
+        if result < 0:
+            self._abandon()
+            raise StorageFailure(_text(error))
+        self._early_reports = list(self._take_reports())
+        self._forget_deleted()
+        self._remove_orphans(existing)
+
+    def _existing_folders(self) -> set[str]:
+        return {
+            str(folder.relative_to(self.data))
+            for folder in self.data.glob("vhosts/*/queues/*")
+            if folder.is_dir()
+        }
+
+    def _forget_deleted(self) -> None:
+        """Deletions that the last stop cut short: the WAL knew, the catalogue didn't yet."""
+        gone = [r.log_id for r in self._early_reports if r.kind is ReportKind.DELETED]
+        if not gone:
+            return
+        self._catalog.remove(gone)
+        for id in gone:
+            log = self._by_id.pop(id)
+            del self._by_name[log.vhost, log.name]
+            lib.om_log_release(log._log)
+
+    def _remove_orphans(self, existing: set[str]) -> None:
+        known = {entry.folder for entry in self._catalog}
+        for folder in existing - known:
+            shutil.rmtree(self.data / folder, ignore_errors=True)
+
+    def _abandon(self) -> None:
+        lib.om_store_close(self._handle)
+        self._handle = None
+        self._catalog.close()
+
+    def close(self) -> None:
+        """Flush, checkpoint, stop. LogError: it couldn't be clean; nothing durable is lost."""
+        if self._handle is None:
+            return
+        for log in self._by_id.values():
+            lib.om_log_release(log._log)
+            log._log = ffi.NULL
+        self._by_id.clear()
+        self._by_name.clear()
+        handle, self._handle = self._handle, None
+        result = lib.om_store_close(handle)
+        self._catalog.close()
+        check(result, f"close {self.data}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except LogError:
+            if kind is None:
+                raise
+
+    # -- logs
+
+    def create(
+        self, name: str, *, vhost: str = "/", flags: LogFlags = LogFlags(0),
+        options: LogOptions | None = None,
+    ) -> Log:  # fmt: skip
+        return self.create_many([name], vhost=vhost, flags=flags, options=options)[0]
+
+    def create_many(
+        self, names: Iterable[str], *, vhost: str = "/", flags: LogFlags = LogFlags(0),
+        options: LogOptions | None = None,
+    ) -> list[Log]:  # fmt: skip
+        """On disk, all in one commit, when it returns (scratch logs: in memory)."""
+        if flags & LogFlags.SCRATCH:
+            entries = [self._scratch_entry(vhost, name, flags) for name in names]
+        else:
+            entries = self._catalog.add(vhost, names, int(flags))
+        return [self._add(entry, False, options or self.options.log) for entry in entries]
+
+    def _scratch_entry(self, vhost: str, name: str, flags: LogFlags) -> Entry:
+        self._scratch_ids += 1
+        return Entry(self._scratch_ids, vhost, name, int(flags))
+
+    def _add(self, entry: Entry, has_files: bool, options: LogOptions) -> Log:
+        scratch = entry.flags & LogFlags.SCRATCH
+        folder = f"scratch/{entry.id}" if scratch else entry.folder
+        handle = lib.om_store_add(
+            self._handle, entry.id, folder.encode(), entry.name.encode(), has_files,
+            _log_options(options, entry.flags),
+        )  # fmt: skip
+        if handle == ffi.NULL:
+            raise StorageFailure(f"can't add log {entry.name}")
+        log = Log(self, handle, entry.id, entry.vhost, entry.name)
+        self._by_name[entry.vhost, entry.name] = log
+        self._by_id[entry.id] = log
+        return log
+
+    def get(self, name: str, vhost: str = "/") -> Log:
+        return self._by_name[vhost, name]
+
+    def __iter__(self) -> Iterator[Log]:
+        return iter(list(self._by_id.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __contains__(self, key: tuple[str, str]) -> bool:
+        return key in self._by_name
+
+    def delete(self, log: Log) -> None:
+        """Gone for good when it returns; the files follow in the background."""
+        seq = ffi.new("uint64_t *")
+        check(lib.om_log_delete(log._log, seq), f"delete {log.name}")
+        if log.id < SCRATCH_IDS:
+            self.wait(seq[0])
+            self._catalog.remove([log.id])
+        del self._by_id[log.id]
+        del self._by_name[log.vhost, log.name]
+        lib.om_log_release(log._log)
+        log._log = ffi.NULL
+
+    def set_options(self, log: Log, options: LogOptions) -> None:
+        lib.om_log_set_options(log._log, _log_options(options, 0))
+
+    def fanout(
+        self, logs: Sequence[Log], records: Sequence[Record], *, unlogged: bool = False
+    ) -> list[Appended]:
+        """The same records to many logs, written to the WAL once."""
+        array = RecordArray(records)
+        handles = ffi.new("om_log *[]", [log._log for log in logs])
+        out = ffi.new("om_appended[]", len(logs))
+        flags = lib.OM_APPEND_UNLOGGED if unlogged else 0
+        check(
+            lib.om_store_fanout(
+                self._handle, handles, len(logs), array.array, array.count, flags, out
+            ),
+            "fan-out",
+        )
+        return [Appended(slot.first_offset, slot.seq) for slot in out]
+
+    def transaction(self) -> Transaction:
+        return Transaction(self, lib.om_atomic_new(self._handle))
+
+    # -- durability
+
+    @property
+    def durable_seq(self) -> int:
+        return int(lib.om_store_durable_seq(self._handle))
+
+    @property
+    def event_fd(self) -> int:
+        """Readable when the durable sequence moved, a report came, or a read is resident."""
+        return int(lib.om_store_event_fd(self._handle))
+
+    def wait(self, seq: int, timeout: float | None = None) -> None:
+        """Block until `seq` is on disk."""
+        milliseconds = -1 if timeout is None else int(timeout * 1000)
+        check(lib.om_store_wait(self._handle, seq, milliseconds), f"wait for sequence {seq}")
+
+    def admits(self) -> None:
+        """Full, NoSpace or Fenced when publishers should not be read now."""
+        check(lib.om_store_admits(self._handle), "append")
+
+    def unfence(self) -> None:
+        """The operator says the disk is well again."""
+        error = ffi.new("char[]", ERROR_SIZE)
+        if lib.om_store_unfence(self._handle, error, ERROR_SIZE) < 0:
+            raise StorageFailure(_text(error))
+
+    def checkpoint(self) -> None:
+        check(lib.om_store_checkpoint(self._handle), "checkpoint")
+
+    # -- what it has to say
+
+    def progress(self) -> Progress:
+        out = ffi.new("om_progress *")
+        lib.om_store_progress(self._handle, out)
+        return Progress(*(getattr(out, field) for field in Progress.__dataclass_fields__))
+
+    def stat(self) -> StoreStat:
+        out = ffi.new("om_store_stat *")
+        lib.om_store_stat_get(self._handle, out)
+        return StoreStat(*(getattr(out, field) for field in StoreStat.__dataclass_fields__))
+
+    def reports(self) -> list[Report]:
+        """What happened since the last time, oldest first."""
+        early, self._early_reports = self._early_reports, []
+        return early + list(self._take_reports())
+
+    def _take_reports(self) -> Iterator[Report]:
+        out = ffi.new("om_report *")
+        while lib.om_store_report(self._handle, out) == lib.OM_OK:
+            yield Report(
+                ReportKind(out.kind), out.log_id, out.first_offset, out.last_offset, _text(out.text)
+            )
+
+    _early_reports: list[Report] = []
+
+    def trouble(self) -> str | None:
+        """Why durable appends are refused, if they are."""
+        stat = self.stat()
+        if stat.fenced:
+            return "fenced"
+        return "no space" if stat.no_space else None
+
+
+def _store_options(options: Options) -> Any:
+    out = ffi.new("om_store_options *")
+    for field_name in Options.__dataclass_fields__:
+        if field_name != "log":
+            setattr(out, field_name, getattr(options, field_name))
+    return out
+
+
+def _log_options(options: LogOptions, flags: int) -> Any:
+    out = ffi.new("om_log_options *")
+    out.flags = flags | (LogFlags.KEEP_SETTLED if options.keep_settled else 0)
+    out.flush_mode = options.flush_mode
+    out.segment_size = options.segment_size
+    out.segment_max_age_ms = options.segment_max_age_ms
+    out.pre_allocate = options.pre_allocate
+    return out
+
+
+def _text(chars: Any) -> str:
+    text: bytes = ffi.string(chars)
+    return text.decode(errors="replace")
