@@ -48,7 +48,9 @@ class Batch:
         """Uncompressed batches only: what is compressed stays as its producer sent it."""
         iterator, before = ffi.new("om_record_iter *"), ffi.new("om_record_iter *")
         record, headers = ffi.new("om_record *"), ffi.new("om_header[]", 16)
-        check(lib.om_record_iter_init(iterator, ffi.from_buffer(self.data), len(self.data)), "batch")
+        check(
+            lib.om_record_iter_init(iterator, ffi.from_buffer(self.data), len(self.data)), "batch"
+        )
         while True:
             before[0] = iterator[0]
             if check(lib.om_record_next(iterator, record, headers, len(headers)), "record"):

@@ -38,6 +38,9 @@ class LogFlags(IntFlag):
     KEEP_SETTLED = lib.OM_LOG_KEEP_SETTLED
 
 
+DURABLE = LogFlags(0)  # a durable queue with a cursor: what is meant when nothing is said
+
+
 class DirectIO(IntEnum):
     OFF = 0
     ON = 1
@@ -227,13 +230,13 @@ class Store:
     # -- logs
 
     def create(
-        self, name: str, *, vhost: str = "/", flags: LogFlags = LogFlags(0),
+        self, name: str, *, vhost: str = "/", flags: LogFlags = DURABLE,
         options: LogOptions | None = None,
     ) -> Log:  # fmt: skip
         return self.create_many([name], vhost=vhost, flags=flags, options=options)[0]
 
     def create_many(
-        self, names: Iterable[str], *, vhost: str = "/", flags: LogFlags = LogFlags(0),
+        self, names: Iterable[str], *, vhost: str = "/", flags: LogFlags = DURABLE,
         options: LogOptions | None = None,
     ) -> list[Log]:  # fmt: skip
         """On disk, all in one commit, when it returns (scratch logs: in memory)."""
