@@ -84,7 +84,7 @@ void om_guard_begin(const om_view *view) {
 
 int om_guard_end(const om_view *view) {
     om_mapping *mapping = view->mapping;
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    __atomic_thread_fence(__ATOMIC_ACQUIRE); /* zeros of another thread's: its note is seen too */
     guarded = NULL;
     size_t end = (size_t)(view->data - mapping->base) + view->len;
     if (end <= __atomic_load_n(&mapping->good, __ATOMIC_RELAXED))

@@ -84,7 +84,8 @@ void om_segment_unref(om_segment *segment) {
 }
 
 void om_segment_fence(om_segment *segment) {
-    __atomic_store_n(&segment->fenced, 1, __ATOMIC_RELEASE);
+    uint8_t none = 0; /* the store has marks of its own above 1: once it has reported the fence */
+    __atomic_compare_exchange_n(&segment->fenced, &none, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
 /* ---- the engine's half ---------------------------------------------------------------- */

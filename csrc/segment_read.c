@@ -48,9 +48,17 @@ static uint8_t *first_page(const om_view *view, uintptr_t page, size_t *len) {
     return (uint8_t *)start;
 }
 
+/* Look-ups load a sealed segment's index on first use: a read of a file, that may wait. */
+static int has_index(const om_view *view) {
+    om_mapping *mapping = view->mapping;
+    return om_segment_is(&view->segment->index_loaded) || __atomic_load_n(&mapping->index, __ATOMIC_ACQUIRE);
+}
+
 int om_view_resident(const om_view *view) {
     unsigned char pages[1024];
     size_t page = (size_t)sysconf(_SC_PAGESIZE), left;
+    if (!has_index(view))
+        return 0;
     uint8_t *at = first_page(view, page, &left);
     while (left > 0) {
         size_t part = left < sizeof pages * page ? left : sizeof pages * page;
@@ -73,6 +81,10 @@ int om_view_load(const om_view *view) {
     for (size_t at = 0; at < len; at += page)
         (void)*(volatile const uint8_t *)(start + at);
     int result = om_guard_end(view);
+    om_mapping *mapping = view->mapping;
+    om_view whole = {mapping->base, (size_t)om_segment_written(view->segment), view->segment, mapping};
+    if (result == OM_OK && !has_index(view) && whole.len <= mapping->len)
+        result = om_segment_need_index(view->segment, &whole);
     om_files_reap(view->segment->files);
     return result;
 }
@@ -154,11 +166,12 @@ static int look_up(om_segment *segment, const om_look_up *by, om_query *query) {
     return result;
 }
 
-/* In a growing segment the last batch may be half written; in a sealed one it is torn. */
-static int short_result(const om_segment *segment, int result) {
+/* While a segment is being written its last batch may be half there; else it is torn. */
+static int short_result(const om_segment *segment, const om_view *view, int result) {
     if (result != OM_E_SHORT)
         return result;
-    return om_segment_is(&segment->sealed) ? OM_E_CORRUPT : OM_END;
+    int whole = om_segment_is(&segment->sealed) && view->len >= segment->size;
+    return whole ? OM_E_CORRUPT : OM_END;
 }
 
 /* The first batch that ends at or past `offset`, from the start on. */
@@ -169,7 +182,7 @@ static int walk_to(const om_segment *segment, const om_view *view, const om_star
         return OM_END; /* placed, not yet written */
     int result = om_step_at(view->data, at, view->len, segment->base_offset, step);
     if (result != OM_OK)
-        return short_result(segment, result);
+        return short_result(segment, view, result);
     if (start->last >= 0 && step->last != start->last)
         return OM_E_CORRUPT;
     while (step->last < offset) {
@@ -178,7 +191,7 @@ static int walk_to(const om_segment *segment, const om_view *view, const om_star
             return OM_END;
         result = om_step_at(view->data, at, view->len, step->last + 1, step);
         if (result != OM_OK)
-            return short_result(segment, result);
+            return short_result(segment, view, result);
     }
     *position = at;
     return OM_OK;
@@ -213,6 +226,26 @@ int om_segment_find(om_segment *segment, int64_t offset, uint64_t *position, om_
     om_query query = {.wanted = offset, .batch = batch};
     int result = look_up(segment, &by_offset, &query);
     *position = query.position;
+    return result;
+}
+
+int om_segment_hint(om_segment *segment, int64_t offset, uint64_t *position) {
+    om_view view = {0};
+    om_start start = {0};
+    int result = om_view_open(segment, 0, SIZE_MAX, &view);
+    if (result != OM_OK)
+        return result;
+    om_mapping *mapping = view.mapping;
+    om_files_lock(segment->files);
+    if (segment->index_loaded)
+        ask_offset(&segment->index, segment->base_offset, offset, &start);
+    om_files_unlock(segment->files);
+    om_loaded_index *loaded = __atomic_load_n(&mapping->index, __ATOMIC_ACQUIRE);
+    if (!start.position && loaded)
+        ask_offset(&loaded->index, segment->base_offset, offset, &start);
+    *position = start.position;
+    result = start.position < view.len ? OM_OK : OM_END;
+    om_view_release(&view);
     return result;
 }
 
@@ -264,7 +297,7 @@ static int walk_time(const om_segment *segment, const om_view *view, const om_st
     while (at < view->len) {
         int result = om_step_at(view->data, at, view->len, step.last + 1, &step);
         if (result != OM_OK)
-            return short_result(segment, result);
+            return short_result(segment, view, result);
         if (step.max_timestamp >= query->wanted) {
             result = first_record(view->data + at, step.size, query);
             if (result != OM_END)
