@@ -200,6 +200,8 @@ static void tidy(om_offset_set *set, int64_t number)
 {
     uint32_t i = locate(set, number);
     set->hint = i;
+    if (set->len == 0)
+        om_offset_set_clear(set); /* room was made, and then no chunk came of it */
     if (i == set->len || set->chunks[i].number > number || set->chunks[i].shape == OM_CHUNK_FULL)
         return;
     om_chunk *chunk = &set->chunks[i];

@@ -52,15 +52,12 @@ om_offset_set *om_tally_append_plane(om_tally *tally)
 static void drop_empty_planes(om_tally *tally)
 {
     uint32_t len = tally->len;
-    while (len > 0 && tally->planes[len - 1].len == 0)
-        len--;
-    if (len == tally->len)
-        return;
-    tally->len = len;
-    if (len == 0) {
+    while (tally->len > 0 && tally->planes[tally->len - 1].len == 0)
+        om_offset_set_clear(&tally->planes[--tally->len]);
+    if (tally->len == 0) {
         om_tally_clear(tally);
-    } else {
-        om_offset_set *planes = realloc(tally->planes, len * sizeof *planes);
+    } else if (tally->len < len) {
+        om_offset_set *planes = realloc(tally->planes, tally->len * sizeof *planes);
         if (planes != NULL)
             tally->planes = planes;
     }

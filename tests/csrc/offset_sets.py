@@ -1,5 +1,6 @@
 """Offset sets for tests: the C ones in a thin wrapper, and a model as one big integer."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -84,11 +85,8 @@ class Bits:
         return (self.bits & self.mask(first, last)).bit_count()
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        first = self.next_member(self.base)
-        while first >= 0:
-            after = self.next_gap(first)
-            yield first, after - 1
-            first = self.next_member(after)
+        for run in re.finditer("1+", f"{self.bits:b}"[::-1]):
+            yield self.base + run.start(), self.base + run.end() - 1
 
 
 def places(chunks: int) -> st.SearchStrategy[int]:

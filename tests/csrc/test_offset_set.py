@@ -106,14 +106,13 @@ def test_memory_follows_the_number_of_runs(added: list[tuple[int, int]]) -> None
     assert offsets.memory <= bound(len(list(offsets.runs())), CHUNKS)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_chunk_filled_in_any_order_ends_as_no_memory_but_its_entry(seed: int) -> None:
+def test_a_chunk_filled_in_any_order_ends_as_no_memory_but_its_entry() -> None:
     order = list(range(CHUNK))
-    random.Random(seed).shuffle(order)
+    random.Random(1).shuffle(order)
     offsets = OffsetSet()
     for settled, offset in enumerate(order):
         offsets.add(offset)
-        if settled % 256 == 0:
+        if settled % 1000 == 0 or settled > CHUNK - 100:
             assert offsets.memory <= BITMAP + 2 * ENTRY
             assert offsets.memory <= bound(len(list(offsets.runs())), 1)
     assert offsets.memory == 2 * ENTRY
