@@ -1,7 +1,6 @@
-# The C core as cffi builds it: what `lib` holds is told by csrc/ottermq.h, not twice.
+# The C core as cffi builds it. What it holds is told by csrc/ottermq.h, and only there; a checker
+# can't look into C structs, so wal/ gives them types where they come in.
 from typing import Any
 
-from cffi import FFI
-
-ffi: FFI
+ffi: Any
 lib: Any

@@ -8,9 +8,8 @@ import logging
 import resource
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Protocol
 
 import trio
 
@@ -21,6 +20,8 @@ from ottermq.config import Config
 from ottermq.kafka import door as kafka
 from ottermq.listeners import Bound, Door
 from ottermq.lockfile import claim
+from ottermq.store import open_store, tell_reports
+from ottermq.wal import Store
 
 Signals = AsyncIterator[int]
 
@@ -44,7 +45,7 @@ async def _serve(config: Config, bound: dict[str, Bound]) -> None:
 
 
 async def _keep_doors_open(
-    config: Config, bound: dict[str, Bound], store: "Store", stop: trio.Event
+    config: Config, bound: dict[str, Bound], store: Store, stop: trio.Event
 ) -> None:
     doors = [
         Door("amqp", amqp.serve, most=10_000),
@@ -52,6 +53,7 @@ async def _keep_doors_open(
         Door("admin", partial(admin.serve, trouble=store.trouble), 100, log_level=logging.DEBUG),
     ]
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(tell_reports, store)
         for door in doors:
             opened = listeners.listen(door.name, bound[door.name])
             nursery.start_soon(listeners.accept, door, opened)
@@ -85,21 +87,3 @@ def _raise_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-class Store(Protocol):
-    """What the broker itself asks of the log."""
-
-    def trouble(self) -> str | None:
-        """Why durable appends are refused, if they are."""
-
-
-class _NoStore:
-    def trouble(self) -> str | None:
-        return None
-
-
-@asynccontextmanager
-async def open_store(config: Config) -> AsyncIterator[Store]:
-    """The one place where the log is opened and closed."""
-    yield _NoStore()

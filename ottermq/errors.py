@@ -7,6 +7,8 @@ reply code, Kafka answers an error code, HTTP a status.
 
 from typing import NamedTuple
 
+from ottermq.wal import errors as log
+
 
 class OtterError(Exception):
     """The text is one line that a user can act on."""
@@ -46,26 +48,6 @@ class TooLarge(OtterError):
     """A message or request over its limit."""
 
 
-class OutOfRange(OtterError):
-    """An offset below the log's start or beyond its end."""
-
-
-class StaleEpoch(OtterError):
-    """An append by a leader or producer of an older epoch."""
-
-
-class CorruptData(OtterError):
-    """Bytes that fail their checksum or can't be what they claim."""
-
-
-class NoSpace(OtterError):
-    """The disk is full or below the low-space limit: reads and acks go on."""
-
-
-class Fenced(OtterError):
-    """A sync of the log failed: durable appends are refused until an operator acts."""
-
-
 class InternalError(OtterError):
     """Our own mistake."""
 
@@ -76,25 +58,33 @@ class Codes(NamedTuple):
     http: int
 
 
-CODES: dict[type[OtterError], Codes] = {
+CODES: dict[type[Exception], Codes] = {
     NotFound: Codes(amqp=404, kafka=3, http=404),  # UNKNOWN_TOPIC_OR_PARTITION
     AccessRefused: Codes(amqp=403, kafka=29, http=403),  # TOPIC_AUTHORIZATION_FAILED
     PreconditionFailed: Codes(amqp=406, kafka=40, http=409),  # INVALID_CONFIG
     ResourceLocked: Codes(amqp=405, kafka=29, http=423),  # TOPIC_AUTHORIZATION_FAILED
     InvalidRequest: Codes(amqp=406, kafka=42, http=400),  # INVALID_REQUEST
     TooLarge: Codes(amqp=311, kafka=10, http=413),  # MESSAGE_TOO_LARGE
-    OutOfRange: Codes(amqp=406, kafka=1, http=416),  # OFFSET_OUT_OF_RANGE
-    StaleEpoch: Codes(amqp=406, kafka=74, http=409),  # FENCED_LEADER_EPOCH
-    CorruptData: Codes(amqp=541, kafka=2, http=500),  # CORRUPT_MESSAGE
-    NoSpace: Codes(amqp=506, kafka=56, http=507),  # KAFKA_STORAGE_ERROR
-    Fenced: Codes(amqp=541, kafka=56, http=503),  # KAFKA_STORAGE_ERROR
     InternalError: Codes(amqp=541, kafka=-1, http=500),  # UNKNOWN_SERVER_ERROR
+    # What the log itself refuses:
+    log.CorruptData: Codes(amqp=541, kafka=2, http=500),  # CORRUPT_MESSAGE
+    log.Deleted: Codes(amqp=404, kafka=3, http=404),  # UNKNOWN_TOPIC_OR_PARTITION
+    log.Fenced: Codes(amqp=541, kafka=56, http=503),  # KAFKA_STORAGE_ERROR
+    log.Full: Codes(amqp=506, kafka=7, http=503),  # REQUEST_TIMED_OUT: try again
+    log.InvalidArgument: Codes(amqp=406, kafka=42, http=400),  # INVALID_REQUEST
+    log.NoSpace: Codes(amqp=506, kafka=56, http=507),  # KAFKA_STORAGE_ERROR
+    log.NotResident: Codes(amqp=506, kafka=7, http=503),  # REQUEST_TIMED_OUT: try again
+    log.OutOfRange: Codes(amqp=406, kafka=1, http=416),  # OFFSET_OUT_OF_RANGE
+    log.StaleEpoch: Codes(amqp=406, kafka=74, http=409),  # FENCED_LEADER_EPOCH
+    log.StorageFailure: Codes(amqp=541, kafka=56, http=500),  # KAFKA_STORAGE_ERROR
+    log.TimedOut: Codes(amqp=541, kafka=7, http=504),  # REQUEST_TIMED_OUT
+    log.Unreadable: Codes(amqp=541, kafka=56, http=500),  # KAFKA_STORAGE_ERROR
 }
 
 
 def codes_of(error: BaseException) -> Codes:
-    """Its own, else its nearest parent's; whatever is no OtterError is our own mistake."""
+    """Its own, else its nearest parent's; whatever is none of these is our own mistake."""
     for cls in type(error).__mro__:
-        if cls in CODES:
+        if issubclass(cls, Exception) and cls in CODES:
             return CODES[cls]
     return CODES[InternalError]

@@ -13,6 +13,13 @@ from types import TracebackType
 READY = re.compile(r" ready amqp=(\S+) kafka=(\S+) admin=(\S+) data=(\S+)$")
 ANY_PORT = {"amqp": "127.0.0.1:0", "kafka": "127.0.0.1:0", "admin": "127.0.0.1:0"}
 PATIENCE = 20.0
+# Filling the usual 64 MiB files with zeros is not what these tests are about.
+SMALL_WAL = {
+    "OTTERMQ_WAL__FILE_SIZE": "1MiB",
+    "OTTERMQ_WAL__MAX_SIZE": "4MiB",
+    "OTTERMQ_WAL__BATCH_MAX_SIZE": "256KiB",
+    "OTTERMQ_WAL__LOW_SPACE_LIMIT": "0",
+}
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -41,7 +48,7 @@ class Broker:
         flags = [part for door, place in ANY_PORT.items() for part in (f"--{door}", place)]
         self.process = subprocess.Popen(
             command(["serve", "--data", str(data), *flags, *arguments]),
-            env=environment(env),
+            env=environment({**SMALL_WAL, **(env or {})}),
             stderr=subprocess.PIPE,
             text=True,
         )

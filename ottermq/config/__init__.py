@@ -13,9 +13,9 @@ from pathlib import Path
 
 from ottermq.config import layers, yamlfile
 from ottermq.config.kinds import Address
-from ottermq.config.schema import Config, Keys, QueueSettings, Retention
+from ottermq.config.schema import Config, Keys, QueueSettings, Retention, queue_defaults
 
-__all__ = ["Address", "Config", "QueueSettings", "Retention", "load"]
+__all__ = ["Address", "Config", "QueueSettings", "Retention", "load", "queue_defaults"]
 
 
 def load(
