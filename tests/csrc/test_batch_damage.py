@@ -105,7 +105,7 @@ ONE = raw_record()
 LONG_VARINT = b"\xff" * 10 + b"\x01"
 HUGE = varint(2**31 - 1)
 
-DECEITS = {
+HEADER_DECEITS = {
     "magic 0": raw_batch(ONE, 1, magic=0),
     "magic 1": raw_batch(ONE, 1, magic=1),
     "magic 3": raw_batch(ONE, 1, magic=3),
@@ -119,8 +119,11 @@ DECEITS = {
     "the lowest count": raw_batch(b"", -(2**31), last_offset_delta=0),
     "a negative last offset": raw_batch(ONE, 1, last_offset_delta=-1),
     "more records than offsets": raw_batch(ONE * 2, 2, last_offset_delta=0),
+    "two records in the room of one": raw_batch(ONE, 2),
     "more records than bytes": raw_batch(ONE, 1_000_000),
     "the highest count": raw_batch(ONE, 2**31 - 1),
+}
+RECORD_DECEITS = {
     "fewer records than the count": raw_batch(raw_record(value=varint(90) + b"v" * 90), 2),
     "bytes after the last record": raw_batch(ONE + b"\0", 1),
     "records but a count of none": raw_batch(ONE, 0, last_offset_delta=0),
@@ -165,11 +168,17 @@ DECEITS = {
         raw_record(headers=varint(1) + varint(1) + b"k" + varint(-2)), 1
     ),
 }
+DECEITS = HEADER_DECEITS | RECORD_DECEITS
 
 
 def test_what_is_not_spoilt_passes() -> None:
     for batch in (raw_batch(ONE, 1), raw_batch(ONE + raw_record(offset_delta=varint(1)), 2)):
         assert validate(batch, len(batch)).result == lib.OM_OK
+
+
+@pytest.mark.parametrize("name", HEADER_DECEITS)
+def test_a_look_at_the_header_is_enough_to_refuse(name: str) -> None:
+    assert peek(GUARD.place(HEADER_DECEITS[name][:OVERHEAD]), OVERHEAD).result == lib.OM_E_CORRUPT
 
 
 @pytest.mark.parametrize("name", DECEITS)
