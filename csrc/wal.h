@@ -50,12 +50,16 @@ typedef struct om_wal_options {
 
 enum om_wal_class { OM_WAL_APPEND, OM_WAL_SETTLE };
 
-/* after: what the reader said at its end (all zero for a new log). */
+/* What the reader says at its end; all zero for a new log. After a hole, records past it are not
+ * believed: files past good_number are set aside as *.damaged when the log is opened, and
+ * sequences go on past any that those files may hold. */
 typedef struct om_wal_tail {
-    uint64_t last_seq;
+    uint64_t last_seq;       /* of the last record believed */
+    uint64_t next_seq;       /* the next to give out */
     uint64_t last_number;
+    uint64_t good_number;
     uint32_t epoch;
-    uint32_t reserved;
+    uint32_t hole;           /* 1: it ended at one */
 } om_wal_tail;
 
 /* Starts a new file with a new epoch; files that hold records > released_seq stay, the
@@ -111,7 +115,7 @@ typedef struct om_wal_stat {
 } om_wal_stat;
 void om_wal_stat_get(const om_wal *wal, om_wal_stat *out);
 
-/* -- recovery (wal_reader.c): before om_wal_open -- */
+/* -- recovery (wal_reader.c): before om_wal_open; what it says is where that goes on -- */
 typedef struct om_wal_reader om_wal_reader;
 typedef struct om_wal_record {
     uint64_t seq;
@@ -132,4 +136,7 @@ void om_wal_reader_tail(const om_wal_reader *reader, om_wal_tail *tail);
 const char *om_wal_reader_error(const om_wal_reader *reader);
 uint64_t om_wal_reader_bytes(const om_wal_reader *reader, uint64_t *total); /* for a progress bar */
 void om_wal_reader_close(om_wal_reader *reader);
+/* The same for a log that is open: what is durable now. Nothing past after_seq may be released
+ * until it is closed. */
+om_wal_reader *om_wal_reader_live(om_wal *wal, uint64_t after_seq, char *err, size_t err_len);
 #endif

@@ -121,27 +121,29 @@ int om_wal_fenced(const om_wal *wal, int *fence_kept, char *text, size_t text_le
 
 /* The committer is parked and the appending side is barred: everything is ours until the fence
  * comes down. Sequences go on after the refused ones, so that nobody who still holds one of
- * those can take a later group's sync for theirs. */
+ * those can take a later group's sync for theirs. One number is left out between: it becomes
+ * last_seq and durable_seq, so that whoever waits for "all until now" isn't told of the past. */
 int om_wal_unfence(om_wal *wal, char *err, size_t err_len)
 {
     if (!atomic_load(&wal->fenced))
         return OM_OK;
     om_wal_file *file;
-    uint64_t last_seq = atomic_load(&wal->last_seq);
+    uint64_t good = wal->chain_seq, refused = atomic_load(&wal->last_seq), blank = refused + 1;
     uint32_t epoch = atomic_load(&wal->epoch) + 1;
     atomic_store(&wal->epoch, epoch); /* even if this fails: its header may have stuck */
-    int result = om_wal_take_file(wal, epoch, wal->chain_seq, last_seq + 1, &file, err, err_len);
+    int result = om_wal_take_file(wal, epoch, good, blank + 1, &file, err, err_len);
     if (result == OM_OK)
         result = om_wal_write_header(wal, file, err, err_len);
     if (result != OM_OK)
         return result;
-    uint64_t good = wal->chain_seq;
     om_wal_use_file(wal, file, 0);
     om_wal_fence_remove(wal->dir_fd);
     pthread_mutex_lock(&wal->lock);
     wal->refused_first = good + 1;
-    wal->refused_last = last_seq;
+    wal->refused_last = refused;
     om_wal_drop_buffers(wal);
+    atomic_store(&wal->last_seq, blank);
+    atomic_store(&wal->durable_seq, blank);
     atomic_store(&wal->fenced, 0);
     pthread_cond_signal(&wal->work);
     pthread_mutex_unlock(&wal->lock);

@@ -286,6 +286,26 @@ void om_wal_file_rename(int dir_fd, om_wal_file *file)
     memcpy(file->name, name, sizeof name);
 }
 
+int om_wal_file_set_aside(int dir_fd, const om_wal_file *file, int needed, char *err, size_t err_len)
+{
+    char name[sizeof file->name + 32];
+    int failed;
+    for (int n = 0;; n++) {
+        if (n == 0)
+            snprintf(name, sizeof name, "%s.damaged", file->name);
+        else
+            snprintf(name, sizeof name, "%s.damaged-%d", file->name, n);
+        failed = linkat(dir_fd, file->name, dir_fd, name, 0) != 0;
+        if (!failed || errno != EEXIST)
+            break;
+    }
+    if (!failed && !needed)
+        failed = unlinkat(dir_fd, file->name, 0) != 0;
+    if (failed)
+        snprintf(err, err_len, "setting %s aside: %m", file->name);
+    return failed ? OM_E_IO : OM_OK;
+}
+
 /* ---- making one ---- */
 
 /* A temporary file whose number n also reserves the name spare-n.wal: whoever holds new-n.tmp

@@ -93,6 +93,12 @@ void om_wal_file_remove(int dir_fd, om_wal_file *file); /* and free */
 /* All bytes of iov at offset; short writes are carried on. OM_OK or OM_E_IO (errno kept). */
 int om_wal_file_write(int fd, struct iovec *iov, int iovcnt, uint64_t offset);
 
+/* wal_prepare.c: copies of the files in use, and how far they are durable. */
+int om_wal_files_in_use(om_wal *wal, om_wal_file ***files, size_t *count, uint64_t *durable_seq);
+int om_wal_dir_fd(const om_wal *wal);
+/* Out of the way, but kept: NAME.damaged. A file still needed in its place keeps its name too. */
+int om_wal_file_set_aside(int dir_fd, const om_wal_file *file, int needed, char *err, size_t err_len);
+
 /* wal_direct.c: 1: write past the page cache; 0: don't, or can't; OM_E_* with errno. wish as in
  * om_wal_options. Writes zeros into the first MiB of a file that is not yet in use. */
 int om_wal_direct_choose(int fd, int wish);

@@ -64,6 +64,7 @@ static om_wal *wal_new(const om_wal_options *options)
     wal->buffer_size = OM_WAL_BUFFER < wal->group_max ? OM_WAL_BUFFER : (uint32_t)wal->group_max;
     if (options->batch_max_size < wal->group_max)
         wal->group_max = options->batch_max_size;
+    wal->refused_first = 1; /* to 0: none */
     atomic_store(&wal->notify_fd, -1);
     pthread_condattr_t clock;
     pthread_condattr_init(&clock);
@@ -132,7 +133,30 @@ static void set_free(om_wal *wal, om_wal_file *file)
     wal->spare_files += (uint64_t)useful;
 }
 
-/* Sort what is there into files in use, spare ones and ones to be removed. */
+/* Sort what is there into files in use, spare ones, ones to be removed, and, behind a hole, ones
+ * to be set aside. The file the hole is in stays until it is released; its copy stays longer. */
+static int adopt(om_wal *wal, const om_wal_tail *after, om_wal_file *file, char *err, size_t err_len)
+{
+    uint64_t number = file->header.number;
+    int damaged = number != 0 && number == after->good_number && after->hole;
+    if (number > after->good_number || damaged) {
+        int result = om_wal_file_set_aside(wal->dir_fd, file, damaged, err, err_len);
+        if (result != OM_OK || !damaged) {
+            free(file);
+            return result;
+        }
+        file->suspect = 1;
+    }
+    if (file->unreadable)
+        free(file);
+    else if (number != 0 && (wal->oldest != NULL || number == after->good_number ||
+                             file->last_seq > wal->released_seq))
+        keep(wal, file);
+    else
+        set_free(wal, file);
+    return OM_OK;
+}
+
 static int adopt_files(om_wal *wal, const om_wal_tail *after, char *err, size_t err_len)
 {
     om_wal_file **files = NULL;
@@ -145,23 +169,22 @@ static int adopt_files(om_wal *wal, const om_wal_tail *after, char *err, size_t 
         snprintf(err, err_len,
                  "the newest WAL file is %" PRIu64 ", but recovery ended with %" PRIu64, newest,
                  after->last_number);
-        om_wal_files_free(files, count);
-        return OM_E_INVALID;
+        result = OM_E_INVALID;
     }
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && result == OM_OK; i++) {
         om_wal_file *file = files[i];
         files[i] = NULL;
-        file->last_seq = i + 1 < count ? files[i + 1]->header.prev_last_seq : after->last_seq;
-        if (file->unreadable)
-            free(file);
-        else if (file->header.number != 0 && (wal->oldest != NULL || i + 1 == count ||
-                                              file->last_seq > wal->released_seq))
-            keep(wal, file);
-        else
-            set_free(wal, file);
+        file->last_seq = after->last_seq;
+        if (i + 1 < count && files[i + 1]->header.number <= after->good_number)
+            file->last_seq = files[i + 1]->header.prev_last_seq;
+        result = adopt(wal, after, file, err, err_len);
     }
     om_wal_files_free(files, count);
-    return OM_OK;
+    if (result == OM_OK && after->hole && fsync(wal->dir_fd) != 0) {
+        snprintf(err, err_len, "syncing the WAL's folder: %m");
+        result = OM_E_IO;
+    }
+    return result;
 }
 
 /* After a kill, records may have been read that were never synced. The new file's header will
@@ -185,8 +208,8 @@ static int start_file(om_wal *wal, const om_wal_tail *after, char *err, size_t e
 {
     om_wal_file *file;
     uint32_t epoch = after->epoch + 1;
-    int result = om_wal_take_file(wal, epoch, after->last_seq, after->last_seq + 1, &file, err,
-                                  err_len);
+    uint64_t first_seq = atomic_load(&wal->last_seq) + 1;
+    int result = om_wal_take_file(wal, epoch, after->last_seq, first_seq, &file, err, err_len);
     if (result != OM_OK)
         return result;
     int direct = om_wal_direct_choose(file->fd, wal->options.direct_io);
@@ -248,11 +271,12 @@ om_wal *om_wal_open(const char *dir, const om_wal_options *options, const om_wal
         snprintf(err, err_len, "out of memory");
         return NULL;
     }
-    wal->released_seq = released_seq < after->last_seq ? released_seq : after->last_seq;
+    uint64_t last_seq = after->next_seq > after->last_seq ? after->next_seq - 1 : after->last_seq;
+    wal->released_seq = released_seq < last_seq ? released_seq : last_seq;
     wal->last_number = after->last_number;
     wal->chain_seq = after->last_seq;
-    atomic_store(&wal->last_seq, after->last_seq);
-    atomic_store(&wal->durable_seq, after->last_seq);
+    atomic_store(&wal->last_seq, last_seq);
+    atomic_store(&wal->durable_seq, last_seq);
     wal->dir_fd = open_folder(dir, err, err_len);
     if (wal->dir_fd < 0 || om_wal_remove_temporaries(wal->dir_fd, err, err_len) != OM_OK ||
         adopt_files(wal, after, err, err_len) != OM_OK || sync_adopted(wal, err, err_len) != OM_OK ||

@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define RETRY_NS 1000000000u
@@ -68,6 +69,38 @@ int om_wal_recycle(om_wal *wal)
         pthread_cond_signal(&wal->prepare);
     }
     return freed;
+}
+
+int om_wal_dir_fd(const om_wal *wal)
+{
+    return wal->dir_fd;
+}
+
+int om_wal_files_in_use(om_wal *wal, om_wal_file ***files, size_t *count, uint64_t *durable_seq)
+{
+    int result = OM_OK;
+    pthread_mutex_lock(&wal->lock);
+    *durable_seq = om_wal_durable_seq(wal);
+    *count = 0;
+    *files = calloc(wal->live_files, sizeof **files);
+    for (om_wal_file *file = wal->oldest; file != NULL && result == OM_OK; file = file->next) {
+        /* A header that isn't on disk yet has nothing durable behind it. */
+        if (file == wal->head_file && wal->header_pending)
+            break;
+        om_wal_file *twin = *files == NULL ? NULL : calloc(1, sizeof *twin);
+        if (twin == NULL) {
+            result = OM_E_NO_MEMORY;
+            break;
+        }
+        /* Not the rest: some of it changes without the lock. */
+        twin->header = file->header;
+        twin->size = file->size;
+        twin->fd = -1;
+        memcpy(twin->name, file->name, sizeof twin->name);
+        (*files)[(*count)++] = twin;
+    }
+    pthread_mutex_unlock(&wal->lock);
+    return result;
 }
 
 static om_wal_file *pop_spare(om_wal *wal)

@@ -34,8 +34,10 @@ struct om_wal_reader {
     size_t count;
     size_t index;             /* the one being read; count: none left */
     uint64_t after_seq;
+    uint64_t live_bound;      /* of a log that is open: what was durable; else NO_BOUND */
     om_wal_fence fence;
     om_wal_tail tail;
+    uint64_t most_seq;        /* no file can hold a later one */
     uint64_t bytes, total;
     int state;                /* OM_OK, or how it ended */
     char error[320];
@@ -74,12 +76,19 @@ static int fail(om_wal_reader *reader, int result, const char *format, ...)
 /* Nothing later than this of the file is believed. */
 static uint64_t bound_of(const om_wal_reader *reader, size_t index)
 {
-    uint64_t bound = NO_BOUND;
+    uint64_t bound = reader->live_bound;
     if (index + 1 < reader->count)
         bound = reader->files[index + 1]->header.prev_last_seq;
     if (reader->files[index]->header.epoch == reader->fence.epoch && reader->fence.last_seq < bound)
         bound = reader->fence.last_seq;
     return bound;
+}
+
+/* No record in it can have a higher sequence: there isn't room for so many. */
+static uint64_t most_seq(const om_wal_file *file)
+{
+    uint64_t room = file->size / OM_WAL_RECORD_HEADER;
+    return file->header.first_seq > UINT64_MAX - room ? UINT64_MAX : file->header.first_seq + room;
 }
 
 /* Keep the files that have a header, and start at the first with a record that is needed. */
@@ -103,6 +112,8 @@ static int survey(om_wal_reader *reader, char *err, size_t err_len)
         if (file->header.epoch > reader->tail.epoch)
             reader->tail.epoch = file->header.epoch;
         reader->tail.last_number = file->header.number;
+        if (most_seq(file) > reader->most_seq)
+            reader->most_seq = most_seq(file);
         reader->files[kept++] = file;
     }
     reader->count = kept;
@@ -117,15 +128,26 @@ static int survey(om_wal_reader *reader, char *err, size_t err_len)
     return OM_OK;
 }
 
-om_wal_reader *om_wal_reader_open(const char *dir, uint64_t after_seq, char *err, size_t err_len)
+static om_wal_reader *reader_new(uint64_t after_seq)
 {
     om_wal_reader *reader = calloc(1, sizeof *reader);
     if (reader == NULL || (reader->window = malloc(WINDOW)) == NULL) {
-        snprintf(err, err_len, "out of memory");
         free(reader);
         return NULL;
     }
-    reader->after_seq = after_seq;
+    reader->after_seq = reader->most_seq = after_seq;
+    reader->live_bound = NO_BOUND;
+    reader->dir_fd = -1;
+    return reader;
+}
+
+om_wal_reader *om_wal_reader_open(const char *dir, uint64_t after_seq, char *err, size_t err_len)
+{
+    om_wal_reader *reader = reader_new(after_seq);
+    if (reader == NULL) {
+        snprintf(err, err_len, "out of memory");
+        return NULL;
+    }
     reader->dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (reader->dir_fd < 0 && errno == ENOENT)
         return reader;
@@ -142,11 +164,27 @@ om_wal_reader *om_wal_reader_open(const char *dir, uint64_t after_seq, char *err
         reader->tail.epoch = reader->fence.epoch;
         result = survey(reader, err, err_len);
     }
-    if (result != OM_OK) {
-        om_wal_reader_close(reader);
-        return NULL;
+    if (result == OM_OK)
+        return reader;
+    om_wal_reader_close(reader);
+    return NULL;
+}
+
+om_wal_reader *om_wal_reader_live(om_wal *wal, uint64_t after_seq, char *err, size_t err_len)
+{
+    om_wal_reader *reader = reader_new(after_seq);
+    if (reader != NULL &&
+        om_wal_files_in_use(wal, &reader->files, &reader->count, &reader->live_bound) == OM_OK) {
+        reader->dir_fd = openat(om_wal_dir_fd(wal), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (reader->dir_fd < 0)
+            snprintf(err, err_len, "opening the WAL's folder: %m");
+        else if (survey(reader, err, err_len) == OM_OK)
+            return reader;
+    } else {
+        snprintf(err, err_len, "out of memory");
     }
-    return reader;
+    om_wal_reader_close(reader);
+    return NULL;
 }
 
 void om_wal_reader_close(om_wal_reader *reader)
@@ -164,6 +202,10 @@ void om_wal_reader_close(om_wal_reader *reader)
 void om_wal_reader_tail(const om_wal_reader *reader, om_wal_tail *tail)
 {
     *tail = reader->tail;
+    tail->hole = reader->state == OM_E_CORRUPT;
+    tail->next_seq = (tail->hole ? reader->most_seq : tail->last_seq) + 1;
+    if (!tail->hole)
+        tail->good_number = tail->last_number;
 }
 
 const char *om_wal_reader_error(const om_wal_reader *reader)
@@ -321,13 +363,14 @@ static int open_next(om_wal_reader *reader)
 {
     om_wal_file *file = reader->files[reader->index];
     const om_wal_header *header = &file->header;
+    uint64_t before = reader->tail.last_seq;
     uint32_t epoch = reader->file != NULL ? reader->file->header.epoch : 0;
     reader->file = file;
-    if (header->prev_last_seq < reader->tail.last_seq || header->epoch < epoch)
+    if (header->prev_last_seq < before || header->epoch < epoch)
         return fail(reader, OM_E_CORRUPT, "%s goes back behind the WAL file before it", file->name);
-    if (header->prev_last_seq > reader->tail.last_seq && header->prev_last_seq > reader->after_seq)
+    if (header->prev_last_seq > before && header->prev_last_seq > reader->after_seq)
         return missing(reader, header->prev_last_seq);
-    if (header->epoch != epoch || header->first_seq != reader->tail.last_seq + 1)
+    if (header->epoch != epoch || header->first_seq != before + 1)
         reader->joining = 0; /* the rest of it was never written */
     char err[256];
     int result = om_wal_file_open(reader->dir_fd, file, O_RDONLY, err, sizeof err);
@@ -336,6 +379,7 @@ static int open_next(om_wal_reader *reader)
     posix_fadvise(file->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     reader->bound = bound_of(reader, reader->index);
     reader->tail.last_seq = header->first_seq - 1;
+    reader->tail.good_number = header->number;
     reader->position = OM_WAL_BLOCK;
     reader->next_seq = header->first_seq;
     reader->chain = header->seed;
