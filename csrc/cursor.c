@@ -213,19 +213,21 @@ int64_t om_cursor_settle(om_cursor *cursor, int64_t first, int64_t last, int64_t
     return first <= last ? settle_known(cursor, first, last, bytes) : 0;
 }
 
-int64_t om_cursor_purge(om_cursor *cursor)
+int64_t om_cursor_purge(om_cursor *cursor, int64_t before)
 {
     int64_t first, last, purged, sum = 0;
-    if (cursor->ready_count == 0)
+    before = smaller(before, cursor->end);
+    if (cursor->ready_count == 0 || before <= cursor->floor)
         return 0;
     if (cursor->unacked_count == 0)
-        return settle_known(cursor, cursor->floor, cursor->end - 1, -1);
-    if (cursor->next < cursor->end) {
-        sum = settle_known(cursor, cursor->next, cursor->end - 1, -1);
+        return settle_known(cursor, cursor->floor, before - 1, -1);
+    if (cursor->next < before) {
+        sum = settle_known(cursor, cursor->next, before - 1, -1);
         if (sum < 0)
             return sum;
     }
-    while (om_offset_set_next_run(&cursor->returned, cursor->returned_from, &first, &last)) {
+    while (om_offset_set_next_run(&cursor->returned, cursor->returned_from, &first, &last) && first < before) {
+        last = smaller(last, before - 1);
         purged = settle_known(cursor, first, last, -1);
         if (purged < 0)
             return purged;

@@ -13,9 +13,11 @@ static int add_op(om_log *log, uint64_t kind, int64_t first, int64_t last, int64
         return OM_OK;
     if (log->op_count) {
         om_cursor_op *before = &log->ops[log->op_count - 1];
-        if (before->kind == kind && kind != OM_OP_PURGE && before->last + 1 == first) {
+        /* What is known to weigh so much doesn't join what isn't (-1). */
+        if (before->kind == kind && kind != OM_OP_PURGE && before->last + 1 == first &&
+            (before->bytes < 0) == (bytes < 0)) {
             before->last = last;
-            before->bytes += bytes;
+            before->bytes = bytes < 0 ? -1 : before->bytes + bytes;
             return OM_OK;
         }
     }
@@ -84,10 +86,10 @@ int om_log_apply_op(om_log *log, const om_cursor_op *op) {
     if (!log->cursor)
         return OM_OK;
     if (op->kind == OM_OP_PURGE) {
-        om_cursor_purge(log->cursor);
-        return OM_OK;
+        /* In recovery the cursor may know records that came after the purge: they stay. */
+        return om_cursor_purge(log->cursor, op->last + 1) < 0 ? OM_E_CORRUPT : OM_OK;
     }
-    if (op->first < 0 || op->last < op->first || op->bytes < 0)
+    if (op->first < 0 || op->last < op->first || (op->bytes < 0 && op->kind != OM_OP_SETTLE))
         return OM_E_CORRUPT;
     if (op->kind == OM_OP_SETTLE)
         return om_cursor_settle(log->cursor, op->first, op->last, op->bytes) < 0 ? OM_E_CORRUPT : OM_OK;
@@ -170,8 +172,10 @@ int64_t om_log_purge(om_log *log, uint64_t *seq) {
         /* Seal first: in the WAL the purge must stand after all that it purges, and before
          * what comes later in this very tick. */
         om_log_seal(log);
-        result = om_cursor_purge(log->cursor);
-        add_op(log, OM_OP_PURGE, 0, 0, 0);
+        om_cursor_stat stat;
+        om_cursor_stat_get(log->cursor, &stat);
+        result = om_cursor_purge(log->cursor, stat.end);
+        add_op(log, OM_OP_PURGE, 0, stat.end - 1, 0);
         om_log_log_ops(log);
         log->store->urgent = 1;
     }

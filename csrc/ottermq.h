@@ -161,8 +161,9 @@ int om_cursor_return(om_cursor *cursor, int64_t offset, int64_t bytes, int count
  * known, their average is taken. Returns how many became settled (0 when all were already, or
  * are past `end`). In-flight and ready ones both. */
 int64_t om_cursor_settle(om_cursor *cursor, int64_t first, int64_t last, int64_t bytes);
-/* Settle all that is ready, leave what is in flight (queue.purge). Returns how many. */
-int64_t om_cursor_purge(om_cursor *cursor);
+/* Settle all that is ready below `before`, leave what is in flight (queue.purge). Returns how
+ * many. */
+int64_t om_cursor_purge(om_cursor *cursor, int64_t before);
 /* After a crash or when all consumers are gone: whatever is in flight returns. Returns how
  * many. They come out again in offset order, with acquired counts that say redelivered. */
 int64_t om_cursor_return_all(om_cursor *cursor, int counted);

@@ -98,7 +98,7 @@ static int64_t call(om_cursor *cursor, int what, int64_t first, int64_t last)
     case TRUNCATE:
         return om_cursor_truncate(cursor, first);
     case PURGE:
-        return om_cursor_purge(cursor);
+        return om_cursor_purge(cursor, INT64_MAX);
     default:
         return om_cursor_return_all(cursor, (int)(last & 1));
     }

@@ -61,8 +61,8 @@ class Cursor:
     def settle(self, first: int, last: int | None = None, weight: int = 0) -> int:
         return int(lib.om_cursor_settle(self.raw, first, first if last is None else last, weight))
 
-    def purge(self) -> int:
-        return int(lib.om_cursor_purge(self.raw))
+    def purge(self, before: int = 1 << 62) -> int:
+        return int(lib.om_cursor_purge(self.raw, before))
 
     def is_settled(self, offset: int) -> bool:
         return bool(lib.om_cursor_is_settled(self.raw, offset))

@@ -155,6 +155,22 @@ def test_purge_settles_what_is_ready_and_leaves_what_is_in_flight() -> None:
     assert cursor.peek() == 3
 
 
+def test_a_purge_goes_no_further_than_told() -> None:
+    cursor = filled(10)
+    cursor.take(5, 10)
+    for offset in (1, 2, 4):
+        cursor.give_back(offset, 10)
+    assert cursor.purge(3) == 2
+    assert cursor.peek() == 4
+    assert cursor.purge(7) == 3
+    assert cursor.peek() == 7
+    assert (cursor.stat.ready_count, cursor.stat.unacked_count) == (3, 2)
+    everything_ready = filled(10)
+    assert everything_ready.purge(4) == 4
+    assert everything_ready.stat.floor == everything_ready.peek() == 4
+    assert everything_ready.purge(4) == everything_ready.purge(0) == 0
+
+
 def test_counts_tell_how_often_a_record_was_seen() -> None:
     cursor = filled(2)
     assert cursor.counts(0) == (0, 0, 0)
@@ -414,11 +430,13 @@ class CursorMachine(RuleBasedStateMachine):
         self.model.settle(offset, self.model.end, weighed=False)
         self.model.end = min(self.model.end, offset)
 
-    @rule()
-    def purge(self) -> None:
-        assert self.cursor.purge() == len(self.model.ready())
-        for offset in self.model.ready():
-            del self.model.records[offset]
+    @rule(at=picks, aside=st.integers(-2, 2), whole=st.booleans())
+    def purge(self, at: int, aside: int, whole: bool) -> None:
+        before = self.model.end if whole else self.spot(at, aside)
+        purged = [offset for offset in self.model.ready() if offset < before]
+        assert self.cursor.purge(before) == len(purged)
+        for offset in purged:
+            self.model.settle(offset, offset, weighed=False)
 
     @rule(counted=st.booleans())
     def return_all(self, counted: bool) -> None:

@@ -1,0 +1,57 @@
+"""What a kill at an awkward moment once brought to light. A copy of a live store's folder is what
+a kill leaves behind: all that was written is there, nothing was closed."""
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from ottermq.wal import Log, Options, Record, Store
+
+OPTIONS = Options(wal_file_size=1 << 20, wal_max_size=4 << 20, direct_io=0)
+
+
+@contextlib.contextmanager
+def killed(store: Store, name: str = "killed") -> Iterator[Store]:
+    """The store as it comes back after a kill at this moment."""
+    target = store.data.parent / name
+    shutil.copytree(store.data, target)
+    with Store.open(target, store.options) as again:
+        yield again
+
+
+def ready(log: Log) -> list[int]:
+    return log.acquire(log.cursor().ready_count)
+
+
+def test_a_settle_of_unknown_weight_is_replayed(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "data", OPTIONS) as store:
+        log = store.create("q")
+        log.append([Record(b"x" * 10) for _ in range(10)])
+        log.acquire(3)
+        log.settle(0)
+        settled, seq = log.settle(1)
+        assert settled == 1
+        store.wait(seq)
+        with killed(store) as again:
+            assert ready(again.get("q")) == list(range(2, 10))
+
+
+def test_a_purge_spares_what_came_after_it(tmp_path: Path) -> None:
+    """Even where the later records were in their segment already when the process died."""
+    with Store.open(tmp_path / "data", OPTIONS) as store:
+        log = store.create("q")
+        log.append([Record(b"before")] * 5)
+        store.checkpoint()
+        count, _ = log.purge()
+        assert count == 5
+        after = log.append([Record(b"after")] * 3)
+        store.wait(after.seq)
+        # A transient record goes to the page cache at once, and what is before it as well.
+        log.append([Record(b"transient")], unlogged=True)
+        while log.stat().hot_batches:
+            store.wait(log.append([Record(b"nudge")], unlogged=True).seq)
+        with killed(store) as again:
+            values = [record.value for record in again.get("q").records(5)]
+            assert values[:3] == [b"after"] * 3
+            assert ready(again.get("q"))[:3] == [5, 6, 7]
