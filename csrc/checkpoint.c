@@ -272,22 +272,16 @@ static om_segment_node *take_doomed(om_store *store) {
     return doomed;
 }
 
-static void remove_doomed(om_store *store, om_segment_node *doomed, int result) {
+/* Still named by the checkpoint on disk: they wait for the next one. */
+static void put_back(om_store *store, om_segment_node *doomed) {
+    om_turn_take(&store->turn);
     while (doomed) {
         om_segment_node *node = doomed;
         doomed = node->next;
-        if (result != OM_OK) {
-            om_turn_take(&store->turn);
-            node->next = store->doomed;
-            store->doomed = node;
-            om_turn_give(&store->turn);
-            continue;
-        }
-        if (node->segment->exists)
-            om_segment_unlink(node->segment);
-        om_segment_unref(node->segment);
-        free(node);
+        node->next = store->doomed;
+        store->doomed = node;
     }
+    om_turn_give(&store->turn);
 }
 
 static void save_all_indexes(om_store *store) {
@@ -331,7 +325,12 @@ static int sync_and_save(om_store *store, int closing) {
         store->checkpoint_seq = seq;
         om_wal_release(store->wal, seq);
     }
-    remove_doomed(store, doomed, result);
+    if (result == OM_OK)
+        om_removal_release(store, doomed);
+    else
+        put_back(store, doomed);
+    if (result == OM_OK && closing)
+        om_removal_all(store);
     work_free(&work);
     om_files_reap(store->files);
     return result;
@@ -387,6 +386,10 @@ void om_checkpoint_wake(om_store *store) {
     pthread_mutex_unlock(&store->checkpoint_timer);
 }
 
+/* A checkpoint for the sake of a few files walks all the logs: when it took long, the next such
+ * one can wait, so that retention doesn't keep a core busy. */
+#define DOOMED_SHARE 100
+
 /* Until somebody asks, or a second has passed. */
 static int wait_a_second(om_store *store) {
     struct timespec until;
@@ -402,27 +405,32 @@ static int wait_a_second(om_store *store) {
     return asked;
 }
 
-static int is_due(om_store *store, uint64_t last_ns) {
+static int is_due(om_store *store, uint64_t last_ns, uint64_t took_ns) {
     om_turn_take(&store->turn);
     int doomed = store->doomed != NULL;
     int dirty = store->touched.head != NULL || om_wal_last_seq(store->wal) > store->checkpoint_seq;
     om_turn_give(&store->turn);
     uint64_t interval = (uint64_t)store->options.checkpoint_interval_ms * 1000000u;
-    return doomed || (interval && dirty && om_now_ns() - last_ns >= interval);
+    uint64_t since = om_now_ns() - last_ns;
+    return (doomed && (since >= took_ns * DOOMED_SHARE || om_store_short_of_space(store))) ||
+           (interval && dirty && since >= interval);
 }
 
 void *om_checkpoint_main(void *arg) {
     om_store *store = arg;
-    uint64_t last = om_now_ns();
+    uint64_t last = om_now_ns(), took = 0;
     while (!__atomic_load_n(&store->stopping, __ATOMIC_RELAXED)) {
         int asked = wait_a_second(store);
         if (__atomic_load_n(&store->stopping, __ATOMIC_RELAXED))
             break;
         look_at_space(store);
-        if (!asked && !is_due(store, last))
+        om_removal_some(store);
+        if (!asked && !is_due(store, last, took))
             continue;
+        uint64_t began = om_now_ns();
         om_checkpoint_run(store, 0);
         last = om_now_ns();
+        took = last - began;
     }
     return NULL;
 }

@@ -45,16 +45,16 @@ uint32_t om_log_segment_for(const om_log *log, int64_t offset) {
     return low;
 }
 
-void om_log_doom_segments(om_log *log, uint32_t from, uint32_t count) {
+void om_log_doom_segments(om_log *log, uint32_t from, uint32_t count, int at_once) {
     om_store *store = log->store;
     for (uint32_t i = from; i < from + count; i++) {
-        om_segment_node *node = malloc(sizeof *node);
+        om_segment_node *node = om_segment_node_new(log, log->segments[i]);
         om_segment_seal(log->segments[i]);
         if (!node) {
             om_segment_unref(log->segments[i]); /* its file is an orphan: removed at the next start */
             continue;
         }
-        node->segment = log->segments[i];
+        node->at_once = at_once;
         node->next = store->doomed;
         store->doomed = node;
     }
@@ -91,17 +91,18 @@ static uint32_t hot_placed(const om_log *log) {
 void om_log_start_at(om_log *log, int64_t offset) {
     if (offset > log->next_offset)
         offset = log->next_offset;
-    if (offset <= log->start_offset)
-        return;
-    log->start_offset = offset;
-    if (log->cursor)
-        om_cursor_settle(log->cursor, 0, offset - 1, -1);
-    uint32_t gone = om_log_segment_for(log, offset);
+    if (offset > log->start_offset) {
+        log->start_offset = offset;
+        if (log->cursor)
+            om_cursor_settle(log->cursor, 0, offset - 1, -1);
+    }
+    /* One that an earlier trim had to leave goes now. */
+    uint32_t gone = om_log_segment_for(log, log->start_offset);
     /* The segment that unwritten batches have their places in stays for now. */
     if (gone == log->segment_count && gone && hot_placed(log))
         gone--;
     if (gone)
-        om_log_doom_segments(log, 0, gone);
+        om_log_doom_segments(log, 0, gone, 0);
 }
 
 static uint64_t put_control(om_log *log, uint8_t type, int64_t offset, int32_t epoch) {
@@ -122,11 +123,11 @@ int om_log_trim(om_log *log, int64_t offset, uint64_t *seq) {
     if (result == OM_OK && offset > log->start_offset) {
         om_log_seal(log);
         om_log_log_ops(log);
-        if (put_control(log, OM_REC_TRIM, offset, 0))
-            om_log_start_at(log, offset);
-        else
+        if (!put_control(log, OM_REC_TRIM, offset, 0))
             result = OM_E_FENCED;
     }
+    if (result == OM_OK)
+        om_log_start_at(log, offset);
     *seq = om_store_leave(log->store);
     return result;
 }
@@ -145,10 +146,10 @@ static int cut_segment(om_log *log, int64_t offset) {
     if (found < 0)
         return found;
     if (found == OM_OK && position == 0) {
-        om_log_doom_segments(log, keep, log->segment_count - keep);
+        om_log_doom_segments(log, keep, log->segment_count - keep, 1);
         return OM_OK;
     }
-    om_log_doom_segments(log, keep + 1, log->segment_count - keep - 1);
+    om_log_doom_segments(log, keep + 1, log->segment_count - keep - 1, 1);
     if (found == OM_OK)
         om_segment_cut(segment, position, offset);
     om_segment_seal(segment);

@@ -213,8 +213,11 @@ om_store *om_store_open(const char *dir, const om_store_options *options, char *
 /* folder: of the log, below the store's. has_files: the folder exists. A known id is an error. */
 om_log *om_store_add(om_store *store, uint64_t id, const char *folder, const char *name, int has_files,
                      const om_log_options *options);
-/* Recovery, then the engine, committer, writer, reader and checkpoint threads. */
+/* Recovery, then the engine, committer, writer, reader and checkpoint threads. OM_END: called
+ * off by om_store_interrupt (any thread, also before it; no effect once it is over); close the
+ * store then, the next start recovers all the same. */
 int om_store_start(om_store *store, char *err, size_t err_len);
+void om_store_interrupt(om_store *store);
 
 typedef struct om_progress {
     uint64_t done, total;            /* bytes of segments and WAL looked at */

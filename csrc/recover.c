@@ -31,8 +31,9 @@ static void *load_some(void *arg) {
     recovery *recovery = arg;
     size_t i;
     while ((i = __atomic_fetch_add(&recovery->next, 1, __ATOMIC_RELAXED)) < recovery->count) {
-        int result = om_patient_load(recovery->store, &recovery->patients[i]);
-        if (result < 0)
+        int result = om_store_called_off(recovery->store) ? OM_END
+                                                          : om_patient_load(recovery->store, &recovery->patients[i]);
+        if (result != OM_OK)
             __atomic_store_n(&recovery->result, result, __ATOMIC_RELAXED);
         __atomic_add_fetch(&recovery->store->progress.logs_done, 1, __ATOMIC_RELAXED);
     }
@@ -174,10 +175,7 @@ static void remove_doomed(om_store *store) {
     while (store->doomed) {
         om_segment_node *node = store->doomed;
         store->doomed = node->next;
-        if (node->segment->exists)
-            om_segment_unlink(node->segment);
-        om_segment_unref(node->segment);
-        free(node);
+        om_segment_node_remove(node);
     }
 }
 
@@ -266,7 +264,7 @@ static int replay(recovery *recovery, om_wal_tail *tail, char *err, size_t err_l
     om_wal_record record;
     int result;
     uint64_t replayed = 0, before = store->progress.done;
-    while ((result = om_wal_reader_next(reader, &record)) == OM_OK) {
+    while ((result = om_wal_reader_next(reader, &record)) == OM_OK && !om_store_called_off(store)) {
         if (apply(recovery, record.type, record.log_id, record.payload, record.len, record.seq) != OM_OK) {
             /* Its checksum was right, so we wrote this: a bug or a later version's record. */
             snprintf(err, err_len, "WAL record %llu of type %u can't be applied", (unsigned long long)record.seq,
@@ -290,12 +288,12 @@ static int replay(recovery *recovery, om_wal_tail *tail, char *err, size_t err_l
         om_store_add_report(store, OM_REPORT_WAL_HOLE, NULL, 0, 0, "%s", om_wal_reader_error(reader));
         result = OM_END;
     }
-    if (result != OM_END)
+    if (result < 0)
         snprintf(err, err_len, "can't replay the WAL: %s", om_result_text(result));
     om_wal_reader_tail(reader, tail);
     om_wal_reader_close(reader);
     __atomic_store_n(&store->progress.replayed, replayed, __ATOMIC_RELAXED);
-    return result == OM_END ? OM_OK : result;
+    return result == OM_END ? OM_OK : result == OM_OK ? OM_END : result;
 }
 
 /* ---- holes ---- */
@@ -407,8 +405,7 @@ static void finish(om_store *store, om_patient *patient) {
             om_cursor_skip(log->cursor, end, next - 1);
     }
     log->lease_end = log->lease_durable = next;
-    if (patient->trim_to > log->start_offset)
-        om_log_start_at(log, patient->trim_to);
+    om_log_start_at(log, patient->trim_to);
     if (log->cursor)
         om_cursor_return_all(log->cursor, 0);
     if (!log->touched && (end > log->recovery_point || log->manifest_stale || patient->damages)) {
@@ -447,7 +444,7 @@ int om_recover(om_store *store, om_wal_tail *tail, char *err, size_t err_len) {
     int result = admit_patients(store, &recovery);
     if (result == OM_OK)
         result = load_all(&recovery);
-    if (result != OM_OK)
+    if (result < 0)
         snprintf(err, err_len, "can't load the logs: %s", om_result_text(result));
     if (result == OM_OK)
         result = replay(&recovery, tail, err, err_len);

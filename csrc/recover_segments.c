@@ -262,6 +262,8 @@ static int load_segments(om_store *store, om_patient *patient, const listing *li
     om_log *log = patient->log;
     int result = OM_OK;
     for (size_t i = 0; i < listing->count && result == OM_OK; i++) {
+        if (om_store_called_off(store))
+            return OM_END;
         int64_t base = listing->bases[i];
         int64_t next_base = i + 1 < listing->count ? listing->bases[i + 1] : log->recovery_point;
         om_segment *segment = om_segment_open(store->files, log->folder, base, &result);

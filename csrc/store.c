@@ -269,6 +269,9 @@ static int prepare_folder(om_store *store, char *err, size_t err_len) {
 }
 
 static void store_free(om_store *store) {
+    om_segment_nodes_free(store->seals);
+    om_segment_nodes_free(store->doomed);
+    om_segment_nodes_free(store->leaving);
     for (uint32_t i = 0; i < store->table_size; i++) {
         for (om_log *log = store->table[i], *next; log; log = next) {
             next = log->next_in_table;
@@ -371,6 +374,10 @@ int om_store_start(om_store *store, char *err, size_t err_len) {
         store->threads_running++;
     }
     return OM_OK;
+}
+
+void om_store_interrupt(om_store *store) {
+    __atomic_store_n(&store->called_off, 1, __ATOMIC_RELAXED);
 }
 
 static void stop_threads(om_store *store) {

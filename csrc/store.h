@@ -147,8 +147,10 @@ typedef struct om_list {
 /* A segment in some list: to be sealed by the writer, or to go once a checkpoint no longer
  * needs its file. */
 typedef struct om_segment_node {
+    om_log *log;             /* both held */
     om_segment *segment;
     struct om_segment_node *next;
+    int at_once;             /* its name may be wanted again */
 } om_segment_node;
 
 typedef struct om_report_node {
@@ -207,7 +209,9 @@ struct om_store {
 
     /* checkpoint */
     om_list touched;
-    om_segment_node *doomed;
+    om_segment_node *doomed; /* until a checkpoint no longer names them */
+    om_segment_node *leaving; /* no longer named: removed bit by bit */
+    uint64_t removal_after;  /* not before this; the checkpoint's thread only */
     pthread_mutex_t checkpoint_mutex; /* one checkpoint at a time */
     pthread_mutex_t checkpoint_timer; /* pairs with the condition */
     pthread_cond_t checkpoint_wake;
@@ -229,6 +233,7 @@ struct om_store {
     int snapshotting;        /* the table must keep its shape while a checkpoint walks it */
     int closing;             /* no more appends */
 
+    int called_off;          /* atomic: recovery is to end where it is */
     int stopping;            /* atomic */
     pthread_t engine, writer, checkpointer, reader;
     int threads_running;
@@ -246,6 +251,14 @@ void om_store_add_report(om_store *store, int kind, const om_log *log, int64_t f
 void om_store_tell(om_store *store);             /* write the event fd */
 int64_t om_now_ms(void);
 uint64_t om_now_ns(void);
+/* A recovery that stops half-way is a crash like any other: what it changed so far is what the
+ * next one would do too. */
+static inline int om_store_called_off(const om_store *store) {
+    return __atomic_load_n(&store->called_off, __ATOMIC_RELAXED);
+}
+static inline int om_store_short_of_space(const om_store *store) {
+    return __atomic_load_n(&store->low_space, __ATOMIC_RELAXED) || __atomic_load_n(&store->no_space, __ATOMIC_RELAXED);
+}
 void om_list_push(om_list *list, om_log *log, size_t link);
 om_log *om_list_pop(om_list *list, size_t link);
 #define OM_LINK(field) offsetof(om_log, field)
@@ -282,7 +295,7 @@ om_segment *om_log_active(om_log *log);
 int om_log_add_segment(om_log *log, om_segment *segment);
 /* The first segment whose records reach past offset; segment_count when there is none. */
 uint32_t om_log_segment_for(const om_log *log, int64_t offset);
-void om_log_doom_segments(om_log *log, uint32_t from, uint32_t count);
+void om_log_doom_segments(om_log *log, uint32_t from, uint32_t count, int at_once);
 void om_log_start_at(om_log *log, int64_t offset); /* the trim itself, without its record */
 void om_log_cut(om_log *log, int64_t offset, int32_t epoch); /* the truncation itself */
 void om_log_limits(const om_log *log, om_segment_limits *out);
@@ -323,6 +336,16 @@ void om_checkpoint_lock(om_store *store);
 int om_checkpoint_run_locked(om_store *store, int closing);
 void om_checkpoint_unlock(om_store *store);
 void om_checkpoint_wake(om_store *store);
+
+/* ---- removal.c ---- */
+om_segment_node *om_segment_node_new(om_log *log, om_segment *segment); /* takes over the segment */
+void om_segment_node_free(om_segment_node *node);
+void om_segment_nodes_free(om_segment_node *list);
+void om_segment_node_remove(om_segment_node *node); /* its file, and the node */
+/* A checkpoint no longer names them. */
+void om_removal_release(om_store *store, om_segment_node *doomed);
+void om_removal_some(om_store *store);           /* as many as may go now */
+void om_removal_all(om_store *store);
 
 /* ---- checkpoint_file.c ---- */
 typedef struct om_blob {

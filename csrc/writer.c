@@ -63,13 +63,13 @@ static uint32_t skip_settled(om_log *log, uint32_t ready) {
     return skipped;
 }
 
-static void seal_later(om_store *store, om_segment *segment) {
-    om_segment_node *node = malloc(sizeof *node);
+static void seal_later(om_log *log, om_segment *segment) {
+    om_store *store = log->store;
+    om_segment_node *node = om_segment_node_new(log, segment);
     om_segment_seal(segment);
     if (!node)
         return; /* its file stays a little long and without an index: the next start mends that */
     om_segment_ref(segment);
-    node->segment = segment;
     node->next = store->seals;
     store->seals = node;
 }
@@ -81,7 +81,7 @@ static int place(om_log *log, om_hot *hot, const om_segment_limits *limits) {
     info.base_offset = hot->base_offset;
     om_segment *active = om_log_active(log);
     if (active && om_segment_must_roll(active, limits, &info, om_now_ms())) {
-        seal_later(log->store, active);
+        seal_later(log, active);
         active = NULL;
     }
     if (!active) {
@@ -272,7 +272,7 @@ static void seal_segments(om_store *store) {
     om_segment_node *ready = NULL, **link = &store->seals;
     while (*link) {
         om_segment_node *node = *link;
-        if (__atomic_load_n(&node->segment->written, __ATOMIC_ACQUIRE) < node->segment->size) {
+        if (__atomic_load_n(&node->segment->written, __ATOMIC_ACQUIRE) < node->segment->size && !node->log->deleted) {
             link = &node->next;
             continue;
         }
@@ -284,9 +284,9 @@ static void seal_segments(om_store *store) {
     while (ready) {
         om_segment_node *node = ready;
         ready = node->next;
-        seal_file(node->segment); /* a failure costs an index: it is made again when missing */
-        om_segment_unref(node->segment);
-        free(node);
+        if (!node->log->deleted)
+            seal_file(node->segment); /* a failure costs an index: it is made again when missing */
+        om_segment_node_free(node);
     }
 }
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ottermq._core import ffi, lib
-from ottermq.wal.errors import Unreadable, check, error_for
+from ottermq.wal.errors import Deleted, Unreadable, check, error_for
 from ottermq.wal.records import Batch, Record, RecordArray, batches
 
 if TYPE_CHECKING:
@@ -77,14 +77,24 @@ class FileRange:
 
 
 class Log:
-    __slots__ = ("_log", "_store", "id", "name", "vhost")
+    __slots__ = ("_log", "_store", "has_cursor", "id", "name", "vhost")
 
-    def __init__(self, store: "Store", handle: Any, id: int, vhost: str, name: str) -> None:
+    def __init__(
+        self, store: "Store", handle: Any, id: int, vhost: str, name: str, has_cursor: bool
+    ) -> None:
         self._store = store
         self._log = handle
         self.id = id
         self.vhost = vhost
         self.name = name
+        self.has_cursor = has_cursor  # a work queue; a stream's readers keep their own places
+
+    def __getattr__(self, name: str) -> Any:
+        # The handle is taken away when the log is deleted or its store closed: whoever still
+        # holds this object gets an error, not a crash.
+        if name == "_log":
+            raise Deleted(f"{self.name}: the log is deleted, or its store closed")
+        raise AttributeError(name)
 
     def __repr__(self) -> str:
         return f"<Log {self.vhost}:{self.name} #{self.id}>"
@@ -172,8 +182,13 @@ class Log:
         lib.om_log_stat_get(self._log, out)
         return LogStat(*(getattr(out, field) for field in LogStat.__dataclass_fields__))
 
-    def segments(self) -> list[SegmentStat]:
+    def segments(self, most: int | None = None) -> list[SegmentStat]:
+        """In offset order, the last one active unless sealed; `most`: only the first few."""
         count = lib.om_log_segments(self._log, ffi.NULL, 0)
+        if most is not None:
+            count = min(count, most)
+        if count == 0:
+            return []
         out = ffi.new("om_segment_stat[]", count)
         count = min(count, lib.om_log_segments(self._log, out, count))
         return [

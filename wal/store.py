@@ -9,7 +9,7 @@ Threads: every call may come from any thread. In trio, `wait_durable` sleeps on 
 """
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 from pathlib import Path
@@ -133,12 +133,20 @@ class StoreStat:
     wal_direct_io: int
 
 
-class Store:
-    """Use `Store.open`; `prepare` and `start` are its two halves for who wants a progress bar."""
+class Interrupted(Exception):
+    """A start was called off."""
 
-    def __init__(self, data: Path, options: Options) -> None:
+
+class Store:
+    """Use `Store.open`; making one and `start` are its two halves for who wants to watch."""
+
+    def __init__(
+        self, data: Path, options: Options, rules: Callable[[str], LogOptions] | None = None
+    ) -> None:
+        """rules: what a log of that name goes by, from its recovery on; else `options.log`."""
         self.data = data
         self.options = options
+        self._rules = rules or (lambda name: options.log)
         self._by_name: dict[tuple[str, str], Log] = {}
         self._by_id: dict[int, Log] = {}
         self._scratch_ids = SCRATCH_IDS
@@ -159,16 +167,20 @@ class Store:
         store.start()
         return store
 
+    def interrupt(self) -> None:
+        """Call off a start that is under way in another thread: it raises Interrupted."""
+        lib.om_store_interrupt(self._handle)
+
     def start(self) -> None:
         """Recover, then take work. Blocks: in trio, call it in a thread."""
         existing = self._existing_folders()
         for entry in self._catalog:
-            self._add(entry, entry.folder in existing, self.options.log)
+            self._add(entry, entry.folder in existing, self._rules(entry.name))
         error = ffi.new("char[]", ERROR_SIZE)
         result = lib.om_store_start(self._handle, error, ERROR_SIZE)
-        if result < 0:
-            self._abandon()
-            raise StorageFailure(_text(error))
+        if result != lib.OM_OK:
+            self._shut()
+            raise Interrupted if result == lib.OM_END else StorageFailure(_text(error))
         self._early_reports = list(self._take_reports())
         self._forget_deleted()
         self._remove_orphans(existing)
@@ -189,31 +201,31 @@ class Store:
         for id in gone:
             log = self._by_id.pop(id)
             del self._by_name[log.vhost, log.name]
-            lib.om_log_release(log._log)
+            self._let_go(log)
 
     def _remove_orphans(self, existing: set[str]) -> None:
         known = {entry.folder for entry in self._catalog}
         for folder in existing - known:
             shutil.rmtree(self.data / folder, ignore_errors=True)
 
-    def _abandon(self) -> None:
-        lib.om_store_close(self._handle)
-        self._handle = None
-        self._catalog.close()
-
     def close(self) -> None:
         """Flush, checkpoint, stop. LogError: it couldn't be clean; nothing durable is lost."""
-        if self._handle is None:
-            return
+        if self._handle is not None:
+            check(self._shut(), f"close {self.data}")
+
+    def _shut(self) -> int:
         for log in self._by_id.values():
-            lib.om_log_release(log._log)
-            log._log = ffi.NULL
+            self._let_go(log)
         self._by_id.clear()
         self._by_name.clear()
         handle, self._handle = self._handle, None
-        result = lib.om_store_close(handle)
+        result: int = lib.om_store_close(handle)
         self._catalog.close()
-        check(result, f"close {self.data}")
+        return result
+
+    def _let_go(self, log: Log) -> None:
+        lib.om_log_release(log._log)
+        del log._log
 
     def __enter__(self) -> Self:
         return self
@@ -244,7 +256,7 @@ class Store:
             entries = [self._scratch_entry(vhost, name, flags) for name in names]
         else:
             entries = self._catalog.add(vhost, names, int(flags))
-        return [self._add(entry, False, options or self.options.log) for entry in entries]
+        return [self._add(entry, False, options or self._rules(entry.name)) for entry in entries]
 
     def _scratch_entry(self, vhost: str, name: str, flags: LogFlags) -> Entry:
         self._scratch_ids += 1
@@ -259,7 +271,8 @@ class Store:
         )  # fmt: skip
         if handle == ffi.NULL:
             raise StorageFailure(f"can't add log {entry.name}")
-        log = Log(self, handle, entry.id, entry.vhost, entry.name)
+        has_cursor = not entry.flags & LogFlags.NO_CURSOR
+        log = Log(self, handle, entry.id, entry.vhost, entry.name, has_cursor)
         self._by_name[entry.vhost, entry.name] = log
         self._by_id[entry.id] = log
         return log
@@ -285,8 +298,7 @@ class Store:
             self._catalog.remove([log.id])
         del self._by_id[log.id]
         del self._by_name[log.vhost, log.name]
-        lib.om_log_release(log._log)
-        log._log = ffi.NULL
+        self._let_go(log)
 
     def set_options(self, log: Log, options: LogOptions) -> None:
         lib.om_log_set_options(log._log, _log_options(options, 0))
