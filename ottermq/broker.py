@@ -68,8 +68,9 @@ async def _keep_doors_open(
 async def _heed(signals: Signals, stop: trio.Event) -> None:
     """The first signal stops us; more of them don't make it faster, nor unclean."""
     async for number in signals:
-        eventlog.info("stopping", signal=signal.Signals(number).name)
-        stop.set()
+        if not stop.is_set():
+            eventlog.info("stopping", signal=signal.Signals(number).name)
+            stop.set()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import os
+import textwrap
 import threading
 from pathlib import Path
 from typing import Any, cast
@@ -99,6 +100,17 @@ async def test_a_catalogue_that_is_none_is_one_line(tmp_path: Path) -> None:
         async with seam.open_store(settings(data)):
             pass
     assert str(caught.value) == f"data directory {data}: file is not a database"
+
+
+async def test_the_example_in_the_readme_works(tmp_path: Path) -> None:
+    text = (Path(__file__).parent.parent / "README.md").read_text()
+    lines = text[text.index("    from pathlib") : text.index("# on disk now")].splitlines()
+    example = textwrap.dedent("\n".join(lines)).replace("Options()", "small")
+    small = seam.store_options(settings(tmp_path / "data"))
+    names = {"small": small}
+    exec(example.replace('Path("data")', f"Path({str(tmp_path / 'data')!r})"), names)
+    async with seam.open_store(settings(tmp_path / "data")) as store:
+        assert store.get("orders").stat().next_offset >= 1
 
 
 class Slow:
