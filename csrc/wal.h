@@ -82,7 +82,7 @@ uint64_t om_wal_append(om_wal *wal, uint8_t type, uint64_t log_id, const struct 
  * group, or within lazy_sync_ms, or once somebody waits for it. */
 void om_wal_submit(om_wal *wal, int lazy);
 uint64_t om_wal_last_seq(const om_wal *wal);
-uint64_t om_wal_durable_seq(const om_wal *wal);  /* atomic, any thread */
+uint64_t om_wal_durable_seq(const om_wal *wal);  /* of the last whole record; atomic, any thread */
 uint32_t om_wal_epoch(const om_wal *wal);
 /* The eventfd that becomes readable when durable_seq moves, the WAL gets fenced, or room
  * returns. Owned by the caller (the engine); set once before the first append. */
@@ -91,7 +91,8 @@ void om_wal_notify_fd(om_wal *wal, int event_fd);
 int om_wal_wait(om_wal *wal, uint64_t seq, int timeout_ms);
 
 /* -- the checkpoint's side -- */
-/* No record <= seq is needed any more: recycle. The checkpoint that says so must be on disk. */
+/* No record <= seq, which is a whole one's, is needed any more: recycle. The checkpoint that says
+ * so must be on disk. */
 void om_wal_release(om_wal *wal, uint64_t seq);
 uint64_t om_wal_used(const om_wal *wal);         /* bytes between the oldest needed and the head */
 

@@ -30,6 +30,7 @@ typedef struct group {
     int leftover;             /* not all that was queued fits */
     uint64_t bytes, records;
     uint64_t first_seq, last_seq;
+    uint64_t whole_seq;       /* the last one that isn't a part with more to come; 0: none */
     uint64_t urgent_since, lazy_deadline;
 } group;
 
@@ -103,7 +104,8 @@ static uint32_t record_room(const uint8_t *record)
  * more than one urgent submit (its last record carries 1 where the CRC will be). */
 static void measure(const om_wal *wal, group *group)
 {
-    group->bytes = group->records = 0;
+    group->bytes = group->records = group->whole_seq = 0;
+    group->last_seq = wal->chain_seq;
     group->first_seq = wal->chain_seq + 1;
     for (int i = 0; i < group->count; i++) {
         range *range = &group->ranges[i];
@@ -115,6 +117,8 @@ static void measure(const om_wal *wal, group *group)
                 group->bytes += room;
                 group->records++;
                 group->last_seq = om_get_le64(record + OM_WAL_AT_SEQ);
+                if (record[OM_WAL_AT_TYPE] != OM_WAL_PART)
+                    group->whole_seq = group->last_seq;
                 at += room;
             }
             if (full || om_get_le32(record + OM_WAL_AT_CRC) != 0) {
@@ -293,7 +297,8 @@ static void publish(om_wal *wal, const group *group)
     }
     uint64_t committed = atomic_load_explicit(&wal->committed, memory_order_relaxed);
     atomic_store_explicit(&wal->committed, committed + group->bytes, memory_order_release);
-    atomic_store_explicit(&wal->durable_seq, group->last_seq, memory_order_release);
+    if (group->whole_seq != 0)
+        atomic_store_explicit(&wal->durable_seq, group->whole_seq, memory_order_release);
     if (wal->waiters > 0)
         pthread_cond_broadcast(&wal->done);
 }
