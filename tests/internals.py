@@ -42,7 +42,8 @@ def _build() -> ModuleType:
         builder.cdef(PRELUDE + "\n".join(build_core.declarations(text) for text in texts))
         builder.set_source(
             name,
-            "#define _GNU_SOURCE\n#include <sys/uio.h>\n"
+            # Python.h, which comes before, has defined _GNU_SOURCE already.
+            "#include <sys/uio.h>\n"
             + "\n".join(f'#include "{header}"' for header in HEADERS if (CSRC / header).exists()),
             sources=[str(source) for source in sources],
             include_dirs=[str(CSRC)],
