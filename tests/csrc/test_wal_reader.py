@@ -407,7 +407,8 @@ def test_any_run_of_starts_ticks_and_releases_reads_back(
                         written.append((wal.append(payload), payload))
                     wal.submit()
                 wal.wait(wal.last_seq)
-                released = written[-keep - 1][0] if len(written) > keep else released
+                if len(written) > keep:
+                    released = max(released, written[-keep - 1][0])
                 wal.release(released)
 
 
