@@ -157,6 +157,12 @@ def test_a_large_batch_grows_its_buffer_as_it_goes() -> None:
     assert walk(batch, len(batch)) == (lib.OM_END, numbered(items))
 
 
+def test_a_build_may_end_anywhere_around_its_first_allocation() -> None:
+    for length in range(900, 1000):
+        items = [Record(), Record(value=b"x" * length)]
+        assert build(items) == encode(items)
+
+
 def test_a_build_that_was_finished_takes_more_and_finishes_again() -> None:
     growing = ffi.new("om_build *")
     items = [Record(value=b"one"), Record(value=b"two")]
