@@ -67,9 +67,9 @@ class Recording:
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """What makes a program run under the shim. A preload already there (a sanitizer's, which
-        must come first) stays in front; the child can import what its parent can."""
+        must come first) stays in front, as does the path: a sanitized core is found there."""
         env = {**os.environ, **(extra or {})}
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(PROJECT), env.get("PYTHONPATH"))))
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, (env.get("PYTHONPATH"), str(PROJECT))))
         env["LD_PRELOAD"] = " ".join(filter(None, (env.get("LD_PRELOAD"), str(self._shim))))
         env["OTTERMQ_SHIM_ROOT"] = str(self.root)
         env["OTTERMQ_SHIM_TRACE"] = str(self._trace_file)
