@@ -88,9 +88,18 @@ static int64_t sealed_end(const om_log *log) {
     return log->open ? log->open_base : log->next_offset;
 }
 
+/* Who has waited for a sequence reads at once: the tick that notes the lease may come later. */
+static int64_t leased_end(const om_log *log) {
+    int seen = !log->leased || log->lease_seq <= om_wal_durable_seq(log->store->wal);
+    return seen ? log->lease_end : log->lease_durable;
+}
+
 int64_t om_log_readable_end(const om_log *log) {
     int64_t end = sealed_end(log);
-    return om_log_uses_wal(log) && log->lease_durable < end ? log->lease_durable : end;
+    if (!om_log_uses_wal(log))
+        return end;
+    int64_t leased = leased_end(log);
+    return leased < end ? leased : end;
 }
 
 int64_t om_log_high_watermark(const om_log *log) {

@@ -1,0 +1,1 @@
+"""The proof of the store, through its Python face."""

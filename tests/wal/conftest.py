@@ -1,0 +1,29 @@
+"""A store for each test, and a place in memory for those that open thousands."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottermq.wal import Store
+from tests.wal.stores import SMALL
+
+SHARED_MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "data", SMALL) as opened:
+        yield opened
+
+
+@pytest.fixture
+def memory_path() -> Iterator[Path]:
+    """Like tmp_path, on a file system in memory where there is one: what kill -9 leaves behind
+    is the page cache, and that is the same there, without waiting for a disk."""
+    has_room = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > 1 << 30
+    place = Path(tempfile.mkdtemp(prefix="ottermq-", dir=SHARED_MEMORY if has_room else None))
+    yield place
+    shutil.rmtree(place, ignore_errors=True)
