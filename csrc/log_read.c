@@ -95,7 +95,7 @@ static int measure(const om_view *view, int64_t limit, uint64_t max_bytes, exten
     om_guard_begin(view);
     while (at < view->len) {
         om_batch_info info;
-        if (om_batch_peek(view->data + at, view->len - at, &info) != OM_OK)
+        if (om_batch_peek(view->data + at, view->len - at, &info) != OM_OK || (size_t)info.size > view->len - at)
             break;
         if (at && (info.base_offset >= limit || at + (size_t)info.size > max_bytes))
             break;

@@ -135,39 +135,28 @@ static int note_damage(om_patient *patient, int64_t first, int64_t last, int64_t
 
 /* Walk the batch headers of [from, end of the segment), for gaps a scan doesn't tell. */
 static int note_present(om_patient *patient, om_segment *segment, uint64_t from, int64_t counted, int64_t *weight) {
-    while (from < segment->size) {
-        om_view view;
-        uint64_t left = segment->size - from;
-        int result = om_view_open(segment, from, left < (8u << 20) ? left : (8u << 20), &view);
-        if (result != OM_OK)
-            return result;
-        size_t at = 0;
-        om_batch_info info = {0};
-        om_guard_begin(&view);
-        int peeked = OM_OK;
-        while (at < view.len && (peeked = om_batch_peek(view.data + at, view.len - at, &info)) == OM_OK) {
-            int64_t last = info.base_offset + info.last_offset_delta;
-            if (om_ranges_add(&patient->present, info.base_offset, last) != OM_OK)
-                break;
-            if (last >= counted)
-                *weight += om_batch_weight(view.data + at, (size_t)info.size);
-            at += (size_t)info.size;
-        }
-        result = om_guard_end(&view);
-        om_view_release(&view);
-        if (result != OM_OK)
-            return result;
-        /* A batch larger than the view, already checked by the scan: it is known by its header. */
-        if (!at && peeked == OM_E_SHORT && info.size > 0) {
-            om_ranges_add(&patient->present, info.base_offset, info.base_offset + info.last_offset_delta);
-            *weight += info.size;
-            at = (size_t)info.size;
-        }
-        if (!at)
-            return OM_E_CORRUPT;
-        from += at;
+    if (from >= segment->size)
+        return OM_OK;
+    om_view view;
+    int result = om_view_open(segment, from, segment->size - from, &view);
+    if (result != OM_OK)
+        return result;
+    size_t at = 0;
+    om_batch_info info;
+    om_guard_begin(&view);
+    while (at < view.len && om_batch_peek(view.data + at, view.len - at, &info) == OM_OK &&
+           (size_t)info.size <= view.len - at) {
+        int64_t last = info.base_offset + info.last_offset_delta;
+        if (om_ranges_add(&patient->present, info.base_offset, last) != OM_OK)
+            break;
+        if (last >= counted)
+            *weight += om_batch_weight(view.data + at, (size_t)info.size);
+        at += (size_t)info.size;
     }
-    return OM_OK;
+    int whole = at == view.len;
+    result = om_guard_end(&view);
+    om_view_release(&view);
+    return result != OM_OK ? result : whole ? OM_OK : OM_E_CORRUPT;
 }
 
 static void count_scanned(om_store *store, uint64_t bytes) {

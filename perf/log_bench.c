@@ -162,11 +162,11 @@ static void wait_for_room(om_store *store) {
         die("event");
 }
 
-/* One tick: TICK records, one after the other over the logs. Returns how many were taken. */
-static int tick(om_store *store, om_log **logs, uint32_t count, uint32_t *next, const om_record *record) {
+/* One tick: so many records, one after the other over the logs. Returns how many were taken. */
+static int tick(om_store *store, om_log **logs, uint32_t count, uint32_t *next, const om_record *record, int most) {
     int taken = 0;
     om_store_enter(store);
-    for (; taken < TICK; taken++) {
+    for (; taken < most; taken++) {
         om_log *log = logs[*next];
         int64_t first;
         if (om_log_admit(log, OM_ANY_EPOCH) != OM_OK || om_log_stage(log, record, 1, 0, &first) != OM_OK)
@@ -183,9 +183,10 @@ static uint64_t feed(om_store *store, om_log **logs, uint32_t count, const om_re
     uint32_t next = 0;
     double began = seconds();
     while (sent < records && (!limit || seconds() - began < limit)) {
-        int taken = tick(store, logs, count, &next, record);
+        int most = records - sent < TICK ? (int)(records - sent) : TICK;
+        int taken = tick(store, logs, count, &next, record, most);
         sent += (uint64_t)taken;
-        if (taken < TICK)
+        if (taken < most)
             wait_for_room(store);
     }
     uint64_t last = om_wal_last_seq(store->wal);
