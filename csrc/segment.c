@@ -128,7 +128,7 @@ int om_segment_count_in(om_segment *segment, const om_batch_info *batch) {
         segment->first_timestamp = batch->attributes & OM_ATTR_DELETE_HORIZON ? batch->max_timestamp
                                                                               : batch->base_timestamp;
     if (batch->max_timestamp > segment->max_timestamp) {
-        segment->max_timestamp = batch->max_timestamp;
+        __atomic_store_n(&segment->max_timestamp, batch->max_timestamp, __ATOMIC_RELAXED);
         segment->max_timestamp_offset = last;
     }
     /* An entry that finds no memory is left out: the next batch tries again. */
@@ -139,8 +139,9 @@ int om_segment_count_in(om_segment *segment, const om_batch_info *batch) {
         segment->since_index = 0;
     }
     segment->since_index += (uint64_t)batch->size;
-    segment->size += (uint64_t)batch->size;
-    segment->next_offset = last + 1;
+    __atomic_store_n(&segment->size, segment->size + (uint64_t)batch->size, __ATOMIC_RELAXED);
+    /* Last: look-ups read these without the lock to see at once what can't be there. */
+    __atomic_store_n(&segment->next_offset, last + 1, __ATOMIC_RELEASE);
     return OM_OK;
 }
 

@@ -65,22 +65,24 @@ int om_segment_read_index(const om_segment *segment, uint64_t size, om_index *ou
 }
 
 /* Does it reach as far as the segment does? From the last entry on there must be no batch that
- * ought to have one, and the largest timestamp must be either in the time index or in there. */
+ * ought to have one. The time index must know of the last entry's batch, and a sealed segment's
+ * ends with the largest timestamp of all. */
 static int is_whole(const om_index *index, const om_segment *segment, const om_view *view) {
     uint64_t entry = 0, end = view->len;
     int64_t least = segment->base_offset, max_timestamp = -1;
     if (index->time_count)
         max_timestamp = om_index_time(index, index->time_count - 1);
+    if (om_segment_is(&segment->sealed) && max_timestamp < segment->max_timestamp)
+        return 0;
     if (index->offset_count)
         entry = (uint64_t)om_index_position(index, index->offset_count - 1);
     for (uint64_t at = entry; at < end;) {
         om_step step;
-        if (om_step_at(view->data, at, end, least, &step) != OM_OK)
+        if (om_step_at(view->data, at, end, least, &step) != OM_OK || at - entry > OM_INDEX_INTERVAL)
             return 0;
         if (at == entry && index->offset_count &&
-            step.last - segment->base_offset != om_index_offset(index, index->offset_count - 1))
-            return 0;
-        if (at - entry > OM_INDEX_INTERVAL)
+            (step.last - segment->base_offset != om_index_offset(index, index->offset_count - 1) ||
+             step.max_timestamp > max_timestamp))
             return 0;
         if (step.max_timestamp > max_timestamp)
             max_timestamp = step.max_timestamp;
@@ -115,16 +117,6 @@ static void walk_headers(const om_segment *segment, const om_view *view, om_segm
 }
 
 /* ---- where it goes -------------------------------------------------------------------- */
-
-/* Entries that the engine has made since, for batches not yet in the file, are kept. */
-static void keep_newer(const om_index *old, om_index *index, uint64_t from_position, int64_t from_offset) {
-    for (uint32_t i = 0; i < old->offset_count; i++)
-        if ((uint64_t)om_index_position(old, i) >= from_position)
-            om_index_add(index, om_index_offset(old, i), om_index_position(old, i));
-    for (uint32_t i = 0; i < old->time_count; i++)
-        if (om_index_time_offset(old, i) >= from_offset)
-            om_index_add_time(index, om_index_time(old, i), om_index_time_offset(old, i));
-}
 
 /* Under the lock. Takes `index` over. */
 static void put_in_segment(om_segment *segment, om_index *index) {
@@ -173,8 +165,8 @@ int om_segment_rebuild_index(om_segment *segment, const om_view *view) {
         segment->max_timestamp_offset = fresh.max_timestamp_offset;
     }
     if (segment->index_loaded || !segment->sealed) {
-        if (segment->index_loaded)
-            keep_newer(&segment->index, &fresh.index, fresh.size, fresh.next_offset - fresh.base_offset);
+        /* Entries for batches not yet in the file go too: which ones were right is not known, and
+         * a hole in a sparse index costs a longer walk, no more. */
         put_in_segment(segment, &fresh.index);
         segment->index_saved = segment->time_saved = 0;
         segment->index_stale = 1;

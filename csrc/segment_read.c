@@ -166,12 +166,15 @@ static int look_up(om_segment *segment, const om_look_up *by, om_query *query) {
     return result;
 }
 
+static int is_all(const om_segment *segment, const om_view *view) {
+    return view->len >= __atomic_load_n(&segment->size, __ATOMIC_RELAXED);
+}
+
 /* While a segment is being written its last batch may be half there; else it is torn. */
 static int short_result(const om_segment *segment, const om_view *view, int result) {
     if (result != OM_E_SHORT)
         return result;
-    int whole = om_segment_is(&segment->sealed) && view->len >= segment->size;
-    return whole ? OM_E_CORRUPT : OM_END;
+    return om_segment_is(&segment->sealed) && is_all(segment, view) ? OM_E_CORRUPT : OM_END;
 }
 
 /* The first batch that ends at or past `offset`, from the start on. */
@@ -220,7 +223,7 @@ static int walk_offset(const om_segment *segment, const om_view *view, const om_
 
 int om_segment_find(om_segment *segment, int64_t offset, uint64_t *position, om_batch_info *batch) {
     static const om_look_up by_offset = {ask_offset, walk_offset};
-    int64_t next = __atomic_load_n(&segment->next_offset, __ATOMIC_RELAXED);
+    int64_t next = __atomic_load_n(&segment->next_offset, __ATOMIC_ACQUIRE);
     if (next > segment->base_offset && offset >= next)
         return end_result(segment);
     om_query query = {.wanted = offset, .batch = batch};
@@ -288,6 +291,8 @@ static int walk_time(const om_segment *segment, const om_view *view, const om_st
     om_step step = {.last = segment->base_offset - 1};
     if (start->time_last >= 0) {
         int result = walk_to(segment, view, start, start->time_last, &at, &step);
+        if (result == OM_END && is_all(segment, view))
+            return OM_E_CORRUPT; /* all is written, and it isn't there */
         if (result != OM_OK)
             return result;
         if (step.last != start->time_last || step.max_timestamp != start->max_timestamp)
@@ -310,7 +315,7 @@ static int walk_time(const om_segment *segment, const om_view *view, const om_st
 
 int om_segment_find_time(om_segment *segment, int64_t timestamp, int64_t *offset, int64_t *found_timestamp) {
     static const om_look_up by_time = {ask_time, walk_time};
-    int known = __atomic_load_n(&segment->next_offset, __ATOMIC_RELAXED) > segment->base_offset;
+    int known = __atomic_load_n(&segment->next_offset, __ATOMIC_ACQUIRE) > segment->base_offset;
     if (known && timestamp > __atomic_load_n(&segment->max_timestamp, __ATOMIC_RELAXED))
         return end_result(segment);
     om_query query = {.wanted = timestamp};
