@@ -41,28 +41,38 @@ int om_log_admit(om_log *log, int32_t epoch) {
         if (admitted != OM_OK)
             return admitted;
     }
-    if (epoch > log->leader_epoch) {
-        om_log_seal(log);
-        log->leader_epoch = epoch;
-    }
+    if (epoch > log->leader_epoch)
+        om_log_raise_epoch(log, epoch);
     return OM_OK;
 }
 
 /* ---- offsets ---- */
 
-static int extend_lease(om_log *log) {
-    om_store *store = log->store;
+static uint64_t put_lease(om_log *log, int64_t end) {
     uint8_t payload[12];
-    int64_t end = log->next_offset + OM_LEASE_STEP;
     om_put_le64(payload, (uint64_t)end);
     om_put_le32(payload + 8, (uint32_t)log->leader_epoch);
     struct iovec iov = {payload, sizeof payload};
-    uint64_t seq = om_wal_append(store->wal, OM_REC_LEASE, log->id, &iov, 1);
+    log->store->urgent = 1;
+    return om_wal_append(log->store->wal, OM_REC_LEASE, log->id, &iov, 1);
+}
+
+/* A leader that is fenced now must be fenced after a crash: the epoch is logged before it is used. */
+void om_log_raise_epoch(om_log *log, int32_t epoch) {
+    om_log_seal(log);
+    log->leader_epoch = epoch;
+    if (om_log_uses_wal(log))
+        put_lease(log, log->lease_end);
+}
+
+static int extend_lease(om_log *log) {
+    om_store *store = log->store;
+    int64_t end = log->next_offset + OM_LEASE_STEP;
+    uint64_t seq = put_lease(log, end);
     if (!seq)
         return OM_E_FENCED;
     log->lease_end = end;
     log->lease_seq = seq;
-    store->urgent = 1;
     if (!log->leased) {
         log->leased = 1;
         om_list_push(&store->leases, log, OM_LINK(next_lease));

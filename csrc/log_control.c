@@ -250,8 +250,8 @@ int om_log_truncate(om_log *log, int64_t offset) {
 
 int32_t om_log_bump_epoch(om_log *log) {
     om_store_enter(log->store);
-    om_log_seal(log);
-    int32_t epoch = ++log->leader_epoch;
+    int32_t epoch = log->leader_epoch + 1;
+    om_log_raise_epoch(log, epoch);
     om_store_leave(log->store);
     return epoch;
 }

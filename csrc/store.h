@@ -268,6 +268,7 @@ void om_log_free(om_log *log);
 /* ---- log.c: under the lock ---- */
 /* May this log take an append now? */
 int om_log_admit(om_log *log, int32_t epoch);
+void om_log_raise_epoch(om_log *log, int32_t epoch);
 int om_log_stage(om_log *log, const om_record *records, int32_t count, int unlogged, int64_t *first);
 void om_log_seal(om_log *log);                   /* the open batch, if any */
 void om_log_log_ops(om_log *log);                /* the tick's cursor changes into the WAL */

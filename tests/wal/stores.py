@@ -8,6 +8,7 @@ finds is what the kernel has.
 import os
 import pickle
 import signal
+import time
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -83,6 +84,14 @@ def flush(store: Store) -> None:
     """Everything durable is in its segment afterwards, and synced."""
     store.wait(store.durable_seq)
     store.checkpoint()
+
+
+def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    """For what no event tells: the writer's and the checkpoint's own time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.001)
 
 
 # -- lives that end badly ---------------------------------------------------------------------

@@ -1,0 +1,199 @@
+"""Offsets are never given twice, whatever was lost; and an older leader can't append any more."""
+
+from pathlib import Path
+
+import pytest
+
+from ottermq.wal import LogFlags, Record, Store
+from ottermq.wal.errors import StaleEpoch
+from tests.wal.stores import SMALL, die, numbered, numbers, offsets, put
+
+LEASE = 65536  # so many offsets are leased ahead
+
+
+def test_a_clean_stop_wastes_no_offsets(tmp_path: Path) -> None:
+    for life in range(3):
+        with Store.open(tmp_path / "data", SMALL) as store:
+            log = store.get("q") if life else store.create("q")
+            assert put(store, log, numbered(5, life * 5)) == life * 5
+            assert log.stat().leader_epoch == 0
+    with Store.open(tmp_path / "data", SMALL) as store:
+        assert numbers(store.get("q")) == offsets(store.get("q")) == list(range(15))
+
+
+def test_after_a_crash_no_offset_is_given_that_may_have_been_seen(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+
+    def life(store: Store) -> int:
+        log = store.create("q")
+        put(store, log, numbered(5))
+        return log.append(numbered(1, 5)).first_offset  # nobody waits for this one
+
+    seen = die(data, life)
+    with Store.open(data, SMALL) as store:
+        log = store.get("q")
+        assert put(store, log, [Record(b"7")]) > seen
+        assert [n for n in numbers(log) if n != 5] == [0, 1, 2, 3, 4, 7]
+        assert offsets(log)[:5] == [0, 1, 2, 3, 4]
+        assert log.stat().leader_epoch == 1
+
+
+def test_crash_after_crash_offsets_only_grow(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+
+    def life(store: Store) -> tuple[int, int]:
+        log = store.get("q") if ("/", "q") in store else store.create("q")
+        first = put(store, log, numbered(3))
+        lost = log.append(numbered(2), unlogged=True)
+        return first, lost.first_offset + 1
+
+    given = [offset for _ in range(4) for offset in die(data, life)]
+    assert given == sorted(set(given))
+    with Store.open(data, SMALL) as store:
+        log = store.get("q")
+        assert log.stat().leader_epoch == 4
+        assert log.stat().next_offset > given[-1]
+        assert {first + n for first in given[::2] for n in range(3)} <= set(offsets(log))
+
+
+def test_a_log_that_uses_more_than_a_lease_has_it_renewed_in_time(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+
+    def life(store: Store) -> int:
+        log = store.create("q")
+        for _ in range(5):
+            done = log.append([Record(b"x")] * 30_000, unlogged=True)
+            store.wait(done.seq)
+            stat = log.stat()
+            assert stat.next_offset <= stat.lease_end <= stat.next_offset + LEASE
+            assert stat.readable_end == stat.next_offset
+        return log.stat().next_offset
+
+    given = die(data, life)
+    assert given == 150_000
+    with Store.open(data, SMALL) as store:
+        assert store.get("q").stat().next_offset >= given
+
+
+def test_offsets_lost_with_a_crash_count_as_settled(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+
+    def life(store: Store) -> None:
+        put(store, store.create("q"), numbered(5))
+
+    die(data, life)
+    with Store.open(data, SMALL) as store:
+        log = store.get("q")
+        assert log.cursor().ready_count == 5
+        put(store, log, numbered(1, 5))
+        cursor = log.cursor()
+        assert (cursor.ready_count, cursor.unacked_count) == (6, 0)
+        taken = log.acquire(10)
+        assert len(taken) == 6 and taken[:5] == [0, 1, 2, 3, 4] and taken[5] >= 5
+        assert log.settle(0, taken[5])[0] == 6
+        assert log.cursor().floor == log.stat().next_offset
+
+
+# -- epochs -----------------------------------------------------------------------------------
+
+
+def test_an_append_of_an_older_leader_is_refused(store: Store) -> None:
+    log = store.create("q")
+    put(store, log, numbered(1), epoch=0)
+    assert log.bump_epoch() == 1
+    with pytest.raises(StaleEpoch):
+        log.append(numbered(1), epoch=0)
+    [batch] = log.read(0)
+    with pytest.raises(StaleEpoch):
+        log.append_raw(batch.data, epoch=0)
+    put(store, log, numbered(1, 1), epoch=1)
+    put(store, log, numbered(1, 2))  # who names no epoch is no leader to be fenced
+    assert [b.leader_epoch for b in log.read(0)] == [0, 1, 1]
+    assert numbers(log) == [0, 1, 2]
+
+
+def test_a_newer_leader_raises_the_epoch_with_its_append(store: Store) -> None:
+    log = store.create("q")
+    put(store, log, numbered(1))
+    put(store, log, numbered(1, 1), epoch=7)
+    assert log.stat().leader_epoch == 7
+    with pytest.raises(StaleEpoch):
+        log.append(numbered(1), epoch=6)
+    assert [b.leader_epoch for b in log.read(0)] == [0, 7]
+
+
+def test_a_leader_fenced_before_a_stop_is_fenced_after_it(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "data", SMALL) as store:
+        log = store.create("q")
+        assert [log.bump_epoch() for _ in range(3)] == [1, 2, 3]
+    with Store.open(tmp_path / "data", SMALL) as store:
+        log = store.get("q")
+        assert log.stat().leader_epoch == 3
+        with pytest.raises(StaleEpoch):
+            log.append(numbered(1), epoch=2)
+
+
+@pytest.mark.parametrize("appends", [0, 1])
+def test_a_leader_fenced_before_a_crash_is_fenced_after_it(tmp_path: Path, appends: int) -> None:
+    data = tmp_path / "data"
+
+    def life(store: Store) -> None:
+        log = store.create("q")
+        for _ in range(appends):
+            put(store, log, numbered(1))
+        for _ in range(3):
+            log.bump_epoch()
+        put(store, store.create("other"), numbered(1))  # whatever came before is on disk too
+
+    die(data, life)
+    with Store.open(data, SMALL) as store:
+        log = store.get("q")
+        assert log.stat().leader_epoch >= 3
+        with pytest.raises(StaleEpoch):
+            log.append(numbered(1), epoch=2)
+
+
+# -- scratch logs -----------------------------------------------------------------------------
+
+
+def test_a_scratch_log_never_touches_the_wal_and_is_gone_after_a_stop(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with Store.open(data, SMALL) as store:
+        log = store.create("q", flags=LogFlags.SCRATCH)
+        before = store.stat().wal_bytes
+        log.append(numbered(10, size=2000))
+        log.append(numbered(10, 10, size=2000), unlogged=True)
+        assert log.acquire(3) == [0, 1, 2]
+        assert log.settle(0, 2)[0] == 3
+        log.trim(5)
+        assert numbers(log) == list(range(5, 20))
+        store.checkpoint()
+        assert numbers(log) == list(range(5, 20))
+        assert store.stat().wal_bytes == before
+        assert (data / "scratch").exists() and not (data / "vhosts").exists()
+    with Store.open(data, SMALL) as store:
+        assert ("/", "q") not in store
+        assert not (data / "scratch").exists()
+        again = store.create("q", flags=LogFlags.SCRATCH)
+        assert again.append(numbered(1)).first_offset == 0
+        assert numbers(again) == [0]
+
+
+def test_a_scratch_log_is_gone_after_a_crash(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+
+    def life(store: Store) -> None:
+        scratch = store.create("q", flags=LogFlags.SCRATCH)
+        durable = store.create("d")
+        store.fanout([scratch, durable], numbered(3))
+        both = store.transaction()
+        both.append(scratch, numbered(1, 3))
+        both.append(durable, numbered(1, 3))
+        store.wait(both.commit())
+        assert numbers(scratch) == [0, 1, 2, 3]
+
+    die(data, life)
+    with Store.open(data, SMALL) as store:
+        assert ("/", "q") not in store and len(store) == 1
+        assert not (data / "scratch").exists()
+        assert numbers(store.get("d")) == [0, 1, 2, 3]
