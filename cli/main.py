@@ -11,6 +11,7 @@ from typing import NoReturn
 import click
 
 from ottermq import __version__, eventlog
+from ottermq.cli.segment import segment
 from ottermq.cli.serve import serve
 from ottermq.errors import OtterError, StartupError
 
@@ -22,6 +23,7 @@ def ottermq() -> None:
 
 
 ottermq.add_command(serve)
+ottermq.add_command(segment)
 
 
 def main() -> NoReturn:

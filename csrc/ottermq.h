@@ -385,4 +385,33 @@ int om_atomic_settle(om_atomic *atomic, om_log *log, int64_t first, int64_t last
 int om_atomic_commit(om_atomic *atomic, uint64_t *seq);
 void om_atomic_abandon(om_atomic *atomic);
 
+/* ---- inspection (inspect.c): files as they lie there, for tools ------------------------- */
+
+typedef struct om_walk {
+    int64_t base_offset;
+    uint64_t position;               /* where the next batch starts */
+    int64_t next_offset;             /* the lowest offset it may have */
+    int32_t epoch;                   /* the lowest leader epoch it may have */
+    int64_t first_timestamp, max_timestamp; /* of the first batch, of all; start with -1 */
+    int64_t max_timestamp_offset;    /* the last offset of the batch that brought it; -1 */
+    uint64_t batches, records;
+    const uint8_t *offsets, *times;  /* the entries of .index and .timeindex, or NULL */
+    uint32_t offset_count, time_count;
+    uint32_t offset_at, time_at;     /* the next one to look at */
+    int64_t wrong_offset, wrong_time; /* the first entry that is wrong; start with -1 */
+} om_walk;
+/* Walk over batches, up to position `stop` or beyond it: CRCs right, offsets growing, epochs not
+ * going down; index entries are looked at on the way. data lies at walk->position. OM_E_SHORT:
+ * the next batch isn't all there. OM_E_CORRUPT, OM_E_RANGE (offset), OM_E_STALE_EPOCH: the next
+ * batch is wrong; walk stands before it. */
+int om_walk_batches(om_walk *walk, const uint8_t *data, size_t len, uint64_t stop);
+
+typedef struct om_wal_summary {
+    uint64_t records, bytes, first_seq, last_seq;
+    uint32_t epoch;
+    char error[320];
+} om_wal_summary;
+/* Read the WAL in that folder as recovery would. OM_OK, or OM_E_* with a line in `error`. */
+int om_wal_survey(const char *dir, uint64_t after_seq, om_wal_summary *out);
+
 #endif

@@ -1,0 +1,240 @@
+"""A segment's files as they lie on disk: batches, index entries, and what is neither.
+
+`Walk` goes over the batches fast, in C, and gathers what is wrong; `batches` gives them one by
+one. Both find their way again behind damage: a place counts as a batch when all of it is right,
+checksum included, and its offsets come after those before.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ottermq._core import ffi, lib
+from ottermq.wal.window import PIECE, Window
+
+MAGIC_AT, MAGIC = 16, b"\x02"
+NO_STOP = (1 << 64) - 1
+OFFSET_ENTRY = struct.Struct(">ii")
+TIME_ENTRY = struct.Struct(">qi")
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes that are not what should be there."""
+
+    position: int
+    size: int
+    what: str
+    torn: bool = False  # nothing good follows: a write that was cut short looks like this
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A batch header and where it lies. `problem`: why it can't be used all the same."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    records: int
+    base_timestamp: int
+    max_timestamp: int
+    attributes: int
+    leader_epoch: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    crc: int
+    problem: str | None
+
+
+def base_offset_of(path: Path) -> int | None:
+    """00000000000000012345.log → 12345; None: not named like a segment's file."""
+    digits = path.name.partition(".")[0]
+    return int(digits) if len(digits) == 20 and digits.isascii() and digits.isdigit() else None
+
+
+_WHAT = {
+    lib.OM_E_SHORT: "cut short",
+    lib.OM_E_CORRUPT: "not a batch, or its checksum is wrong",
+    lib.OM_E_RANGE: "offsets go back",
+    lib.OM_E_STALE_EPOCH: "the leader epoch goes down",
+}
+
+
+def batches(window: Window) -> Iterator[Placed | Damage]:
+    """One by one to the end of the file."""
+    info = ffi.new("om_batch_info *")
+    position, least = 0, 0
+    while position < window.size:
+        pointer, have = window.at(position, lib.OM_BATCH_OVERHEAD)
+        peeked = lib.om_batch_peek(pointer, have, info)
+        if peeked == lib.OM_OK and position + info.size <= window.size:
+            batch = _placed(window, position, info, least)
+            yield batch
+            position += batch.size
+            least = max(least, batch.last_offset + 1)
+            continue
+        if window.is_zero(position):
+            yield Damage(position, window.size - position, "zeros up to the end", torn=True)
+            return
+        resumed = find_batch(window, position + 1, least)
+        size = (window.size if resumed is None else resumed) - position
+        if peeked == lib.OM_OK and resumed is None:
+            what = f"cut short: a batch of {info.size} bytes, and {size} are there"
+        else:
+            what = "not a batch"
+        yield Damage(position, size, what, torn=resumed is None)
+        position += size
+
+
+def _placed(window: Window, position: int, info: Any, least: int) -> Placed:
+    pointer, have = window.at(position, info.size)
+    checked = lib.om_batch_check(pointer, have, info)
+    problem = None
+    if checked != lib.OM_OK:
+        problem = "wrong checksum" if have >= info.size else "cut short"
+    elif info.base_offset < least:
+        problem = _WHAT[lib.OM_E_RANGE]
+    return Placed(
+        position=position,
+        size=info.size,
+        base_offset=info.base_offset,
+        last_offset=info.base_offset + info.last_offset_delta,
+        records=info.record_count,
+        base_timestamp=info.base_timestamp,
+        max_timestamp=info.max_timestamp,
+        attributes=info.attributes,
+        leader_epoch=info.leader_epoch,
+        producer_id=info.producer_id,
+        producer_epoch=info.producer_epoch,
+        base_sequence=info.base_sequence,
+        crc=info.crc,
+        problem=problem,
+    )
+
+
+def find_batch(window: Window, position: int, least: int) -> int | None:
+    """Where the first whole and right batch with such offsets starts, from there on."""
+    info = ffi.new("om_batch_info *")
+    while position < window.size:
+        piece = window.read(position + MAGIC_AT, PIECE)
+        at = piece.find(MAGIC)
+        while at >= 0:
+            pointer, have = window.at(position + at, lib.OM_BATCH_OVERHEAD)
+            if (
+                lib.om_batch_peek(pointer, have, info) == lib.OM_OK
+                and info.base_offset >= least
+                and position + at + info.size <= window.size
+            ):
+                pointer, have = window.at(position + at, info.size)
+                if lib.om_batch_check(pointer, have, info) == lib.OM_OK:
+                    return position + at
+            at = piece.find(MAGIC, at + 1)
+        position += max(len(piece), 1)
+    return None
+
+
+class Walk:
+    """Over the batches of one segment, with the entries of its indexes looked at on the way."""
+
+    def __init__(self, window: Window, base_offset: int, offsets: bytes, times: bytes) -> None:
+        self.window = window
+        self.damages: list[Damage] = []
+        self.at_end = False
+        self._indexes = offsets, times  # kept alive: the walk points into them
+        state = self._state = ffi.new("om_walk *")
+        state.base_offset = state.next_offset = base_offset
+        state.first_timestamp = state.max_timestamp = state.max_timestamp_offset = -1
+        state.wrong_offset = state.wrong_time = -1
+        state.offsets = ffi.from_buffer("uint8_t[]", offsets)
+        state.times = ffi.from_buffer("uint8_t[]", times)
+        state.offset_count = len(offsets) // OFFSET_ENTRY.size
+        state.time_count = len(times) // TIME_ENTRY.size
+
+    def to(self, stop: int = NO_STOP) -> None:
+        """Up to that position, or the end; what is damaged is stepped over."""
+        while self.position < stop and not self.at_end:
+            pointer, have = self.window.at(self.position, lib.OM_BATCH_OVERHEAD)
+            result = lib.om_walk_batches(self._state, pointer, have, stop)
+            if self.position >= self.window.size:
+                self.at_end = True
+            elif result == lib.OM_E_SHORT and self._load_next():
+                continue
+            elif result != lib.OM_OK:
+                self._step_over(result)
+
+    def _load_next(self) -> bool:
+        """Have the next batch in the window, whole. False: the file doesn't."""
+        info = ffi.new("om_batch_info *")
+        pointer, have = self.window.at(self.position, lib.OM_BATCH_OVERHEAD)
+        if lib.om_batch_peek(pointer, have, info) != lib.OM_OK:
+            return False
+        _, have = self.window.at(self.position, info.size)
+        return bool(have >= info.size)
+
+    def _step_over(self, result: int) -> None:
+        window, position = self.window, self.position
+        if window.is_zero(position):
+            self.damages.append(Damage(position, window.size - position, "zeros", torn=True))
+            self.at_end = True
+            return
+        resumed = find_batch(window, position + 1, self.next_offset)
+        end = window.size if resumed is None else resumed
+        self.damages.append(Damage(position, end - position, _WHAT[result], resumed is None))
+        self._state.position = end
+        if result == lib.OM_E_STALE_EPOCH:
+            self._state.epoch = 0  # said once
+        self.at_end = resumed is None
+
+    @property
+    def position(self) -> int:
+        return int(self._state.position)
+
+    @property
+    def next_offset(self) -> int:
+        return int(self._state.next_offset)
+
+    def wrong_entries(self) -> tuple[int | None, int | None]:
+        """The number of the first wrong entry in each index, once the walk is at its end."""
+        state = self._state
+        return (
+            _first_wrong(state.wrong_offset, state.offset_at, state.offset_count),
+            _first_wrong(state.wrong_time, state.time_at, state.time_count),
+        )
+
+    @property
+    def first_timestamp(self) -> int:
+        return int(self._state.first_timestamp)
+
+    @property
+    def max_timestamp(self) -> int:
+        return int(self._state.max_timestamp)
+
+    @property
+    def batches(self) -> int:
+        return int(self._state.batches)
+
+    @property
+    def records(self) -> int:
+        return int(self._state.records)
+
+
+def _first_wrong(wrong: int, looked_at: int, count: int) -> int | None:
+    if wrong >= 0:
+        return wrong
+    return looked_at if looked_at < count else None  # it names a place past the end
+
+
+def offset_entries(raw: bytes, base_offset: int) -> list[tuple[int, int]]:
+    """(last offset of a batch, its position); a part of an entry at the end is left out."""
+    whole = len(raw) - len(raw) % OFFSET_ENTRY.size
+    return [(base_offset + delta, at) for delta, at in OFFSET_ENTRY.iter_unpack(raw[:whole])]
+
+
+def time_entries(raw: bytes, base_offset: int) -> list[tuple[int, int]]:
+    """(timestamp, last offset of the batch that brought it)"""
+    whole = len(raw) - len(raw) % TIME_ENTRY.size
+    return [(time, base_offset + delta) for time, delta in TIME_ENTRY.iter_unpack(raw[:whole])]
