@@ -70,9 +70,23 @@ static int same_members(const om_offset_set *a, const om_offset_set *b)
     }
 }
 
+static int is_tidy(const om_offset_set *set)
+{
+    return set->len > 0 || set->chunks == NULL;
+}
+
+/* Counts are the one thing that may get lost; they never become too many. */
+static int counts_no_more(const om_cursor *poor, const om_cursor *twin, int64_t offset)
+{
+    int32_t acquired[2], delivered[2];
+    om_cursor_counts(poor, offset, &acquired[0], &delivered[0]);
+    om_cursor_counts(twin, offset, &acquired[1], &delivered[1]);
+    return acquired[0] <= acquired[1] && delivered[0] <= delivered[1];
+}
+
 static int same(const om_cursor *a, const om_cursor *b)
 {
-    return a->floor == b->floor && a->next == b->next && a->end == b->end &&
+    return is_tidy(&a->settled) && is_tidy(&a->returned) && a->floor == b->floor && a->next == b->next && a->end == b->end &&
            a->ready_count == b->ready_count && a->unacked_count == b->unacked_count &&
            a->returned_count == b->returned_count && om_cursor_peek(a) == om_cursor_peek(b) &&
            same_members(&a->settled, &b->settled) && same_members(&a->returned, &b->returned);
@@ -121,6 +135,7 @@ static void both(om_cursor *poor, om_cursor *twin, int what, int64_t first, int6
     }
     int64_t expected = call(twin, what, first, last);
     demand(what >= WHOLE ? (result < 0) == (expected < 0) : result == expected, "another result", round);
+    demand(what >= WHOLE || counts_no_more(poor, twin, first), "more counts than calls", round);
 }
 
 /* The bytes decode whole or not at all. */

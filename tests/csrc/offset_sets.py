@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.internals import ffi, lib
+from tests.csrc.set_internals import ffi, lib
 
 CHUNK = 65_536
 MAX = 2**63 - 2
@@ -107,4 +107,7 @@ def ranges(chunks: int) -> st.SearchStrategy[tuple[int, int]]:
         places(chunks),
         st.integers(0, 4),
     )
-    return short | any_two
+    whole_chunks = st.tuples(st.integers(0, chunks - 1), st.integers(0, chunks - 1)).map(
+        lambda ends: (min(ends) * CHUNK, (max(ends) + 1) * CHUNK - 1)
+    )
+    return short | any_two | whole_chunks

@@ -4,7 +4,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from tests.internals import CSRC
+from tests.csrc.set_internals import CSRC
 
 SOURCES = ("offset_chunk.c", "offset_set.c", "tally.c", "cursor.c", "cursor_codec.c")
 

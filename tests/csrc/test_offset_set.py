@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.csrc.offset_sets import CHUNK, MAX, Bits, OffsetSet, places, ranges
-from tests.internals import ffi, lib
+from tests.csrc.set_internals import ffi, lib
 
 CHUNKS = 4
 ENTRY = int(ffi.sizeof("om_chunk"))
@@ -142,6 +142,15 @@ def test_a_gap_costs_the_same_however_long_it_is() -> None:
         assert offsets.count(0, MAX) == last - 5
         costs.append(offsets.memory)
     assert max(costs) < 256
+
+
+def test_whole_chunks_cut_out_of_a_long_stretch_leave_both_its_ends() -> None:
+    offsets = OffsetSet()
+    offsets.add(0, 10 * CHUNK - 1)
+    offsets.remove(3 * CHUNK, 5 * CHUNK - 1)
+    assert list(offsets.runs()) == [(0, 3 * CHUNK - 1), (5 * CHUNK, 10 * CHUNK - 1)]
+    offsets.remove(2 * CHUNK, 6 * CHUNK - 1)
+    assert list(offsets.runs()) == [(0, 2 * CHUNK - 1), (6 * CHUNK, 10 * CHUNK - 1)]
 
 
 def test_members_far_apart_cost_nothing_between_them() -> None:

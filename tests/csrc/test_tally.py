@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.csrc.offset_sets import CHUNK
-from tests.internals import ffi, lib
+from tests.csrc.set_internals import ffi, lib
 
 SPACE = 40
 MIDDLE = CHUNK - SPACE // 2
