@@ -21,7 +21,7 @@
 #define BURIED_MAX 64
 
 struct om_files {
-    pthread_mutex_t mutex;
+    pthread_mutex_t mutex, saving;
     uint32_t max_open;
     uint64_t max_mapped;
     uint64_t open_files, mappings, mapped_bytes, evictions;
@@ -38,6 +38,14 @@ void om_files_lock(om_files *files) {
 
 void om_files_unlock(om_files *files) {
     pthread_mutex_unlock(&files->mutex);
+}
+
+void om_files_lock_saving(om_files *files) {
+    pthread_mutex_lock(&files->saving);
+}
+
+void om_files_unlock_saving(om_files *files) {
+    pthread_mutex_unlock(&files->saving);
 }
 
 /* ---- lists: a ring with its head as an element ---------------------------------------- */
@@ -167,6 +175,7 @@ om_files *om_files_new(uint32_t max_open, uint64_t max_mapped) {
     if (!files)
         return NULL;
     pthread_mutex_init(&files->mutex, NULL);
+    pthread_mutex_init(&files->saving, NULL);
     files->max_open = max_open;
     files->max_mapped = max_mapped;
     list_init(&files->clean);
@@ -180,6 +189,7 @@ void om_files_free(om_files *files) {
     if (!files)
         return;
     om_files_reap(files);
+    pthread_mutex_destroy(&files->saving);
     pthread_mutex_destroy(&files->mutex);
     free(files);
 }

@@ -43,6 +43,9 @@ typedef struct om_mapping {
 
 void om_files_lock(om_files *files);
 void om_files_unlock(om_files *files);
+/* One index at a time is saved: this one is held while its files are written. */
+void om_files_lock_saving(om_files *files);
+void om_files_unlock_saving(om_files *files);
 
 /* The segment's open file, opened when it isn't; a count is taken. */
 int om_files_open(om_segment *segment, om_file **out);

@@ -105,7 +105,7 @@ void om_segment_cut(om_segment *segment, uint64_t size, int64_t next_offset);
 int om_segment_unsaved_index(om_segment *segment, om_index *copy);
 
 /* ---- the writer's half: may block, never under the engine's lock. One call at a time for a
- *      segment; only a sync may run beside the others ---- */
+ *      segment; only syncs and index saves may run beside the others ---- */
 /* Create (with its folder) and allocate as needed, then write all of iov at position. A short
  * write is carried on. `written` moves on when the bytes join what is there. OM_OK,
  * OM_E_NO_SPACE, OM_E_DELETED, OM_E_IO (errno kept). */
@@ -115,8 +115,8 @@ int om_segment_write(om_segment *segment, const om_segment_limits *limits, const
  * is evicted from the cache only when nothing else is left; where many are dirty, one syncfs is
  * faster and its error state is the file system's own. */
 int om_segment_sync(om_segment *segment);
-/* Append the index entries not yet in the files: offsets/times point to a copy of them. No
- * entries, no file. A sealed segment that has all its entries saved lets its copy go. */
+/* Append the index entries not yet in the files: offsets/times point to a copy of them. What
+ * another thread saved or a cut dropped meanwhile is left out. No entries, no file. A sealed segment that has all its entries saved lets its copy go. */
 int om_segment_save_index(om_segment *segment, const uint8_t *offsets, uint32_t offset_count,
                           const uint8_t *times, uint32_t time_count);
 int om_segment_trim_file(om_segment *segment, uint64_t size);   /* sealed or cut: ftruncate to size */

@@ -22,14 +22,14 @@ typedef struct om_chunks {
     int fd;
     uint64_t size;           /* of the file */
     uint64_t start;          /* the file position of data[0] */
-    size_t len;
-    uint8_t *data;           /* CHUNK bytes */
+    size_t len, cap;         /* cap: CHUNK, or the file when that is smaller */
+    uint8_t *data;
 } om_chunks;
 
-/* Have at least `need` bytes (no more than CHUNK) at `at`, or all there are. *got tells how many
+/* Have at least `need` bytes (no more than cap) at `at`, or all there are. *got tells how many
  * lie there. */
 static int chunk_at(om_chunks *chunks, uint64_t at, size_t need, const uint8_t **data, size_t *got) {
-    size_t left = chunks->size - at < CHUNK ? (size_t)(chunks->size - at) : CHUNK;
+    size_t left = chunks->size - at < chunks->cap ? (size_t)(chunks->size - at) : chunks->cap;
     int inside = at >= chunks->start && at <= chunks->start + chunks->len;
     size_t have = inside ? (size_t)(chunks->start + chunks->len - at) : 0;
     if (have < need && have < left) {
@@ -63,7 +63,7 @@ static int check_crc(om_chunks *chunks, uint64_t at, const om_batch_info *batch)
     uint64_t end = at + (uint64_t)batch->size;
     for (at += CRC_FROM; at < end;) {
         const uint8_t *data;
-        size_t got, want = end - at < CHUNK ? (size_t)(end - at) : CHUNK;
+        size_t got, want = end - at < chunks->cap ? (size_t)(end - at) : chunks->cap;
         int result = chunk_at(chunks, at, want, &data, &got);
         if (result != OM_OK)
             return result;
@@ -229,14 +229,15 @@ int om_segment_scan(om_segment *segment, uint64_t position, int64_t first_offset
     int result = om_files_open(segment, &file);
     if (result != OM_OK)
         return result;
-    om_chunks chunks = {.fd = file->fd, .data = malloc(CHUNK)};
-    if (!chunks.data)
-        result = OM_E_NO_MEMORY;
-    else if (fstat(file->fd, &info) < 0)
+    om_chunks chunks = {.fd = file->fd};
+    if (fstat(file->fd, &info) < 0)
         result = om_errno_result();
     if (result == OM_OK) {
         chunks.size = (uint64_t)info.st_size;
-        result = scan_chunks(segment, &chunks, position, first_offset, first_epoch, scan);
+        chunks.cap = chunks.size < CHUNK ? (size_t)chunks.size + 1 : CHUNK;
+        chunks.data = malloc(chunks.cap);
+        result = chunks.data ? scan_chunks(segment, &chunks, position, first_offset, first_epoch, scan)
+                             : OM_E_NO_MEMORY;
     }
     free(chunks.data);
     om_files_close(segment->files, file);

@@ -226,23 +226,50 @@ int om_segment_sync(om_segment *segment) {
 
 /* ---- index files ---------------------------------------------------------------------- */
 
-/* Write count entries after the first `saved`; nothing may follow them. */
-static int save_entries(om_segment *segment, const char *suffix, const uint8_t *entries, uint32_t saved,
-                        uint32_t count, size_t entry) {
+/* A copy of entries, and the number of the first one in the index it was made from. */
+typedef struct om_entries {
+    const uint8_t *data;
+    uint32_t first, count;
+} om_entries;
+
+/* Are they (still) in the index, with all before them in the file? Others may have saved them
+ * meanwhile, or a cut may have dropped them. Under the cache's lock. */
+static int is_next(const uint8_t *index, uint32_t index_count, uint32_t saved, uint32_t first,
+                   om_entries *entries, size_t entry) {
+    entries->first = entries->count ? first : saved;
+    if (!entries->count)
+        return 1;
+    return first <= saved && entries->count <= index_count - first &&
+           memcmp(index + first * entry, entries->data, entries->count * entry) == 0;
+}
+
+static int are_next(const om_segment *segment, om_entries *offsets, om_entries *times) {
+    const om_index *index = &segment->index;
+    uint32_t offset = offsets->count ? om_index_rank(index, (int32_t)om_get_be32(offsets->data)) : 1;
+    uint32_t time = times->count ? om_index_rank_time(index, (int64_t)om_get_be64(times->data)) : 1;
+    return segment->index_loaded && offset && time &&
+           is_next(index->offsets, index->offset_count, segment->index_saved, offset - 1, offsets, OM_OFFSET_ENTRY) &&
+           is_next(index->times, index->time_count, segment->time_saved, time - 1, times, OM_TIME_ENTRY);
+}
+
+/* Put them at their place in the file. When it is known to hold others, nothing may follow. */
+static int save_entries(const om_segment *segment, const char *suffix, const om_entries *entries, size_t entry,
+                        int stale) {
     char path[OM_PATH_MAX];
+    uint32_t first = entries->first, count = entries->count;
+    if (!count && !stale)
+        return OM_OK;
     if (om_segment_path(segment, suffix, path, sizeof path) != OM_OK)
         return OM_E_IO;
-    if (saved + count == 0)
+    if (first + count == 0)
         return unlink(path) == 0 || errno == ENOENT ? OM_OK : om_errno_result();
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0)
         return om_errno_result();
-    struct iovec iov = {(void *)entries, count * entry};
-    int result = OM_OK;
-    if (segment->index_stale && ftruncate(fd, (off_t)(saved * entry)) < 0)
-        result = om_errno_result();
+    struct iovec iov = {(void *)entries->data, count * entry};
+    int result = stale ? truncate_to(fd, first * entry) : OM_OK;
     if (result == OM_OK)
-        result = write_all(fd, &iov, 1, saved * entry);
+        result = write_all(fd, &iov, 1, first * entry);
     int kept = errno;
     if (close(fd) < 0 && result == OM_OK)
         return om_errno_result();
@@ -250,23 +277,17 @@ static int save_entries(om_segment *segment, const char *suffix, const uint8_t *
     return result;
 }
 
-int om_segment_save_index(om_segment *segment, const uint8_t *offsets, uint32_t offset_count,
-                          const uint8_t *times, uint32_t time_count) {
-    if (om_segment_is(&segment->deleted))
-        return OM_E_DELETED;
-    /* Nothing in the file yet: the entries stay unsaved until there is. */
-    if (!segment->index_loaded || !segment->exists)
-        return OM_OK;
-    int result = OM_OK;
-    if (offset_count || segment->index_stale)
-        result = save_entries(segment, ".index", offsets, segment->index_saved, offset_count, OM_OFFSET_ENTRY);
-    if (result == OM_OK && (time_count || segment->index_stale))
-        result = save_entries(segment, ".timeindex", times, segment->time_saved, time_count, OM_TIME_ENTRY);
-    if (result != OM_OK)
-        return result;
-    om_files_lock(segment->files);
-    segment->index_saved += offset_count;
-    segment->time_saved += time_count;
+/* What is in the files now, if it is still what the index says. Under the cache's lock. */
+static void note_saved(om_segment *segment, om_entries *offsets, om_entries *times) {
+    if (!are_next(segment, offsets, times)) {
+        segment->index_stale = 1;
+        return;
+    }
+    uint32_t offsets_end = offsets->first + offsets->count, times_end = times->first + times->count;
+    if (segment->index_saved < offsets_end)
+        segment->index_saved = offsets_end;
+    if (segment->time_saved < times_end)
+        segment->time_saved = times_end;
     segment->index_stale = 0;
     if (segment->sealed && segment->index_saved == segment->index.offset_count &&
         segment->time_saved == segment->index.time_count) {
@@ -274,9 +295,39 @@ int om_segment_save_index(om_segment *segment, const uint8_t *offsets, uint32_t 
         segment->index_saved = segment->time_saved = 0;
         __atomic_store_n(&segment->index_loaded, 0, __ATOMIC_RELEASE);
     }
+}
+
+static int save_index(om_segment *segment, om_entries *offsets, om_entries *times) {
+    om_files_lock(segment->files);
+    int wanted = are_next(segment, offsets, times), stale = segment->index_stale;
     om_files_unlock(segment->files);
-    om_files_reap(segment->files);
+    if (!wanted)
+        return OM_OK;
+    int result = save_entries(segment, ".index", offsets, OM_OFFSET_ENTRY, stale);
+    if (result == OM_OK)
+        result = save_entries(segment, ".timeindex", times, OM_TIME_ENTRY, stale);
+    if (result != OM_OK)
+        return result;
+    om_files_lock(segment->files);
+    note_saved(segment, offsets, times);
+    om_files_unlock(segment->files);
     return OM_OK;
+}
+
+int om_segment_save_index(om_segment *segment, const uint8_t *offsets, uint32_t offset_count,
+                          const uint8_t *times, uint32_t time_count) {
+    om_entries offset_entries = {offsets, 0, offset_count}, time_entries = {times, 0, time_count};
+    if (om_segment_is(&segment->deleted))
+        return OM_E_DELETED;
+    /* Nothing in the file yet: the entries stay unsaved until there is. */
+    if (!om_segment_is(&segment->exists))
+        return OM_OK;
+    /* A checkpoint saves what the writer may be sealing. */
+    om_files_lock_saving(segment->files);
+    int result = save_index(segment, &offset_entries, &time_entries);
+    om_files_unlock_saving(segment->files);
+    om_files_reap(segment->files);
+    return result;
 }
 
 static int replace_file(const om_segment *segment, const char *suffix, const uint8_t *entries, size_t len) {

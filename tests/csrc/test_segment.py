@@ -294,6 +294,53 @@ def test_kafkas_own_verification_finds_nothing_to_say(segment: Segment) -> None:
         assert by_last_offset[1000 + offset].max_timestamp == timestamp
 
 
+def save(segment: Segment, copy: Any) -> None:
+    saved = lib.om_segment_save_index(
+        segment.c, copy.offsets, copy.offset_count, copy.times, copy.time_count
+    )
+    assert saved == lib.OM_OK
+    lib.om_index_free(copy)
+
+
+def unsaved(segment: Segment) -> Any:
+    copy = ffi.new("om_index *")
+    assert lib.om_segment_unsaved_index(segment.c, copy) == lib.OM_OK
+    return copy
+
+
+def test_two_threads_that_save_the_same_entries_write_them_once(segment: Segment) -> None:
+    """A checkpoint saves what the writer is just about to seal."""
+    segment.fill(40)
+    first = unsaved(segment)
+    segment.fill(40)
+    second, third = unsaved(segment), unsaved(segment)
+    save(segment, second)
+    save(segment, first)
+    assert segment.c.index_saved == segment.c.index.offset_count
+    segment.fill(20)
+    lib.om_segment_seal(segment.c)
+    last = unsaved(segment)
+    segment.save_index()
+    save(segment, last)
+    save(segment, third)
+    offsets, times = kafka_indexes(segment.batches, 1000)
+    assert segment.path(".index").read_bytes() == offsets
+    assert segment.path(".timeindex").read_bytes() == times
+
+
+def test_entries_that_a_cut_has_dropped_are_not_saved(segment: Segment) -> None:
+    segment.fill(100)
+    late = unsaved(segment)
+    del segment.batches[30:]
+    lib.om_segment_cut(segment.c, segment.size, segment.next_offset)
+    save(segment, late)
+    segment.fill(50, 700)
+    segment.seal()
+    offsets, times = kafka_indexes(segment.batches, 1000)
+    assert segment.path(".index").read_bytes() == offsets
+    segment.check_look_ups()
+
+
 def test_a_sealed_and_saved_segment_keeps_no_index_of_its_own(segment: Segment) -> None:
     segment.fill(100)
     assert segment.c.index.offset_count == 12
