@@ -3,16 +3,27 @@
  * Nothing is copied. A read holds what it points into: bytes of the hot tail, or a view of a
  * mapped segment; both outlive whatever happens to the log meanwhile.
  */
+#define _GNU_SOURCE
 #include "store.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+
+/* Who reads this much at once reads on: pages are mapped in one call and the next ones asked for. */
+#define STREAMING (64u << 10)
+#define AHEAD (4u << 20)
 
 typedef struct pins {
     om_log *log;
     om_view view;            /* mapped: one span */
+    uint32_t bytes_count;    /* hot: so many of these */
     om_bytes *bytes[OM_READ_MAX_SPANS];
-    uint32_t bytes_count;
     uint8_t heads[OM_READ_MAX_SPANS / 2][OM_BATCH_HEAD];
 } pins;
 
@@ -144,6 +155,17 @@ static int locate(om_log *log, om_segment *segment, int64_t offset, int flags, u
     return om_segment_find(segment, offset, position, info);
 }
 
+/* A sequential reader pays for a fault every 64 KiB, and for a wait whenever the kernel's own
+ * read-ahead is too timid. Only a hint: what it can't do, the access itself does. */
+static void stream(const om_view *view, size_t now) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uint8_t *start = (uint8_t *)((uintptr_t)view->data & ~(page - 1));
+    uint8_t *here = (uint8_t *)view->data + (now < view->len ? now : view->len);
+    uint8_t *end = (uint8_t *)view->data + view->len;
+    madvise(start, (size_t)(end - start), MADV_WILLNEED);
+    madvise(start, (size_t)(here - start), MADV_POPULATE_READ);
+}
+
 static int read_segment(om_log *log, const place *place, int64_t offset, uint64_t max_bytes, int flags,
                         om_view *view, extent *out) {
     om_batch_info info;
@@ -153,9 +175,12 @@ static int read_segment(om_log *log, const place *place, int64_t offset, uint64_
     uint64_t want = max_bytes > (uint64_t)info.size ? max_bytes : (uint64_t)info.size;
     if ((flags & OM_READ_NOWAIT) && (result = demand_resident(log, place->segment, out->position, want)) != OM_OK)
         return result;
-    result = om_view_open(place->segment, out->position, want, view);
+    int streaming = !(flags & OM_READ_NOWAIT) && max_bytes >= STREAMING;
+    result = om_view_open(place->segment, out->position, streaming ? want + AHEAD : want, view);
     if (result != OM_OK)
         return result;
+    if (streaming)
+        stream(view, want);
     result = measure(view, place->limit, want, out);
     if (result != OM_OK)
         om_view_release(view);
@@ -194,10 +219,16 @@ static int read_from(om_log *log, int64_t offset, int64_t end, uint64_t max_byte
 /* ---- the outside ---- */
 
 int om_log_read(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, int flags, om_read *out) {
-    memset(out, 0, sizeof *out);
-    pins *held = calloc(1, sizeof *held);
+    /* The arrays are not cleared: a look-up is too short to spend its time on that. */
+    pins *held = malloc(sizeof *held);
     if (!held)
         return OM_E_NO_MEMORY;
+    held->view = (om_view){0};
+    held->bytes_count = 0;
+    out->span_count = 0;
+    out->bytes = 0;
+    out->first_offset = out->next_offset = 0;
+    out->pins = NULL;
     extent found = {0};
     int result = read_from(log, offset, end, max_bytes, flags, out, held, &held->view, &found);
     if (result != OM_OK) {
