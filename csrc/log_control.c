@@ -176,6 +176,7 @@ void om_log_cut(om_log *log, int64_t offset, int32_t epoch) {
         log->next_offset = offset;
         if (log->cursor)
             om_cursor_truncate(log->cursor, offset);
+        om_log_lower_floors(log, offset);
         if (log->recovery_point > offset) {
             log->recovery_point = offset;
             om_segment *last = log->segment_count ? log->segments[log->segment_count - 1] : NULL;
@@ -198,6 +199,24 @@ static int cut_file(om_log *log) {
     if (last)
         om_segment_unref(last);
     return result;
+}
+
+/* Only whole batches can be taken away: each has one checksum. */
+static int check_border(om_log *log, int64_t offset) {
+    om_store_enter(log->store);
+    uint32_t hot = om_hot_find(&log->hot, offset), index = om_log_segment_for(log, offset);
+    int cuts = hot < log->hot.count && om_hot_at(&log->hot, hot)->base_offset < offset;
+    om_segment *segment = !cuts && index < log->segment_count ? log->segments[index] : NULL;
+    if (segment)
+        om_segment_ref(segment);
+    om_store_leave(log->store);
+    if (!segment)
+        return cuts ? OM_E_INVALID : OM_OK;
+    uint64_t position;
+    om_batch_info info;
+    int found = om_segment_find(segment, offset, &position, &info);
+    om_segment_unref(segment);
+    return found < 0 ? found : found == OM_OK && info.base_offset < offset ? OM_E_INVALID : OM_OK;
 }
 
 /* One at a time, under the checkpoint's lock. When it fails half-way the log stays frozen: what
@@ -241,7 +260,9 @@ static int truncate_locked(om_log *log, int64_t offset) {
 
 int om_log_truncate(om_log *log, int64_t offset) {
     om_checkpoint_lock(log->store);
-    int result = truncate_locked(log, offset);
+    int result = check_border(log, offset);
+    if (result == OM_OK)
+        result = truncate_locked(log, offset);
     om_checkpoint_unlock(log->store);
     return result;
 }

@@ -53,6 +53,17 @@ void om_log_note_floor(om_log *log, uint64_t seq) {
         log->floor_pending = log->floor_latest;
 }
 
+static void lower(int64_t *floor, int64_t offset) {
+    if (*floor > offset)
+        *floor = offset;
+}
+
+void om_log_lower_floors(om_log *log, int64_t offset) {
+    lower(&log->durable_floor, offset);
+    lower(&log->floor_pending.floor, offset);
+    lower(&log->floor_latest.floor, offset);
+}
+
 int64_t om_log_durable_floor(om_log *log) {
     if (!om_log_uses_wal(log)) {
         om_cursor_stat stat;

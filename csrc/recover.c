@@ -169,6 +169,14 @@ static void apply_lease(om_log *log, const uint8_t *data) {
         log->leader_epoch = epoch;
 }
 
+/* The files go at the end, when all is known of them. The cursor must follow at once: what comes
+ * next in the WAL was done to a queue that began there. */
+static void apply_trim(om_log *log, int64_t offset) {
+    log->patient->trim_to = offset;
+    if (log->cursor && offset > 0)
+        om_cursor_settle(log->cursor, 0, offset - 1, -1);
+}
+
 /* The files of a log that recovery has cut are not needed: what they held is gone or comes from
  * the WAL, and a new segment may want their names. */
 static void remove_doomed(om_store *store) {
@@ -246,7 +254,7 @@ static int apply(recovery *recovery, uint8_t type, uint64_t log_id, const uint8_
     if (type == OM_REC_LEASE)
         apply_lease(log, data);
     else if (type == OM_REC_TRIM)
-        log->patient->trim_to = (int64_t)om_get_le64(data);
+        apply_trim(log, (int64_t)om_get_le64(data));
     else if (type == OM_REC_TRUNCATE)
         apply_truncate(store, log, data);
     else
@@ -301,7 +309,7 @@ static int replay(recovery *recovery, om_wal_tail *tail, char *err, size_t err_l
 static int64_t first_hole(const om_patient *patient) {
     const om_ranges *missing = &patient->missing;
     for (uint32_t i = 0; i < missing->count; i++) {
-        if (!patient->log->cursor)
+        if (!patient->log->cursor || (patient->log->options.flags & OM_LOG_KEEP_SETTLED))
             return missing->items[i].first;
         for (int64_t offset = missing->items[i].first; offset <= missing->items[i].last; offset++)
             if (!om_cursor_is_settled(patient->log->cursor, offset))

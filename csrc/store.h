@@ -274,6 +274,8 @@ void om_log_seal(om_log *log);                   /* the open batch, if any */
 void om_log_log_ops(om_log *log);                /* the tick's cursor changes into the WAL */
 void om_log_note_floor(om_log *log, uint64_t seq); /* a record with that sequence moved the cursor */
 int64_t om_log_durable_floor(om_log *log);
+/* The log was cut there: what is appended next is not what was settled before. */
+void om_log_lower_floors(om_log *log, int64_t offset);
 void om_log_mark_staged(om_log *log);
 /* Give offsets [next, next + count), extending the lease. */
 int64_t om_log_claim(om_log *log, int64_t count);

@@ -3,6 +3,7 @@ a kill leaves behind: all that was written is there, nothing was closed."""
 
 import contextlib
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,8 +28,8 @@ def ready(log: Log) -> list[int]:
 def test_a_settle_of_unknown_weight_is_replayed(tmp_path: Path) -> None:
     with Store.open(tmp_path / "data", OPTIONS) as store:
         log = store.create("q")
-        log.append([Record(b"x" * 10) for _ in range(10)])
-        log.acquire(3)
+        store.wait(log.append([Record(b"x" * 10) for _ in range(10)]).seq)
+        assert len(log.acquire(3)) == 3
         log.settle(0)
         settled, seq = log.settle(1)
         assert settled == 1
@@ -50,8 +51,39 @@ def test_a_purge_spares_what_came_after_it(tmp_path: Path) -> None:
         # A transient record goes to the page cache at once, and what is before it as well.
         log.append([Record(b"transient")], unlogged=True)
         while log.stat().hot_batches:
-            store.wait(log.append([Record(b"nudge")], unlogged=True).seq)
+            time.sleep(0.001)  # the writer tells nobody
         with killed(store) as again:
             values = [record.value for record in again.get("q").records(5)]
             assert values[:3] == [b"after"] * 3
             assert ready(again.get("q"))[:3] == [5, 6, 7]
+
+
+def test_what_was_given_out_is_told_so_after_a_trim(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "data", OPTIONS) as store:
+        log = store.create("q")
+        store.wait(log.append([Record(b"x")] * 10).seq)
+        log.trim(2)
+        assert log.acquire(2) == [2, 3]
+        store.wait(log.trim(2))
+        with killed(store) as again:
+            assert again.get("q").counts(2)[0] == again.get("q").counts(3)[0] == 1
+            assert again.get("q").counts(4)[0] == 0
+
+
+def test_what_is_appended_after_a_truncation_was_not_settled_before_it(tmp_path: Path) -> None:
+    """The writer leaves settled records out: it must not take new ones for the old."""
+    with Store.open(tmp_path / "data", OPTIONS) as store:
+        log = store.create("q")
+        log.append([Record(b"old")])
+        store.wait(log.append([Record(b"old")] * 9).seq)
+        assert len(log.acquire(10)) == 10
+        _, seq = log.settle(0, 9)
+        store.wait(seq)
+        store.checkpoint()
+        log.truncate(1)
+        log.append([Record(b"new")] * 3)
+        store.checkpoint()
+        assert ready(log) == [1, 2, 3]
+        assert [record.value for record in log.records(1)] == [b"new"] * 3
+    with Store.open(tmp_path / "data", OPTIONS) as store:
+        assert [record.value for record in store.get("q").records(1)] == [b"new"] * 3
