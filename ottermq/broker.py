@@ -13,7 +13,7 @@ from functools import partial
 
 import trio
 
-from ottermq import eventlog, listeners, systemd
+from ottermq import eventlog, listeners, retention, systemd
 from ottermq.admin import http as admin
 from ottermq.amqp import door as amqp
 from ottermq.config import Config
@@ -22,6 +22,7 @@ from ottermq.listeners import Bound, Door
 from ottermq.lockfile import claim
 from ottermq.store import open_store, tell_reports
 from ottermq.wal import Store
+from ottermq.wal.store import Interrupted
 
 Signals = AsyncIterator[int]
 
@@ -39,8 +40,11 @@ async def _serve(config: Config, bound: dict[str, Bound]) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_heed, signals, stop)
-            async with open_store(config) as store:
-                await _keep_doors_open(config, bound, store, stop)
+            try:
+                async with open_store(config, stop) as store:
+                    await _keep_doors_open(config, bound, store, stop)
+            except* Interrupted:
+                eventlog.info("recovery called off")
             nursery.cancel_scope.cancel()
 
 
@@ -54,6 +58,7 @@ async def _keep_doors_open(
     ]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(tell_reports, store)
+        nursery.start_soon(retention.keep, store, config)
         for door in doors:
             opened = listeners.listen(door.name, bound[door.name])
             nursery.start_soon(listeners.accept, door, opened)

@@ -1,15 +1,9 @@
-"""The broker's log: opened by its configuration, closed with a checkpoint, heard out.
-
-Opening recovers, which may take a while after a crash: it runs in a thread, and whoever waits
-sees how far it is, as a bar on a terminal and as lines in a log.
-"""
+"""The broker's log: opened by its configuration, heard out, closed with a checkpoint."""
 
 import logging
-import os
 import sqlite3
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 
 import trio
@@ -17,49 +11,55 @@ import trio
 from ottermq import eventlog
 from ottermq.config import Config, QueueSettings, queue_defaults
 from ottermq.errors import OtterError, StartupError
-from ottermq.wal import FlushMode, LogError, LogOptions, Options, ReportKind, Store
+from ottermq.recovery import recover
+from ottermq.wal import FlushMode, LogError, LogOptions, Options, Report, ReportKind, Store
 from ottermq.wal.store import DirectIO
 
-PATIENCE = 1.0  # seconds of recovery before it is worth a word
-LINE_EVERY = 5.0
-
-# What only tells that all is well again, or normal after a crash; anything else is trouble.
-CALM = {
-    ReportKind.DELETED,
-    ReportKind.SEGMENT_REWRITTEN,
-    ReportKind.SPACE_BACK,
-    ReportKind.TAIL_CUT,
+# How loud a report is: what only tells that all is well again, or is normal after a crash, isn't.
+LEVELS = {
+    ReportKind.DELETED: logging.INFO,
+    ReportKind.SEGMENT_REWRITTEN: logging.WARNING,
+    ReportKind.SPACE_BACK: logging.INFO,
+    ReportKind.TAIL_CUT: logging.INFO,
 }
 
 
 @asynccontextmanager
-async def open_store(config: Config) -> AsyncIterator[Store]:
-    """The one place where the log is opened and closed."""
+async def open_store(config: Config, stop: trio.Event) -> AsyncIterator[Store]:
+    """The one place where the log is opened and closed. Interrupted: `stop` was set first."""
+    with _told_in_one_line(config):
+        store = await trio.to_thread.run_sync(_make, config)
     try:
-        store = await trio.to_thread.run_sync(Store, config.data, store_options(config))
-        await _recover(store)
-    except Exception as caught:
-        reason = eventlog.cause(caught)
-        if isinstance(reason, LogError | sqlite3.Error | OSError):
-            raise StartupError(f"data directory {config.data}: {reason}") from None
-        raise
-    try:
-        _apply_rules(store, config)
+        with _told_in_one_line(config):
+            await recover(store, stop)
         yield store
     finally:
         with trio.CancelScope(shield=True):
             await _close(store)
 
 
-async def _recover(store: Store) -> None:
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_show_progress, store)
-        await trio.to_thread.run_sync(store.start)
-        nursery.cancel_scope.cancel()
+@contextmanager
+def _told_in_one_line(config: Config) -> Iterator[None]:
+    try:
+        yield
+    except Exception as caught:
+        reason = eventlog.cause(caught)
+        if isinstance(reason, LogError | sqlite3.Error | OSError):
+            raise StartupError(f"data directory {config.data}: {reason}") from None
+        raise
+
+
+def _make(config: Config) -> Store:
+    return Store(
+        config.data,
+        store_options(config),
+        rules=lambda name: log_options(config.for_queue(name)),
+    )
 
 
 async def _close(store: Store) -> None:
-    _tell(store)
+    for report in store.reports():
+        tell(store, report)
     try:
         await trio.to_thread.run_sync(store.close)
     except LogError as error:
@@ -67,23 +67,22 @@ async def _close(store: Store) -> None:
 
 
 async def tell_reports(store: Store) -> None:
-    """Log what the store has to say as it happens, until cancelled."""
-    while True:
-        _tell(store)
-        await trio.lowlevel.wait_readable(store.event_fd)
-        os.eventfd_read(store.event_fd)
+    """Log what the store has to say as it happens, wake who waits for it, until cancelled."""
+    await store.waiting.run(lambda report: tell(store, report))
 
 
-def _tell(store: Store) -> None:
-    for report in store.reports():
-        eventlog.log(
-            logging.INFO if report.kind in CALM else logging.ERROR,
-            report.kind.name.lower().replace("_", " "),
-            log=report.log_id,
-            first=report.first_offset,
-            last=report.last_offset,
-            text=report.text,
-        )
+def tell(store: Store, report: Report) -> None:
+    fields: dict[str, object] = {}
+    if report.log_id:
+        fields["log"] = store.name_of(report.log_id) or report.log_id
+    if report.last_offset > 0:
+        fields |= {"first": report.first_offset, "last": report.last_offset}
+    eventlog.log(
+        LEVELS.get(report.kind, logging.ERROR),
+        report.kind.name.lower().replace("_", " "),
+        **fields,
+        text=report.text,
+    )
 
 
 def store_options(config: Config) -> Options:
@@ -113,41 +112,3 @@ def log_options(queue: QueueSettings) -> LogOptions:
         pre_allocate=queue.pre_allocate,
         keep_settled=queue.retention.keep_settled,
     )
-
-
-def _apply_rules(store: Store, config: Config) -> None:
-    """Queues that a rule names go by it; the others came up with the defaults."""
-    if config.queues:
-        for log in store:
-            store.set_options(log, log_options(config.for_queue(log.name)))
-
-
-async def _show_progress(store: Store) -> None:
-    await trio.sleep(PATIENCE)
-    await (_show_bar(store) if sys.stderr.isatty() else _show_lines(store))
-
-
-async def _show_lines(store: Store) -> None:
-    while True:
-        now = store.progress()
-        eventlog.info(
-            "recovering",
-            done=f"{100 * now.done // max(now.total, 1)}%",
-            logs=f"{now.logs_done}/{now.logs_total}",
-            replayed=now.replayed,
-        )
-        await trio.sleep(LINE_EVERY)
-
-
-async def _show_bar(store: Store) -> None:
-    # Here and not above: most starts have no bar to draw and need not load the brush.
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("recovering"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("recovering")
-        while True:
-            now = store.progress()
-            bar.update(task, completed=now.done, total=now.total)
-            await trio.sleep(0.1)

@@ -56,9 +56,9 @@ async def test_health_is_ok_when_nothing_is_the_matter() -> None:
     assert ending == "answered 200"
 
 
-async def test_health_tells_why_the_log_is_fenced() -> None:
+async def test_health_tells_why_appends_are_refused() -> None:
     answer, _ = await exchange(HEALTH, trouble=lambda: "fdatasync: Input/output error")
-    expected = {"status": "fenced", "reason": "fdatasync: Input/output error"}
+    expected = {"status": "refusing appends", "reason": "fdatasync: Input/output error"}
     assert status_and_body(answer) == (503, expected)
 
 

@@ -2,20 +2,21 @@
 
 import dataclasses
 import logging
-import os
 import textwrap
 import threading
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import trio
 
+from ottermq import recovery
 from ottermq import store as seam
 from ottermq.config import Config, load
 from ottermq.errors import StartupError
 from ottermq.wal import FlushMode, Options, Record, Report, ReportKind, Store
-from ottermq.wal.store import Progress
+from ottermq.wal.store import Interrupted, Progress
 from tests.brokers import SMALL_WAL
 
 
@@ -23,6 +24,10 @@ def settings(data: Path, rules: str = "") -> Config:
     file = data.with_suffix(".yaml")
     file.write_text(rules)
     return load(file, SMALL_WAL | {"OTTERMQ_DATA": str(data)})
+
+
+def opened(config: Config) -> AbstractAsyncContextManager[Store]:
+    return seam.open_store(config, trio.Event())
 
 
 def test_the_logs_own_defaults_are_the_configurations() -> None:
@@ -63,33 +68,33 @@ def test_no_age_is_no_limit() -> None:
 
 async def test_what_was_appended_is_there_at_the_next_start(tmp_path: Path) -> None:
     config = settings(tmp_path / "data")
-    async with seam.open_store(config) as store:
+    async with opened(config) as store:
         store.wait(store.create("orders").append([Record(b"hello")]).seq)
-    async with seam.open_store(config) as store:
+    async with opened(config) as store:
         assert store.get("orders").stat().next_offset >= 1
 
 
 async def test_the_store_is_closed_even_when_all_is_cancelled(tmp_path: Path) -> None:
     config = settings(tmp_path / "data")
     with trio.CancelScope() as scope:
-        async with seam.open_store(config) as store:
+        async with opened(config) as store:
             scope.cancel()
             await trio.sleep_forever()
     assert store._handle is None
 
 
-async def test_a_queue_with_a_rule_goes_by_it_from_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_queue_goes_by_the_rule_for_its_name(tmp_path: Path) -> None:
+    """One that is `async` writes no record of its own into the WAL."""
     config = settings(tmp_path / "data", "queues: [{match: 'audit.*', flush_mode: async}]")
-    async with seam.open_store(config) as store:
+    async with opened(config) as store:
         store.create_many(["audit.logins", "orders"])
-    given = {}
-    monkeypatch.setattr(Store, "set_options", lambda _, log, said: given.update({log.name: said}))
-    async with seam.open_store(config):
-        pass
-    assert given["audit.logins"].flush_mode is FlushMode.ASYNC
-    assert given["orders"].flush_mode is FlushMode.BATCH
+    async with opened(config) as store:
+        for name, logged in (("audit.logins", False), ("orders", True)):
+            store.get(name).append([Record(b"first")])  # and a lease
+            before = store.stat().wal_bytes
+            done = store.get(name).append([Record(bytes(20_000))])
+            store.wait(done.seq)
+            assert (store.stat().wal_bytes > before + 20_000) == logged
 
 
 async def test_a_catalogue_that_is_none_is_one_line(tmp_path: Path) -> None:
@@ -97,7 +102,7 @@ async def test_a_catalogue_that_is_none_is_one_line(tmp_path: Path) -> None:
     data.mkdir()
     (data / "meta.db").write_bytes(b"not a database at all" * 100)
     with pytest.raises(StartupError) as caught:
-        async with seam.open_store(settings(data)):
+        async with opened(settings(data)):
             pass
     assert str(caught.value) == f"data directory {data}: file is not a database"
 
@@ -109,67 +114,102 @@ async def test_the_example_in_the_readme_works(tmp_path: Path) -> None:
     small = seam.store_options(settings(tmp_path / "data"))
     names = {"small": small}
     exec(example.replace('Path("data")', f"Path({str(tmp_path / 'data')!r})"), names)
-    async with seam.open_store(settings(tmp_path / "data")) as store:
+    async with opened(settings(tmp_path / "data")) as store:
         assert store.get("orders").stat().next_offset >= 1
 
 
 class Slow:
-    """A store whose recovery takes until told, and which has reports to give."""
+    """A store whose recovery takes until it was asked how far it is, or is called off."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
-        self.said: list[Report] = []
-        self.event_fd = os.eventfd(0, os.EFD_NONBLOCK)
+        self.called_off = False
 
     def start(self) -> None:
         assert self.go.wait(20)
+        if self.called_off:
+            raise Interrupted
+
+    def interrupt(self) -> None:
+        self.called_off = True
+        self.go.set()
 
     def progress(self) -> Progress:
-        self.go.set()  # it has been asked: that is all the test waits for
-        return Progress(done=30, total=120, logs_done=1, logs_total=4, replayed=7)
-
-    def reports(self) -> list[Report]:
-        said, self.said = self.said, []
-        return said
+        self.go.set()
+        return Progress(done=30, total=120, logs_done=4, logs_total=4, replayed=7)
 
 
 async def test_a_recovery_that_takes_its_time_tells_how_far_it_is(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO, "ottermq")
-    monkeypatch.setattr(seam, "PATIENCE", 0.01)
-    await seam._recover(cast(Any, Slow()))
-    assert "recovering done=25% logs=1/4 replayed=7" in caplog.messages
+    monkeypatch.setattr(recovery, "PATIENCE", 0.01)
+    await recovery.recover(cast(Any, Slow()), trio.Event())
+    assert caplog.messages[0] == "recovering done=62% logs=4/4 bytes=30 replayed=7"
+    assert caplog.messages[-1].startswith("recovered logs=4 bytes=30 replayed=7 took=")
 
 
 async def test_on_a_terminal_a_recovery_is_a_bar(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seam, "PATIENCE", 0.01)
+    monkeypatch.setattr(recovery, "PATIENCE", 0.01)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    await seam._recover(cast(Any, Slow()))
-    assert "recovering" in capsys.readouterr().err
+    await recovery.recover(cast(Any, Slow()), trio.Event())
+    assert "62%  4/4 logs" in capsys.readouterr().err
 
 
-async def test_what_the_log_reports_is_logged_as_it_happens(
-    caplog: pytest.LogCaptureFixture,
+async def test_a_recovery_is_called_off_when_the_broker_is_told_to_stop() -> None:
+    store, stop = Slow(), trio.Event()
+    stop.set()
+    with pytest.RaisesGroup(Interrupted):
+        await recovery.recover(cast(Any, store), stop)
+
+
+async def test_a_start_that_was_called_off_loses_nothing(tmp_path: Path) -> None:
+    config = settings(tmp_path / "data")
+    async with opened(config) as store:
+        store.wait(store.create("orders").append([Record(b"hello")]).seq)
+    stop = trio.Event()
+    stop.set()
+    with pytest.RaisesGroup(Interrupted):
+        async with seam.open_store(config, stop):
+            raise AssertionError("it must not open")
+    async with opened(config) as store:
+        assert store.get("orders").cursor().ready_count == 1
+
+
+@pytest.mark.parametrize(
+    ("progress", "expected"),
+    [
+        (Progress(0, 0, 0, 0, 0), 50),
+        (Progress(0, 0, 0, 4, 0), 0),
+        (Progress(900, 900, 3, 4, 0), 37),
+        (Progress(900, 900, 4, 4, 0), 100),
+        (Progress(900, 1800, 4, 4, 5), 75),
+    ],
+)
+def test_progress_is_half_the_logs_and_half_the_wal(progress: Progress, expected: int) -> None:
+    assert recovery.percent(progress) == expected
+
+
+async def test_what_the_log_reports_is_a_line_with_a_level(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "ottermq")
-    store = Slow()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(seam.tell_reports, cast(Any, store))
-        await trio.testing.wait_all_tasks_blocked()
-        store.said = [
-            Report(ReportKind.CORRUPT, 7, 10, 19, "00.log: wrong checksum"),
-            Report(ReportKind.SPACE_BACK, 0, 0, 0, "1GiB left"),
-        ]
-        os.eventfd_write(store.event_fd, 1)
-        with trio.fail_after(20):
-            while len(caplog.records) < 2:
-                await trio.lowlevel.checkpoint()
-        nursery.cancel_scope.cancel()
-    os.close(store.event_fd)
-    assert [(line.levelname, line.getMessage()) for line in caplog.records] == [
-        ("ERROR", 'corrupt log=7 first=10 last=19 text="00.log: wrong checksum"'),
-        ("INFO", 'space back log=0 first=0 last=0 text="1GiB left"'),
+    async with opened(settings(tmp_path / "data")) as store:
+        log = store.create("orders")
+        caplog.clear()
+        seam.tell(store, Report(ReportKind.CORRUPT, log.id, 10, 19, "00.log: wrong checksum"))
+        seam.tell(store, Report(ReportKind.SPACE_BACK, 0, 0, 0, "1GiB left"))
+        seam.tell(store, Report(ReportKind.TAIL_CUT, 99, 5, 5, "cut"))
+        told = [(line.levelname, line.getMessage()) for line in caplog.records]
+    assert told == [
+        ("ERROR", 'corrupt log=orders first=10 last=19 text="00.log: wrong checksum"'),
+        ("INFO", 'space back text="1GiB left"'),
+        ("INFO", "tail cut log=99 first=5 last=5 text=cut"),
     ]
+
+
+def test_every_kind_of_report_has_a_level_of_its_own_or_is_an_error() -> None:
+    quiet = {kind for kind in ReportKind if kind in seam.LEVELS}
+    assert ReportKind.FENCED not in quiet and ReportKind.CORRUPT not in quiet

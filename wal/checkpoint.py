@@ -77,11 +77,13 @@ def _entries(raw: bytes, end: int) -> Iterator[Saved]:
     while at < end:
         if end - at < ENTRY.size:
             raise CorruptData(f"the checkpoint's entry at byte {at} is cut")
-        *fields, cursor_size = ENTRY.unpack_from(raw, at)
+        fields = list(ENTRY.unpack_from(raw, at))
+        cursor_size = fields.pop()
         at += ENTRY.size
         if end - at < cursor_size:
             raise CorruptData(f"the checkpoint's cursor at byte {at} is cut")
-        yield Saved(*fields, raw[at : at + cursor_size])
+        fields.append(raw[at : at + cursor_size])
+        yield Saved(*fields)
         at += (cursor_size + 7) // 8 * 8
 
 

@@ -5,7 +5,7 @@
         done = orders.append([Record(b"hello")])
         store.wait(done.seq)            # on disk now
 
-Threads: every call may come from any thread. In trio, `wait_durable` sleeps on the event.
+Threads: every call may come from any thread. In trio, `wait_durable` waits without blocking.
 """
 
 import shutil
@@ -21,6 +21,7 @@ from ottermq.wal.catalog import Catalog, Entry
 from ottermq.wal.errors import LogError, StorageFailure, check
 from ottermq.wal.log import Appended, Log, Transaction
 from ottermq.wal.records import Record, RecordArray
+from ottermq.wal.waiting import Waiting
 
 SCRATCH_IDS = 1 << 63  # logs that no catalogue names count from here
 ERROR_SIZE = 512
@@ -150,6 +151,7 @@ class Store:
         self._by_name: dict[tuple[str, str], Log] = {}
         self._by_id: dict[int, Log] = {}
         self._scratch_ids = SCRATCH_IDS
+        self.waiting = Waiting(self)
         error = ffi.new("char[]", ERROR_SIZE)
         data.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(data / "scratch", ignore_errors=True)
@@ -280,6 +282,11 @@ class Store:
     def get(self, name: str, vhost: str = "/") -> Log:
         return self._by_name[vhost, name]
 
+    def name_of(self, log_id: int) -> str | None:
+        """None: it is gone."""
+        log = self._by_id.get(log_id)
+        return log.name if log else None
+
     def __iter__(self) -> Iterator[Log]:
         return iter(list(self._by_id.values()))
 
@@ -338,6 +345,10 @@ class Store:
         milliseconds = -1 if timeout is None else int(timeout * 1000)
         check(lib.om_store_wait(self._handle, seq, milliseconds), f"wait for sequence {seq}")
 
+    async def wait_durable(self, seq: int) -> None:
+        """The same for trio; `waiting.run` must be running."""
+        await self.waiting.wait_durable(seq)
+
     def admits(self) -> None:
         """Full, NoSpace or Fenced when publishers should not be read now."""
         check(lib.om_store_admits(self._handle), "append")
@@ -364,7 +375,9 @@ class Store:
         return StoreStat(*(getattr(out, field) for field in StoreStat.__dataclass_fields__))
 
     def reports(self) -> list[Report]:
-        """What happened since the last time, oldest first."""
+        """What happened since the last time, oldest first; nothing once it is closed."""
+        if self._handle is None:
+            return []
         early, self._early_reports = self._early_reports, []
         return early + list(self._take_reports())
 
@@ -381,8 +394,8 @@ class Store:
         """Why durable appends are refused, if they are."""
         stat = self.stat()
         if stat.fenced:
-            return "fenced"
-        return "no space" if stat.no_space else None
+            return "a sync of the write-ahead log failed: it is fenced until an operator acts"
+        return "too little space left on the disk" if stat.no_space else None
 
 
 def _store_options(options: Options) -> Any:

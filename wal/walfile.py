@@ -6,7 +6,7 @@ end of the chain is just told, with what follows it.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,7 +152,7 @@ def _end(window: Window, position: int) -> str:
 def describe(kind: int, payload: bytes) -> dict[str, object]:
     """Its fields by name. Bytes that don't fit are told as such, never an exception."""
     try:
-        return _DESCRIBE.get(kind, lambda _: {})(payload)
+        return _DESCRIBE[kind](payload) if kind in _DESCRIBE else {}
     except (struct.error, CorruptData, IndexError):
         return {"problem": "the payload is not what its type says"}
 
@@ -203,7 +203,7 @@ def _offset_and_epoch(offset_name: str, payload: bytes) -> dict[str, object]:
     return {offset_name: offset, "epoch": epoch}
 
 
-_DESCRIBE = {
+_DESCRIBE: dict[int, Callable[[bytes], dict[str, object]]] = {
     2: _batch,
     3: _fanout,
     4: _atomic,

@@ -83,7 +83,7 @@ def answer(request: Request, trouble: Trouble) -> Answer:
         allow = {"Allow": "GET, HEAD"}
         return Answer(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "only GET and HEAD"}, allow)
     if reason := trouble():
-        body = {"status": "fenced", "reason": reason}
+        body = {"status": "refusing appends", "reason": reason}
         return Answer(HTTPStatus.SERVICE_UNAVAILABLE, body)
     return Answer(HTTPStatus.OK, {"status": "ok"})
 

@@ -1,0 +1,99 @@
+"""The keeper of retention: walks the logs now and then and trims what its rules let go.
+
+It works in small slices and sleeps long between them, so that however many logs there are it
+takes a fiftieth of a core; removing the files is the log's own affair and as modest
+(csrc/removal.c). When a walk takes longer than the interval, the next one follows at once.
+"""
+
+import logging
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import trio
+
+from ottermq import eventlog
+from ottermq.config import Config, Retention
+from ottermq.wal import Log, LogError, Store
+from ottermq.wal.retention import Expired, Policy, Rule, expired
+
+SLICE = 0.002  # seconds of CPU before it sleeps
+SHARE = 50  # it works one part in so many of the time
+AT_A_TIME = 64  # segments of a log: one with thousands of them is no reason to hold up the rest
+
+
+async def keep(store: Store, config: Config) -> None:
+    """Until cancelled."""
+    interval = config.wal.retention.check_interval.total_seconds()
+    while True:
+        began = trio.current_time()
+        await _walk(store, config)
+        await trio.sleep(max(0.0, began + interval - trio.current_time()))
+
+
+async def _walk(store: Store, config: Config) -> None:
+    began = time.thread_time()
+    for _ in _trim_all(store, config):
+        worked = time.thread_time() - began
+        if worked >= SLICE:
+            await trio.sleep(worked * (SHARE - 1))
+            began = time.thread_time()
+
+
+def _trim_all(store: Store, config: Config) -> Iterator[None]:
+    """One log after the other; control returns after each, and after each handful of segments."""
+    for log in store:
+        more = True
+        while more:
+            try:
+                more = trim(log, config)
+            except LogError as error:
+                # Deleted meanwhile, or the store is fenced: the next walk comes anyway.
+                eventlog.debug("retention", log=log.name, error=error)
+                more = False
+            yield
+
+
+def trim(log: Log, config: Config) -> bool:
+    """Let go what the rules say. Is there more?"""
+    segments = log.segments(AT_A_TIME)
+    if not segments:
+        return False
+    policy = policy_for(config.for_queue(log.name).retention)
+    floor = log.cursor().floor if log.has_cursor else None
+    total = sum(segment.size for segment in segments)
+    if policy.max_size is not None and len(segments) == AT_A_TIME:
+        total = log.stat().size_bytes
+    gone = expired(segments, total, floor, time.time_ns() // 1_000_000, policy)
+    if not gone:
+        return False
+    log.trim(gone[-1].segment.next_offset)
+    _tell(log, gone)
+    return len(gone) == AT_A_TIME
+
+
+def _tell(log: Log, gone: list[Expired]) -> None:
+    """What was settled goes unnoticed; what wasn't, by a limit, is worth a line."""
+    for rule in Rule:
+        segments = [each.segment for each in gone if each.rule is rule]
+        if segments:
+            eventlog.log(
+                logging.DEBUG if rule is Rule.SETTLED else logging.INFO,
+                "segments expired",
+                log=log.name,
+                rule=rule.value,
+                segments=len(segments),
+                first=segments[0].base_offset,
+                last=segments[-1].next_offset - 1,
+                bytes=sum(segment.size for segment in segments),
+            )
+
+
+def policy_for(retention: Retention) -> Policy:
+    age = retention.max_age
+    return Policy(
+        by_floor=retention.min_offset_based,
+        max_age_ms=None if age is None else age // timedelta(milliseconds=1),
+        max_size=retention.max_size,
+        keep_settled=retention.keep_settled,
+    )
