@@ -353,7 +353,11 @@ int om_checkpoint_run_locked(om_store *store, int closing) {
 
 int om_checkpoint_run(om_store *store, int closing) {
     om_checkpoint_lock(store);
-    int result = om_checkpoint_run_locked(store, closing);
+    om_turn_take(&store->turn);
+    int over = store->closing && !closing;
+    om_turn_give(&store->turn);
+    /* The closing one is the last: another would find the writer gone, and leases to renew. */
+    int result = over ? OM_OK : om_checkpoint_run_locked(store, closing);
     om_checkpoint_unlock(store);
     return result;
 }
@@ -386,8 +390,8 @@ void om_checkpoint_wake(om_store *store) {
     pthread_mutex_unlock(&store->checkpoint_timer);
 }
 
-/* A checkpoint for the sake of a few files walks all the logs: when it took long, the next such
- * one can wait, so that retention doesn't keep a core busy. */
+/* A checkpoint for the sake of a few files walks all the logs: the more CPU it took, the longer
+ * the next such one can wait, so that retention doesn't keep a core busy. */
 #define DOOMED_SHARE 100
 
 /* Until somebody asks, or a second has passed. */
@@ -405,32 +409,32 @@ static int wait_a_second(om_store *store) {
     return asked;
 }
 
-static int is_due(om_store *store, uint64_t last_ns, uint64_t took_ns) {
+static int is_due(om_store *store, uint64_t last_ns, uint64_t cpu_ns) {
     om_turn_take(&store->turn);
     int doomed = store->doomed != NULL;
     int dirty = store->touched.head != NULL || om_wal_last_seq(store->wal) > store->checkpoint_seq;
     om_turn_give(&store->turn);
     uint64_t interval = (uint64_t)store->options.checkpoint_interval_ms * 1000000u;
     uint64_t since = om_now_ns() - last_ns;
-    return (doomed && (since >= took_ns * DOOMED_SHARE || om_store_short_of_space(store))) ||
+    return (doomed && (since >= cpu_ns * DOOMED_SHARE || om_store_short_of_space(store))) ||
            (interval && dirty && since >= interval);
 }
 
 void *om_checkpoint_main(void *arg) {
     om_store *store = arg;
-    uint64_t last = om_now_ns(), took = 0;
+    uint64_t last = om_now_ns(), cpu = 0;
     while (!__atomic_load_n(&store->stopping, __ATOMIC_RELAXED)) {
         int asked = wait_a_second(store);
         if (__atomic_load_n(&store->stopping, __ATOMIC_RELAXED))
             break;
         look_at_space(store);
         om_removal_some(store);
-        if (!asked && !is_due(store, last, took))
+        if (!asked && !is_due(store, last, cpu))
             continue;
-        uint64_t began = om_now_ns();
+        uint64_t began = om_thread_cpu_ns();
         om_checkpoint_run(store, 0);
+        cpu = om_thread_cpu_ns() - began;
         last = om_now_ns();
-        took = last - began;
     }
     return NULL;
 }

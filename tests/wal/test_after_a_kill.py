@@ -87,3 +87,12 @@ def test_what_is_appended_after_a_truncation_was_not_settled_before_it(tmp_path:
         assert [record.value for record in log.records(1)] == [b"new"] * 3
     with Store.open(tmp_path / "data", OPTIONS) as store:
         assert [record.value for record in store.get("q").records(1)] == [b"new"] * 3
+
+
+def test_a_store_that_is_closed_at_once_closes(tmp_path: Path) -> None:
+    """Recovery asks for a checkpoint: one that comes after the last must not wait for anybody."""
+    with Store.open(tmp_path / "data", OPTIONS) as store:
+        store.wait(store.create("q").append([Record(b"x")]).seq)
+        for n in range(40):
+            with killed(store, f"killed-{n}"):
+                pass
