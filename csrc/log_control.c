@@ -335,7 +335,7 @@ void om_log_stat_get(om_log *log, om_log_stat *out) {
                             log->segment_cap * sizeof(om_segment *) + log->segment_count * sizeof(om_segment));
     for (uint32_t i = 0; i < log->segment_count; i++) {
         om_segment *segment = log->segments[i];
-        out->size_bytes += segment->written;
+        out->size_bytes += __atomic_load_n(&segment->written, __ATOMIC_ACQUIRE);
         out->memory += segment->index.offset_cap * OM_OFFSET_ENTRY + segment->index.time_cap * OM_TIME_ENTRY;
     }
     for (uint32_t i = 0; i < log->hot.count; i++) {
