@@ -61,7 +61,7 @@ class Cursor:
     def settle(self, first: int, last: int | None = None, weight: int = 0) -> int:
         return int(lib.om_cursor_settle(self.raw, first, first if last is None else last, weight))
 
-    def purge(self, before: int = 1 << 62) -> int:
+    def purge(self, before: int = 2**63 - 1) -> int:
         return int(lib.om_cursor_purge(self.raw, before))
 
     def is_settled(self, offset: int) -> bool:

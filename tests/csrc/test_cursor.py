@@ -198,6 +198,15 @@ def test_a_counted_return_of_all_counts_for_each() -> None:
     assert cursor.take(5) == [0, 1, 3, 4, 5]
 
 
+def test_after_a_crash_all_come_out_in_order_whatever_was_given_out_last() -> None:
+    cursor = filled(10)
+    cursor.take(5)
+    cursor.give_back(2)
+    assert cursor.take(1) == [2]
+    assert cursor.return_all() == 5
+    assert cursor.take(6) == [0, 1, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize(
     ("call", "error"),
     [

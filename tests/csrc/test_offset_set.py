@@ -149,8 +149,10 @@ def test_whole_chunks_cut_out_of_a_long_stretch_leave_both_its_ends() -> None:
     offsets.add(0, 10 * CHUNK - 1)
     offsets.remove(3 * CHUNK, 5 * CHUNK - 1)
     assert list(offsets.runs()) == [(0, 3 * CHUNK - 1), (5 * CHUNK, 10 * CHUNK - 1)]
-    offsets.remove(2 * CHUNK, 6 * CHUNK - 1)
-    assert list(offsets.runs()) == [(0, 2 * CHUNK - 1), (6 * CHUNK, 10 * CHUNK - 1)]
+    offsets.remove(7 * CHUNK, 8 * CHUNK - 1)
+    assert [first // CHUNK for first, _ in offsets.runs()] == [0, 5, 8]
+    offsets.remove(2 * CHUNK, 9 * CHUNK - 1)
+    assert list(offsets.runs()) == [(0, 2 * CHUNK - 1), (9 * CHUNK, 10 * CHUNK - 1)]
 
 
 def test_members_far_apart_cost_nothing_between_them() -> None:
