@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.csrc.wals import BLOCK, MIB, files, opened, read
+from tests.csrc.wals import BLOCK, MIB, FileHeader, files, make_file, opened, read
 from tests.faults.powerloss import crash_states
 from tests.faults.shim import Recording, recorded
 from tests.internals import lib
@@ -288,6 +288,35 @@ print(json.dumps(wal.close()))
             assert payloads == [b"good", b"on"], state
         outcomes.add((b"refused" in state.markers, len(payloads)))
     assert {(True, 1), (True, 2)} <= outcomes
+
+
+def test_the_fence_file_alone_keeps_refused_records_out(tmp_path: Path) -> None:
+    """Until the next start's header says the same: whatever the disk keeps of that start."""
+    with recorded(tmp_path) as recording:
+        run(
+            recording,
+            """
+wal = Wal(folder)
+wal.commit(b"good")
+sync = faults.fail(Op.FDATASYNC, "wal/0*")
+refused(wal, b"refused")
+wal.close()
+faults.clear()
+print(json.dumps(None))
+""",
+        )
+    folder = recording.root / "wal"
+    # The group reached the disk, the zeros over it did not.
+    header = FileHeader(epoch=1, number=1, prev_last_seq=0, first_seq=1, seed=5)
+    files(folder)[1].write_bytes(make_file(header, [[b"good"], [b"refused"]]))
+    assert (folder / "fence").exists()
+    assert read(folder).payloads == [b"good"]
+    with recorded(tmp_path / "again", root=recording.root) as recording:
+        run(recording, "wal = Wal(folder, read(folder))\nprint(json.dumps(wal.close()))")
+    assert not (folder / "fence").exists()
+    for number, state in enumerate(crash_states(recording.trace, seed=4, n=60)):
+        reading = read(state.materialise(tmp_path / f"disk{number}") / "wal")
+        assert (reading.result, reading.payloads) == (lib.OM_END, [b"good"]), state
 
 
 # -- no space --

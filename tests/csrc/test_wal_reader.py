@@ -312,6 +312,10 @@ def test_a_record_whose_last_part_is_missing_never_happened(folder: Path) -> Non
     assert (reading.payloads, reading.tail.last_seq) == ([b"whole"], 3)
     (folder / "2.wal").write_bytes(raw_records(FileHeader(2, 2, 3, 4, 6), [(2, 0, 1, b"next")]))
     assert read(folder).payloads == [b"whole", b"next"]
+    stranger = raw_records(FileHeader(2, 2, 3, 4, 6), [(2, CONTINUES, 1, b"of another epoch")])
+    (folder / "2.wal").write_bytes(stranger)
+    reading = read(folder)
+    assert (reading.result, reading.payloads) == (lib.OM_E_CORRUPT, [b"whole"])
 
 
 def test_parts_go_on_in_the_next_file(folder: Path) -> None:

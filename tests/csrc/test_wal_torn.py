@@ -253,3 +253,45 @@ def test_no_confirmed_record_is_lost_when_the_power_goes(
             again = read(folder, after)
             assert again.result == lib.OM_END
             assert again.payloads == [*reading.payloads, b"after the crash"]
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from tests.csrc.wals import Wal, read
+from tests.faults.rules import Faults, Op
+
+folder = Path(os.environ["OTTERMQ_SHIM_ROOT"]) / "wal"
+mark = os.open(os.environ["OTTERMQ_SHIM_MARK"], os.O_WRONLY)
+reading = read(folder)
+wal = Wal(folder, reading)
+os.write(mark, b"read %d" % len(reading.entries))
+wal.commit(b"synced by start " + sys.argv[1].encode())
+os.write(mark, b"durable " + sys.argv[1].encode())
+Faults.from_environment().kill(Op.FDATASYNC, "wal/0*")
+wal.append(b"written by start " + sys.argv[1].encode())
+wal.submit()
+wal.wait(wal.last_seq)
+"""
+
+
+def test_what_a_start_has_read_is_on_disk_before_it_builds_on_it(tmp_path: Path) -> None:
+    """After a kill, records may be readable that were never synced. A new file that claims them
+    for its past must not outlive them."""
+    with recorded(tmp_path) as recording:
+        for start in range(4):
+            recording.run([sys.executable, "-c", KILLED, str(start)], check=False)
+    written = [
+        payload
+        for start in range(4)
+        for payload in (b"synced by start %d" % start, b"written by start %d" % start)
+    ]
+    for number, state in enumerate(crash_states(recording.trace, seed=5, n=80)):
+        reading = read(state.materialise(tmp_path / f"disk{number}") / "wal")
+        assert reading.result == lib.OM_END, f"{reading.error}: {state}"
+        durable = (
+            promised(state.markers, b"durable") * 2 + 1 if b"durable 0" in state.markers else 0
+        )
+        believed = max(durable, promised(state.markers, b"read"))
+        assert len(reading.payloads) >= believed, state
+        assert reading.payloads == written[: len(reading.payloads)], state
