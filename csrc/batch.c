@@ -14,13 +14,11 @@
 
 /* ---- one record ---------------------------------------------------------------------- */
 
-static inline int64_t span_size(const om_span *span)
-{
+static inline int64_t span_size(const om_span *span) {
     return (int64_t)om_varint_size(span->len) + (span->len > 0 ? span->len : 0);
 }
 
-static inline uint8_t *put_span(uint8_t *at, const om_span *span)
-{
+static inline uint8_t *put_span(uint8_t *at, const om_span *span) {
     at = om_put_varint(at, span->len);
     if (span->len <= 0)
         return at;
@@ -29,8 +27,7 @@ static inline uint8_t *put_span(uint8_t *at, const om_span *span)
 }
 
 /* The bytes that follow a record's length field; -1 for a record that has no encoding. */
-static inline int64_t body_size(const om_record *record, int64_t time_delta, int32_t offset_delta)
-{
+static inline int64_t body_size(const om_record *record, int64_t time_delta, int32_t offset_delta) {
     if (record->key.len < -1 || record->value.len < -1 || record->header_count < 0)
         return -1;
     int64_t size = 1 + (int64_t)om_varlong_size(time_delta) + (int64_t)om_varint_size(offset_delta) +
@@ -46,8 +43,7 @@ static inline int64_t body_size(const om_record *record, int64_t time_delta, int
 }
 
 static inline void put_record(uint8_t *at, int32_t body, const om_record *record,
-                              int64_t time_delta, int32_t offset_delta)
-{
+                              int64_t time_delta, int32_t offset_delta) {
     at = om_put_varint(at, body);
     *at++ = 0; /* a record's own attributes: none are defined */
     at = om_put_varlong(at, time_delta);
@@ -66,8 +62,7 @@ static inline void put_record(uint8_t *at, int32_t body, const om_record *record
 /* Fills in what follows from the records; the caller's part is checked here. For an empty batch
  * (what compaction leaves of one) the last offset and the timestamps are the caller's too. */
 static int complete_info(om_batch_info *info, int32_t count, int64_t base_timestamp,
-                         int64_t max_timestamp, size_t size)
-{
+                         int64_t max_timestamp, size_t size) {
     const int known = OM_ATTR_LOG_APPEND_TIME | OM_ATTR_TRANSACTIONAL | OM_ATTR_CONTROL |
                       OM_ATTR_DELETE_HORIZON;
     int32_t last = count > 0 ? count - 1 : info->last_offset_delta;
@@ -86,8 +81,7 @@ static int complete_info(om_batch_info *info, int32_t count, int64_t base_timest
     return OM_OK;
 }
 
-static void put_header(uint8_t *out, om_batch_info *info)
-{
+static void put_header(uint8_t *out, om_batch_info *info) {
     om_put_be64(out, (uint64_t)info->base_offset);
     om_put_be32(out + 8, (uint32_t)info->size - 12);
     om_put_be32(out + 12, (uint32_t)info->leader_epoch);
@@ -104,16 +98,14 @@ static void put_header(uint8_t *out, om_batch_info *info)
     om_put_be32(out + 17, info->crc);
 }
 
-void om_batch_patch(uint8_t *batch, int64_t base_offset, int32_t leader_epoch)
-{
+void om_batch_patch(uint8_t *batch, int64_t base_offset, int32_t leader_epoch) {
     om_put_be64(batch, (uint64_t)base_offset);
     om_put_be32(batch + 12, (uint32_t)leader_epoch);
 }
 
 /* ---- a whole batch into given memory ------------------------------------------------- */
 
-int64_t om_batch_size_bound(const om_record *records, int32_t count)
-{
+int64_t om_batch_size_bound(const om_record *records, int32_t count) {
     int64_t bound = OM_BATCH_OVERHEAD;
     if (count < 0)
         return OM_E_INVALID;
@@ -129,8 +121,7 @@ int64_t om_batch_size_bound(const om_record *records, int32_t count)
 }
 
 int64_t om_batch_encode(om_batch_info *info, const om_record *records, int32_t count,
-                        uint8_t *out, size_t cap)
-{
+                        uint8_t *out, size_t cap) {
     size_t limit = cap < INT32_MAX ? cap : INT32_MAX;
     int too_small = cap < INT32_MAX ? OM_E_SHORT : OM_E_INVALID;
     size_t len = OM_BATCH_OVERHEAD;
@@ -168,19 +159,16 @@ int64_t om_batch_encode(om_batch_info *info, const om_record *records, int32_t c
 
 /* ---- a batch that grows -------------------------------------------------------------- */
 
-void om_build_init(om_build *build)
-{
+void om_build_init(om_build *build) {
     memset(build, 0, sizeof *build);
 }
 
-void om_build_free(om_build *build)
-{
+void om_build_free(om_build *build) {
     free(build->data);
     om_build_init(build);
 }
 
-static int reserve(om_build *build, size_t need)
-{
+static int reserve(om_build *build, size_t need) {
     size_t cap = build->cap ? build->cap : FIRST_ALLOCATION;
     while (cap < need)
         cap *= 2;
@@ -192,8 +180,7 @@ static int reserve(om_build *build, size_t need)
     return OM_OK;
 }
 
-int om_build_add(om_build *build, const om_record *record)
-{
+int om_build_add(om_build *build, const om_record *record) {
     int first = build->count == 0;
     int64_t base = first ? record->timestamp : build->base_timestamp;
     size_t len = first ? OM_BATCH_OVERHEAD : build->len;
@@ -220,8 +207,7 @@ int om_build_add(om_build *build, const om_record *record)
     return OM_OK;
 }
 
-int om_build_finish(om_build *build, om_batch_info *info)
-{
+int om_build_finish(om_build *build, om_batch_info *info) {
     if (build->count == 0 || (info->attributes & OM_ATTR_DELETE_HORIZON))
         return OM_E_INVALID;
     int result = complete_info(info, build->count, build->base_timestamp, build->max_timestamp,
@@ -232,8 +218,7 @@ int om_build_finish(om_build *build, om_batch_info *info)
     return OM_OK;
 }
 
-uint8_t *om_build_take(om_build *build, size_t *len)
-{
+uint8_t *om_build_take(om_build *build, size_t *len) {
     uint8_t *data = build->data;
     *len = build->len;
     om_build_init(build);

@@ -14,8 +14,7 @@
 /* Length, attributes, two deltas, two lengths and the header count: a byte each. */
 #define RECORD_SIZE_MIN 7
 
-int om_batch_peek(const uint8_t *data, size_t len, om_batch_info *info)
-{
+int om_batch_peek(const uint8_t *data, size_t len, om_batch_info *info) {
     memset(info, 0, sizeof *info);
     if (len < 12)
         return OM_E_SHORT;
@@ -53,16 +52,14 @@ int om_batch_peek(const uint8_t *data, size_t len, om_batch_info *info)
 }
 
 /* The header, and the whole batch is there. */
-static int peek_whole(const uint8_t *data, size_t len, om_batch_info *info)
-{
+static int peek_whole(const uint8_t *data, size_t len, om_batch_info *info) {
     int result = om_batch_peek(data, len, info);
     if (result == OM_OK && len < (size_t)info->size)
         result = OM_E_SHORT;
     return result;
 }
 
-int om_batch_check(const uint8_t *data, size_t len, om_batch_info *info)
-{
+int om_batch_check(const uint8_t *data, size_t len, om_batch_info *info) {
     int result = peek_whole(data, len, info);
     if (result != OM_OK)
         return result;
@@ -73,8 +70,7 @@ int om_batch_check(const uint8_t *data, size_t len, om_batch_info *info)
 
 /* ---- records ------------------------------------------------------------------------- */
 
-static inline const uint8_t *get_span(const uint8_t *at, const uint8_t *end, om_span *span)
-{
+static inline const uint8_t *get_span(const uint8_t *at, const uint8_t *end, om_span *span) {
     int32_t len;
     at = om_get_varint(at, end, &len);
     if (at == NULL || len < -1 || len > end - at)
@@ -85,8 +81,7 @@ static inline const uint8_t *get_span(const uint8_t *at, const uint8_t *end, om_
 
 /* Moves on only past a record that is right: a bad one answers the same again. */
 static inline int next_record(om_record_iter *iter, om_record *record, om_header *headers,
-                              int32_t header_cap)
-{
+                              int32_t header_cap) {
     const om_batch_info *batch = &iter->batch;
     int32_t length, offset_delta, header_count;
     int64_t time_delta;
@@ -130,16 +125,14 @@ static inline int next_record(om_record_iter *iter, om_record *record, om_header
     return OM_OK;
 }
 
-static void iter_start(om_record_iter *iter, const uint8_t *data)
-{
+static void iter_start(om_record_iter *iter, const uint8_t *data) {
     iter->at = data + OM_BATCH_OVERHEAD;
     iter->end = data + iter->batch.size;
     iter->next_delta = 0;
     iter->left = iter->batch.record_count;
 }
 
-int om_record_iter_init(om_record_iter *iter, const uint8_t *data, size_t len)
-{
+int om_record_iter_init(om_record_iter *iter, const uint8_t *data, size_t len) {
     int result = peek_whole(data, len, &iter->batch);
     if (result != OM_OK)
         return result;
@@ -149,15 +142,13 @@ int om_record_iter_init(om_record_iter *iter, const uint8_t *data, size_t len)
     return OM_OK;
 }
 
-int om_record_next(om_record_iter *iter, om_record *record, om_header *headers, int32_t header_cap)
-{
+int om_record_next(om_record_iter *iter, om_record *record, om_header *headers, int32_t header_cap) {
     if (iter->left == 0)
         return iter->at == iter->end ? OM_END : OM_E_CORRUPT;
     return next_record(iter, record, headers, header_cap);
 }
 
-int om_batch_validate(const uint8_t *data, size_t len, int compacted, om_batch_info *info)
-{
+int om_batch_validate(const uint8_t *data, size_t len, int compacted, om_batch_info *info) {
     int result = om_batch_check(data, len, info);
     if (result != OM_OK)
         return result;

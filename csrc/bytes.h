@@ -32,14 +32,12 @@
 #endif
 
 #define OM_LOAD_STORE(order, bits, swap)                                        \
-    static inline uint##bits##_t om_get_##order##bits(const void *at)           \
-    {                                                                           \
+    static inline uint##bits##_t om_get_##order##bits(const void *at) {         \
         uint##bits##_t raw;                                                     \
         memcpy(&raw, at, sizeof raw);                                           \
         return swap(raw);                                                       \
     }                                                                           \
-    static inline void om_put_##order##bits(void *at, uint##bits##_t value)     \
-    {                                                                           \
+    static inline void om_put_##order##bits(void *at, uint##bits##_t value) {   \
         uint##bits##_t raw = swap(value);                                       \
         memcpy(at, &raw, sizeof raw);                                           \
     }
@@ -55,29 +53,24 @@ OM_LOAD_STORE(le, 64, OM_LE64)
 
 /* ---- zigzag varints: 0, -1, 1, -2 ... become 0, 1, 2, 3 ..., 7 bits a byte, low first ---- */
 
-static inline uint32_t om_zigzag32(int32_t value)
-{
+static inline uint32_t om_zigzag32(int32_t value) {
     return ((uint32_t)value << 1) ^ (value < 0 ? UINT32_MAX : 0);
 }
 
-static inline uint64_t om_zigzag64(int64_t value)
-{
+static inline uint64_t om_zigzag64(int64_t value) {
     return ((uint64_t)value << 1) ^ (value < 0 ? UINT64_MAX : 0);
 }
 
 /* Bytes of the varint: ceil(significant bits / 7), as a multiplication. */
-static inline size_t om_varint_size(int32_t value)
-{
+static inline size_t om_varint_size(int32_t value) {
     return (size_t)(((31 - __builtin_clz(om_zigzag32(value) | 1)) * 9 + 73) / 64);
 }
 
-static inline size_t om_varlong_size(int64_t value)
-{
+static inline size_t om_varlong_size(int64_t value) {
     return (size_t)(((63 - __builtin_clzll(om_zigzag64(value) | 1)) * 9 + 73) / 64);
 }
 
-static inline uint8_t *om_put_uvarlong(uint8_t *at, uint64_t raw)
-{
+static inline uint8_t *om_put_uvarlong(uint8_t *at, uint64_t raw) {
     while (raw >= 0x80) {
         *at++ = (uint8_t)(raw | 0x80);
         raw >>= 7;
@@ -86,19 +79,16 @@ static inline uint8_t *om_put_uvarlong(uint8_t *at, uint64_t raw)
     return at;
 }
 
-static inline uint8_t *om_put_varint(uint8_t *at, int32_t value)
-{
+static inline uint8_t *om_put_varint(uint8_t *at, int32_t value) {
     return om_put_uvarlong(at, om_zigzag32(value));
 }
 
-static inline uint8_t *om_put_varlong(uint8_t *at, int64_t value)
-{
+static inline uint8_t *om_put_varlong(uint8_t *at, int64_t value) {
     return om_put_uvarlong(at, om_zigzag64(value));
 }
 
 /* The place after the varint, or NULL when it runs into `end` or over 64 bits. */
-static inline const uint8_t *om_get_varlong(const uint8_t *at, const uint8_t *end, int64_t *value)
-{
+static inline const uint8_t *om_get_varlong(const uint8_t *at, const uint8_t *end, int64_t *value) {
     uint64_t raw = 0;
     for (unsigned shift = 0; at < end; shift += 7) {
         uint8_t byte = *at++;
@@ -114,8 +104,7 @@ static inline const uint8_t *om_get_varlong(const uint8_t *at, const uint8_t *en
 }
 
 /* The same for a number that must fit 32 bits. */
-static inline const uint8_t *om_get_varint(const uint8_t *at, const uint8_t *end, int32_t *value)
-{
+static inline const uint8_t *om_get_varint(const uint8_t *at, const uint8_t *end, int32_t *value) {
     int64_t wide;
     const uint8_t *next = om_get_varlong(at, end, &wide);
     if (next == NULL || next - at > OM_VARINT_MAX || wide < INT32_MIN || wide > INT32_MAX)

@@ -57,8 +57,7 @@ static const uint32_t tables[8][256] = {
           0x847609b4, 0x0d006599, 0x1a00cb32, 0x34019664),
 };
 
-uint32_t om_crc32c_portable(uint32_t crc, const void *data, size_t len)
-{
+uint32_t om_crc32c_portable(uint32_t crc, const void *data, size_t len) {
     const uint8_t *at = data;
     crc = ~crc;
     for (; len >= 8; at += 8, len -= 8) {
@@ -87,8 +86,7 @@ uint32_t om_crc32c_portable(uint32_t crc, const void *data, size_t len)
 #define OM_TARGET __attribute__((target("sse4.2,pclmul")))
 
 OM_TARGET static inline uint64_t three_blocks(uint64_t crc, const uint8_t *at, size_t block,
-                                              uint32_t shift, uint32_t shift_twice)
-{
+                                              uint32_t shift, uint32_t shift_twice) {
     uint64_t a = crc, b = 0, c = 0;
     for (const uint8_t *end = at + block; at < end; at += 8) {
         a = _mm_crc32_u64(a, om_get_le64(at));
@@ -103,8 +101,7 @@ OM_TARGET static inline uint64_t three_blocks(uint64_t crc, const uint8_t *at, s
     return _mm_crc32_u64(0, product) ^ c;
 }
 
-OM_TARGET static uint32_t hardware(uint32_t seed, const void *data, size_t len)
-{
+OM_TARGET static uint32_t hardware(uint32_t seed, const void *data, size_t len) {
     const uint8_t *at = data;
     uint64_t crc = ~seed;
     for (; len >= 3 * LONG_BLOCK; at += 3 * LONG_BLOCK, len -= 3 * LONG_BLOCK)
@@ -118,8 +115,7 @@ OM_TARGET static uint32_t hardware(uint32_t seed, const void *data, size_t len)
     return ~(uint32_t)crc;
 }
 
-int om_crc32c_is_hardware(void)
-{
+int om_crc32c_is_hardware(void) {
     return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
 }
 
@@ -130,8 +126,7 @@ int om_crc32c_is_hardware(void)
 
 #define ARM_HWCAP_CRC32 (1 << 7)
 
-static uint32_t hardware(uint32_t crc, const void *data, size_t len)
-{
+static uint32_t hardware(uint32_t crc, const void *data, size_t len) {
     const uint8_t *at = data;
     crc = ~crc;
     for (; len >= 8; at += 8, len -= 8)
@@ -141,26 +136,22 @@ static uint32_t hardware(uint32_t crc, const void *data, size_t len)
     return ~crc;
 }
 
-int om_crc32c_is_hardware(void)
-{
+int om_crc32c_is_hardware(void) {
     return (getauxval(AT_HWCAP) & ARM_HWCAP_CRC32) != 0;
 }
 
 #else
 
-static uint32_t hardware(uint32_t crc, const void *data, size_t len)
-{
+static uint32_t hardware(uint32_t crc, const void *data, size_t len) {
     return om_crc32c_portable(crc, data, len);
 }
 
-int om_crc32c_is_hardware(void)
-{
+int om_crc32c_is_hardware(void) {
     return 0;
 }
 
 #endif
 
-uint32_t om_crc32c(uint32_t crc, const void *data, size_t len)
-{
+uint32_t om_crc32c(uint32_t crc, const void *data, size_t len) {
     return om_crc32c_is_hardware() ? hardware(crc, data, len) : om_crc32c_portable(crc, data, len);
 }

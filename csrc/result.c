@@ -1,8 +1,7 @@
 /* result.c -- one line of plain text for each om_result: always a string, never NULL. */
 #include "ottermq.h"
 
-const char *om_result_text(int result)
-{
+const char *om_result_text(int result) {
     if (result > OM_END)
         return "ok";
     switch ((enum om_result)result) {

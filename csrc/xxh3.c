@@ -44,41 +44,35 @@ static const uint8_t secret[SECRET_SIZE] = {
 
 /* ---- mixing -------------------------------------------------------------------------- */
 
-static inline uint64_t rotate(uint64_t v, int bits)
-{
+static inline uint64_t rotate(uint64_t v, int bits) {
     return v << bits | v >> (64 - bits);
 }
 
-static inline uint64_t avalanche(uint64_t h)
-{
+static inline uint64_t avalanche(uint64_t h) {
     h = (h ^ h >> 37) * PRIME_MX1;
     return h ^ h >> 32;
 }
 
 /* The stronger end of the older XXH64, kept for the shortest inputs. */
-static inline uint64_t avalanche64(uint64_t h)
-{
+static inline uint64_t avalanche64(uint64_t h) {
     h = (h ^ h >> 33) * PRIME64_2;
     h = (h ^ h >> 29) * PRIME64_3;
     return h ^ h >> 32;
 }
 
-static inline uint64_t multiply_fold(uint64_t a, uint64_t b)
-{
+static inline uint64_t multiply_fold(uint64_t a, uint64_t b) {
     unsigned __int128 product = (unsigned __int128)a * b;
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-static inline uint64_t mix16(const uint8_t *in, const uint8_t *key)
-{
+static inline uint64_t mix16(const uint8_t *in, const uint8_t *key) {
     return multiply_fold(om_get_le64(in) ^ om_get_le64(key),
                          om_get_le64(in + 8) ^ om_get_le64(key + 8));
 }
 
 /* ---- up to 240 bytes ----------------------------------------------------------------- */
 
-static uint64_t hash_0_to_16(const uint8_t *in, size_t len)
-{
+static uint64_t hash_0_to_16(const uint8_t *in, size_t len) {
     if (len > 8) {
         uint64_t low = om_get_le64(in) ^ om_get_le64(secret + 24) ^ om_get_le64(secret + 32);
         uint64_t high =
@@ -101,8 +95,7 @@ static uint64_t hash_0_to_16(const uint8_t *in, size_t len)
 }
 
 /* Pairs of 16 bytes from both ends towards the middle; the two may overlap there. */
-static uint64_t hash_17_to_128(const uint8_t *in, size_t len)
-{
+static uint64_t hash_17_to_128(const uint8_t *in, size_t len) {
     uint64_t acc = len * PRIME64_1;
     for (size_t i = (len - 1) / 32 + 1; i-- > 0;)
         acc += mix16(in + 16 * i, secret + 32 * i) +
@@ -110,8 +103,7 @@ static uint64_t hash_17_to_128(const uint8_t *in, size_t len)
     return avalanche(acc);
 }
 
-static uint64_t hash_129_to_240(const uint8_t *in, size_t len)
-{
+static uint64_t hash_129_to_240(const uint8_t *in, size_t len) {
     uint64_t acc = len * PRIME64_1;
     size_t rounds = len / 16;
     for (size_t i = 0; i < 8; i++)
@@ -124,8 +116,7 @@ static uint64_t hash_129_to_240(const uint8_t *in, size_t len)
 
 /* ---- 241 bytes and more -------------------------------------------------------------- */
 
-static inline void accumulate(uint64_t acc[8], const uint8_t *in, const uint8_t *key)
-{
+static inline void accumulate(uint64_t acc[8], const uint8_t *in, const uint8_t *key) {
     for (int i = 0; i < 8; i++) {
         uint64_t value = om_get_le64(in + 8 * i);
         uint64_t keyed = value ^ om_get_le64(key + 8 * i);
@@ -134,16 +125,14 @@ static inline void accumulate(uint64_t acc[8], const uint8_t *in, const uint8_t 
     }
 }
 
-static inline void scramble(uint64_t acc[8])
-{
+static inline void scramble(uint64_t acc[8]) {
     for (int i = 0; i < 8; i++) {
         uint64_t v = acc[i] ^ acc[i] >> 47;
         acc[i] = (v ^ om_get_le64(secret + SECRET_SIZE - STRIPE + 8 * i)) * PRIME32_1;
     }
 }
 
-static uint64_t hash_long(const uint8_t *in, size_t len)
-{
+static uint64_t hash_long(const uint8_t *in, size_t len) {
     uint64_t acc[8] = {PRIME32_3, PRIME64_1, PRIME64_2, PRIME64_3,
                        PRIME64_4, PRIME32_2, PRIME64_5, PRIME32_1};
     const uint8_t *last = in + len - STRIPE;
@@ -165,8 +154,7 @@ static uint64_t hash_long(const uint8_t *in, size_t len)
     return avalanche(h);
 }
 
-uint64_t om_xxh3(const void *data, size_t len)
-{
+uint64_t om_xxh3(const void *data, size_t len) {
     if (len <= 16)
         return hash_0_to_16(data, len);
     if (len <= 128)
