@@ -34,7 +34,7 @@ int om_log_admit(om_log *log, int32_t epoch) {
         return OM_E_STALE_EPOCH;
     if (__atomic_load_n(&store->low_space, __ATOMIC_RELAXED) || __atomic_load_n(&store->no_space, __ATOMIC_RELAXED))
         return OM_E_NO_SPACE;
-    if (store->hot_bytes > store->options.hot_buffer_size)
+    if (om_store_hot_is_full(store))
         return OM_E_FULL;
     if (om_log_uses_wal(log)) {
         int admitted = om_wal_admit(store->wal, OM_WAL_APPEND);

@@ -95,6 +95,12 @@ void om_store_tell(om_store *store) {
         continue;
 }
 
+int om_store_hot_is_full(om_store *store) {
+    int full = store->hot_bytes > store->options.hot_buffer_size;
+    store->told_full |= full;
+    return full;
+}
+
 /* ---- reports ---- */
 
 void om_store_add_report(om_store *store, int kind, const om_log *log, int64_t first, int64_t last,
@@ -435,7 +441,7 @@ int om_store_admits(om_store *store) {
     int result = OM_OK;
     if (__atomic_load_n(&store->low_space, __ATOMIC_RELAXED) || __atomic_load_n(&store->no_space, __ATOMIC_RELAXED))
         result = OM_E_NO_SPACE;
-    else if (store->hot_bytes > store->options.hot_buffer_size)
+    else if (om_store_hot_is_full(store))
         result = OM_E_FULL;
     else
         result = om_wal_admit(store->wal, OM_WAL_APPEND);

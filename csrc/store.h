@@ -190,6 +190,7 @@ struct om_store {
     int urgent;              /* this tick appended something that wants a sync now */
     om_list leases;          /* logs whose lease isn't durable yet */
     uint64_t hot_bytes, hot_batches;
+    int told_full;           /* somebody was, by the hot tail: the writer says when there is room */
     uint64_t written_bytes, skipped_bytes;
     int fence_handled;
 
@@ -249,6 +250,7 @@ void om_store_forget(om_store *store, om_log *log);
 void om_store_add_report(om_store *store, int kind, const om_log *log, int64_t first, int64_t last,
                          const char *format, ...) __attribute__((format(printf, 6, 7)));
 void om_store_tell(om_store *store);             /* write the event fd */
+int om_store_hot_is_full(om_store *store);       /* under the lock; who was told will be told of room */
 int64_t om_now_ms(void);
 uint64_t om_now_ns(void);
 /* A recovery that stops half-way is a crash like any other: what it changed so far is what the

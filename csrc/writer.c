@@ -351,6 +351,17 @@ static void bury(om_store *store) {
 
 /* ---- a round, and the thread ---- */
 
+/* Whoever was told that the hot tail is full waits for this: nothing else may be going on. */
+static void tell_room(om_store *store) {
+    om_turn_take(&store->turn);
+    int room = store->told_full && store->hot_bytes <= store->options.hot_buffer_size;
+    if (room)
+        store->told_full = 0;
+    om_turn_give(&store->turn);
+    if (room)
+        om_store_tell(store);
+}
+
 int64_t om_writer_round(om_store *store) {
     om_round *round = store->round;
     round->run_count = round->batch_count = round->iov_count = 0;
@@ -364,6 +375,7 @@ int64_t om_writer_round(om_store *store) {
     int result = finish_round(store, round);
     seal_segments(store);
     bury(store);
+    tell_room(store);
     return result == OM_OK ? (int64_t)round->batch_count : result;
 }
 

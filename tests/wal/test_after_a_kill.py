@@ -93,6 +93,6 @@ def test_a_store_that_is_closed_at_once_closes(tmp_path: Path) -> None:
     """Recovery asks for a checkpoint: one that comes after the last must not wait for anybody."""
     with Store.open(tmp_path / "data", OPTIONS) as store:
         store.wait(store.create("q").append([Record(b"x")]).seq)
-        for n in range(40):
+        for n in range(15):
             with killed(store, f"killed-{n}"):
                 pass
