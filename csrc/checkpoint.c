@@ -390,6 +390,13 @@ void om_checkpoint_wake(om_store *store) {
     pthread_mutex_unlock(&store->checkpoint_timer);
 }
 
+int om_checkpoint_is_asked_for(om_store *store) {
+    pthread_mutex_lock(&store->checkpoint_timer);
+    int asked = store->checkpoint_kick || __atomic_load_n(&store->stopping, __ATOMIC_RELAXED);
+    pthread_mutex_unlock(&store->checkpoint_timer);
+    return asked;
+}
+
 /* A checkpoint for the sake of a few files walks all the logs: the more CPU it took, the longer
  * the next such one can wait, so that retention doesn't keep a core busy. */
 #define DOOMED_SHARE 100

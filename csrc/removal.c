@@ -4,8 +4,9 @@
  *
  * Removing a file of 64 MiB that is in the page cache costs 4 ms of CPU and 30 ms of waiting on
  * the machines at hand, and retention may hand over thousands. So they leave without hurry: in
- * the checkpoint's thread but not as part of a checkpoint, at most a fiftieth of a core. Only
- * when the disk is short of space, or the store closes, all go at once.
+ * the checkpoint's thread but not as part of a checkpoint, which they make way for, and with at
+ * most a fiftieth of a core. Only when the disk is short of space, or the store closes, all go
+ * at once.
  *
  * What a truncation cut off can't wait: a new segment may want its name.
  */
@@ -16,7 +17,7 @@
 #include <unistd.h>
 
 #define SLICE_CPU_NS 20000000u
-#define SLICE_NS 100000000u
+#define SLICE_NS 1000000000u
 #define SHARE 50             /* one part in so many of a core */
 
 om_segment_node *om_segment_node_new(om_log *log, om_segment *segment) {
@@ -78,21 +79,22 @@ static om_segment_node *pop(om_store *store) {
     return node;
 }
 
-static uint64_t thread_cpu_ns(void) {
+uint64_t om_thread_cpu_ns(void) {
     struct timespec used;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
     return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
 }
 
 void om_removal_some(om_store *store) {
-    uint64_t began = om_now_ns(), cpu = thread_cpu_ns(), used = 0;
+    uint64_t began = om_now_ns(), cpu = om_thread_cpu_ns(), used = 0;
     int hurry = om_store_short_of_space(store);
     om_segment_node *node;
     if (began < store->removal_after && !hurry)
         return;
-    while (used < SLICE_CPU_NS && om_now_ns() - began < SLICE_NS && (node = pop(store))) {
+    while (used < SLICE_CPU_NS && om_now_ns() - began < SLICE_NS && !om_checkpoint_is_asked_for(store) &&
+           (node = pop(store))) {
         om_segment_node_remove(node);
-        used = thread_cpu_ns() - cpu;
+        used = om_thread_cpu_ns() - cpu;
     }
     store->removal_after = hurry ? 0 : began + used * SHARE;
 }

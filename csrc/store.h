@@ -341,6 +341,7 @@ void om_checkpoint_lock(om_store *store);
 int om_checkpoint_run_locked(om_store *store, int closing);
 void om_checkpoint_unlock(om_store *store);
 void om_checkpoint_wake(om_store *store);
+int om_checkpoint_is_asked_for(om_store *store); /* or the thread is to stop */
 
 /* ---- removal.c ---- */
 om_segment_node *om_segment_node_new(om_log *log, om_segment *segment); /* takes over the segment */
@@ -351,6 +352,7 @@ void om_segment_node_remove(om_segment_node *node); /* its file, and the node */
 void om_removal_release(om_store *store, om_segment_node *doomed);
 void om_removal_some(om_store *store);           /* as many as may go now */
 void om_removal_all(om_store *store);
+uint64_t om_thread_cpu_ns(void);
 
 /* ---- checkpoint_file.c ---- */
 typedef struct om_blob {

@@ -1,0 +1,170 @@
+"""The keeper of retention: what it lets go, what it says, and how little it takes."""
+
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from ottermq import retention
+from ottermq.config import Config, load
+from ottermq.wal import Log, LogFlags, LogOptions, Record, Store
+from ottermq.wal.store import DURABLE
+from tests.wal.stores import SMALL
+
+SEGMENT = LogOptions(segment_size=65536)
+NOW = time.time_ns() // 1_000_000
+DAY = 86_400_000
+
+
+def rules(**settings: str) -> Config:
+    return load(environ={f"OTTERMQ_WAL__RETENTION__{k.upper()}": v for k, v in settings.items()})
+
+
+def filled(
+    store: Store, name: str = "orders", flags: LogFlags = DURABLE, age: int = 0, segments: int = 4
+) -> Log:
+    log = store.create(name, flags=flags, options=SEGMENT)
+    while len(log.segments()) < segments:
+        store.wait(log.append([Record(bytes(8000), timestamp=NOW - age)] * 4).seq)
+        store.checkpoint()
+    return log
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "data", SMALL) as opened:
+        yield opened
+
+
+def bases(log: Log) -> list[int]:
+    return [segment.base_offset for segment in log.segments()]
+
+
+def test_what_is_settled_goes_and_the_rest_is_there(store: Store) -> None:
+    log = filled(store)
+    _, second, third, _ = log.segments()
+    log.settle(0, third.base_offset + 1)
+    retention.trim(log, rules())
+    assert bases(log)[0] == third.base_offset
+    assert log.stat().start_offset == third.base_offset
+    assert log.cursor().floor == third.base_offset + 2
+    assert second.next_offset == third.base_offset
+
+
+def test_a_stream_keeps_all_until_it_is_too_old(store: Store) -> None:
+    log = filled(store, flags=LogFlags.NO_CURSOR, age=2 * DAY)
+    retention.trim(log, rules())
+    assert len(bases(log)) == 4
+    retention.trim(log, rules(max_age="1d"))
+    assert bases(log) == []
+
+
+def test_a_limit_drops_what_nobody_has_settled(store: Store) -> None:
+    log = filled(store)
+    last = log.segments()[-1]
+    retention.trim(log, rules(max_size="64KiB"))
+    assert bases(log) == [last.base_offset]
+    cursor = log.cursor()
+    assert cursor.floor == last.base_offset
+    assert cursor.ready_count == last.next_offset - last.base_offset
+
+
+def test_an_unacked_message_that_a_limit_dropped_can_still_be_acked(store: Store) -> None:
+    log = filled(store)
+    [taken] = log.acquire(1)
+    retention.trim(log, rules(max_size="64KiB"))
+    assert log.settle(taken)[0] == 0  # it counts as settled already
+
+
+def test_rules_by_name_come_first(store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("queues: [{match: 'audit.*', retention: {keep_settled: true}}]")
+    config = load(file)
+    audit, orders = filled(store, "audit.orders"), filled(store)
+    for log in (audit, orders):
+        log.settle(0, log.stat().next_offset - 1)
+        retention.trim(log, config)
+    assert (len(bases(audit)), len(bases(orders))) == (4, 1)
+
+
+def test_a_limit_is_told_and_the_rest_only_when_asked_for(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "ottermq")
+    log = filled(store)
+    first, second, *_ = log.segments()
+    log.settle(0, first.next_offset - 1)
+    retention.trim(log, rules(max_size="128KiB"))
+    told = [(line.levelname, line.getMessage()) for line in caplog.records]
+    assert told[0][0] == "DEBUG" and "rule=settled segments=1 first=0" in told[0][1]
+    assert (
+        told[1][0] == "INFO"
+        and f"rule=max_size segments=1 first={second.base_offset}" in told[1][1]
+    )
+
+
+def test_a_log_of_many_segments_is_trimmed_a_handful_at_a_time(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "AT_A_TIME", 2)
+    log = filled(store, age=2 * DAY, segments=5)
+    more = [retention.trim(log, rules(max_age="1d")) for _ in range(3)]
+    assert more == [True, True, False]
+    assert bases(log) == []
+
+
+async def test_the_keeper_comes_round_and_outlives_a_deleted_log(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, kept = filled(store, "gone", age=2 * DAY), filled(store, "kept", age=2 * DAY)
+    trim, rounds, round_again = retention.trim, 0, trio.Event()
+
+    def delete_first(log: Log, config: Config) -> bool:
+        nonlocal rounds
+        if log is gone:
+            store.delete(gone)
+        else:
+            rounds += 1
+            if rounds == 2:
+                round_again.set()
+        return trim(log, config)
+
+    monkeypatch.setattr(retention, "trim", delete_first)
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(retention.keep, store, rules(max_age="1d", check_interval="1s"))
+            await round_again.wait()
+            nursery.cancel_scope.cancel()
+    assert bases(kept) == []
+
+
+def has_segments(folder: Path) -> bool:
+    return any(folder.glob("data/vhosts/%2F/queues/*/*.log"))
+
+
+async def test_it_takes_at_most_a_twentieth_of_a_core(tmp_path: Path) -> None:
+    """With many logs to look at and many segments to remove; every thread counts."""
+    records = [Record(bytes(8000), timestamp=NOW - 2 * DAY)] * 6
+    with Store.open(tmp_path / "data", SMALL) as store:
+        logs = store.create_many([f"q{i}" for i in range(100)], options=SEGMENT)
+        store.create_many([f"idle{i}" for i in range(3000)])
+        for _ in range(5):
+            for log in logs:
+                store.wait(log.append(records).seq)
+                if log.id % 50 == 0:
+                    store.checkpoint()
+        store.checkpoint()
+        segments = sum(len(log.segments()) for log in logs)
+        cpu, began = time.process_time(), time.monotonic()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(retention.keep, store, rules(max_age="1d", check_interval="1s"))
+            with trio.fail_after(60):
+                while has_segments(tmp_path):  # noqa: ASYNC110  (nothing tells of a file's end)
+                    await trio.sleep(0.5)
+            nursery.cancel_scope.cancel()
+        used, took = time.process_time() - cpu, time.monotonic() - began
+    assert segments >= 400
+    assert used / took < 0.05, f"{used:.3f} s of CPU in {took:.1f} s"
