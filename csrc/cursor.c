@@ -14,37 +14,31 @@
 
 /* ---- bytes ------------------------------------------------------------------------------ */
 
-static inline int64_t smaller(int64_t a, int64_t b)
-{
+static inline int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-static inline int64_t larger(int64_t a, int64_t b)
-{
+static inline int64_t larger(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-static inline void add_bytes(int64_t *total, int64_t bytes)
-{
+static inline void add_bytes(int64_t *total, int64_t bytes) {
     if (__builtin_add_overflow(*total, bytes, total))
         *total = INT64_MAX;
 }
 
-static inline void take_bytes(int64_t *total, int64_t bytes, int64_t count_left)
-{
+static inline void take_bytes(int64_t *total, int64_t bytes, int64_t count_left) {
     *total = count_left == 0 ? 0 : larger(*total - bytes, 0);
 }
 
 /* bytes * part / whole */
-static inline int64_t share(int64_t bytes, int64_t part, int64_t whole)
-{
+static inline int64_t share(int64_t bytes, int64_t part, int64_t whole) {
     return part == whole ? bytes : (int64_t)((__int128)bytes * part / whole);
 }
 
 /* Some ready and some unacked records are settled; they weigh `bytes` together, or what their
  * like weigh on average when that is below 0. */
-static void drop_records(om_cursor *cursor, int64_t ready, int64_t unacked, int64_t bytes)
-{
+static void drop_records(om_cursor *cursor, int64_t ready, int64_t unacked, int64_t bytes) {
     int64_t of_ready = bytes, of_unacked = bytes;
     if (bytes < 0) {
         of_ready = share(cursor->ready_bytes, ready, larger(cursor->ready_count, 1));
@@ -66,29 +60,25 @@ static void drop_records(om_cursor *cursor, int64_t ready, int64_t unacked, int6
 
 /* ---- life ------------------------------------------------------------------------------- */
 
-void om_cursor_init(om_cursor *cursor, int64_t start)
-{
+void om_cursor_init(om_cursor *cursor, int64_t start) {
     *cursor = (om_cursor){.floor = start, .next = start, .end = start, .returned_from = start};
 }
 
-void om_cursor_clear(om_cursor *cursor)
-{
+void om_cursor_clear(om_cursor *cursor) {
     om_offset_set_clear(&cursor->settled);
     om_offset_set_clear(&cursor->returned);
     om_tally_clear(&cursor->again);
     om_tally_clear(&cursor->in_vain);
 }
 
-om_cursor *om_cursor_new(int64_t start)
-{
+om_cursor *om_cursor_new(int64_t start) {
     om_cursor *cursor = start < 0 || start > OM_OFFSET_MAX ? NULL : malloc(sizeof *cursor);
     if (cursor != NULL)
         om_cursor_init(cursor, start);
     return cursor;
 }
 
-void om_cursor_free(om_cursor *cursor)
-{
+void om_cursor_free(om_cursor *cursor) {
     if (cursor == NULL)
         return;
     om_cursor_clear(cursor);
@@ -97,34 +87,28 @@ void om_cursor_free(om_cursor *cursor)
 
 /* ---- what is where ---------------------------------------------------------------------- */
 
-static inline int has(const om_offset_set *set, int64_t offset)
-{
+static inline int has(const om_offset_set *set, int64_t offset) {
     return set->len > 0 && om_offset_set_contains(set, offset);
 }
 
-static inline int64_t count_in(const om_offset_set *set, int64_t first, int64_t last)
-{
+static inline int64_t count_in(const om_offset_set *set, int64_t first, int64_t last) {
     return set->len > 0 && first <= last ? om_offset_set_count(set, first, last) : 0;
 }
 
-static inline int64_t gap_from(const om_offset_set *set, int64_t offset)
-{
+static inline int64_t gap_from(const om_offset_set *set, int64_t offset) {
     return set->len > 0 ? om_offset_set_next_gap(set, offset) : offset;
 }
 
 /* A place in the log that the cursor knows about, or knew. */
-static inline int is_known(const om_cursor *cursor, int64_t offset)
-{
+static inline int is_known(const om_cursor *cursor, int64_t offset) {
     return offset >= 0 && offset < cursor->end;
 }
 
-int om_cursor_is_settled(const om_cursor *cursor, int64_t offset)
-{
+int om_cursor_is_settled(const om_cursor *cursor, int64_t offset) {
     return offset < cursor->floor || (offset < cursor->end && has(&cursor->settled, offset));
 }
 
-int om_cursor_counts(const om_cursor *cursor, int64_t offset, int32_t *acquired, int32_t *delivered)
-{
+int om_cursor_counts(const om_cursor *cursor, int64_t offset, int32_t *acquired, int32_t *delivered) {
     *acquired = *delivered = 0;
     if (!is_known(cursor, offset))
         return OM_E_RANGE;
@@ -135,8 +119,7 @@ int om_cursor_counts(const om_cursor *cursor, int64_t offset, int32_t *acquired,
     return 1;
 }
 
-void om_cursor_stat_get(const om_cursor *cursor, om_cursor_stat *out)
-{
+void om_cursor_stat_get(const om_cursor *cursor, om_cursor_stat *out) {
     *out = (om_cursor_stat){
         .floor = cursor->floor,
         .next = cursor->next,
@@ -155,8 +138,7 @@ void om_cursor_stat_get(const om_cursor *cursor, om_cursor_stat *out)
 /* ---- settling --------------------------------------------------------------------------- */
 
 /* Settle [first, last], which lies in [floor, end). */
-static int64_t settle_known(om_cursor *cursor, int64_t first, int64_t last, int64_t bytes)
-{
+static int64_t settle_known(om_cursor *cursor, int64_t first, int64_t last, int64_t bytes) {
     int64_t fresh_first = larger(first, cursor->next);
     int64_t settled = last - first + 1 - count_in(&cursor->settled, first, last);
     if (settled == 0)
@@ -204,8 +186,7 @@ static int64_t settle_known(om_cursor *cursor, int64_t first, int64_t last, int6
     return settled;
 }
 
-int64_t om_cursor_settle(om_cursor *cursor, int64_t first, int64_t last, int64_t bytes)
-{
+int64_t om_cursor_settle(om_cursor *cursor, int64_t first, int64_t last, int64_t bytes) {
     if (first < 0 || first > last)
         return OM_E_INVALID;
     first = larger(first, cursor->floor);
@@ -213,8 +194,7 @@ int64_t om_cursor_settle(om_cursor *cursor, int64_t first, int64_t last, int64_t
     return first <= last ? settle_known(cursor, first, last, bytes) : 0;
 }
 
-int64_t om_cursor_purge(om_cursor *cursor, int64_t before)
-{
+int64_t om_cursor_purge(om_cursor *cursor, int64_t before) {
     int64_t first, last, purged, sum = 0;
     before = smaller(before, cursor->end);
     if (cursor->ready_count == 0 || before <= cursor->floor)
@@ -240,8 +220,7 @@ int64_t om_cursor_purge(om_cursor *cursor, int64_t before)
 /* ---- appending -------------------------------------------------------------------------- */
 
 /* [end, new_end) was never there. */
-static int pass_gap(om_cursor *cursor, int64_t new_end)
-{
+static int pass_gap(om_cursor *cursor, int64_t new_end) {
     if (cursor->floor == cursor->end) {
         cursor->floor = new_end;
     } else {
@@ -255,8 +234,7 @@ static int pass_gap(om_cursor *cursor, int64_t new_end)
     return OM_OK;
 }
 
-int om_cursor_appended(om_cursor *cursor, int64_t first, int64_t count, int64_t bytes)
-{
+int om_cursor_appended(om_cursor *cursor, int64_t first, int64_t count, int64_t bytes) {
     if (count < 1 || bytes < 0 || first < 0 || count > INT64_MAX - first)
         return OM_E_INVALID;
     if (first < cursor->end)
@@ -272,8 +250,7 @@ int om_cursor_appended(om_cursor *cursor, int64_t first, int64_t count, int64_t 
     return OM_OK;
 }
 
-int om_cursor_skip(om_cursor *cursor, int64_t first, int64_t last)
-{
+int om_cursor_skip(om_cursor *cursor, int64_t first, int64_t last) {
     if (first < 0 || first > last || last > OM_OFFSET_MAX)
         return OM_E_INVALID;
     int64_t settled = om_cursor_settle(cursor, first, last, -1);
@@ -282,8 +259,7 @@ int om_cursor_skip(om_cursor *cursor, int64_t first, int64_t last)
     return last >= cursor->end ? pass_gap(cursor, last + 1) : OM_OK;
 }
 
-int om_cursor_truncate(om_cursor *cursor, int64_t offset)
-{
+int om_cursor_truncate(om_cursor *cursor, int64_t offset) {
     if (offset < 0)
         return OM_E_INVALID;
     if (offset >= cursor->end)
@@ -300,15 +276,13 @@ int om_cursor_truncate(om_cursor *cursor, int64_t offset)
 
 /* ---- giving out, taking back -------------------------------------------------------------- */
 
-int64_t om_cursor_peek(const om_cursor *cursor)
-{
+int64_t om_cursor_peek(const om_cursor *cursor) {
     if (cursor->returned_count > 0)
         return om_offset_set_next_member(&cursor->returned, cursor->returned_from, cursor->next);
     return cursor->next < cursor->end ? cursor->next : -1;
 }
 
-int om_cursor_acquire(om_cursor *cursor, int64_t offset, int64_t bytes)
-{
+int om_cursor_acquire(om_cursor *cursor, int64_t offset, int64_t bytes) {
     if (bytes < 0)
         return OM_E_INVALID;
     if (!is_known(cursor, offset))
@@ -334,8 +308,7 @@ int om_cursor_acquire(om_cursor *cursor, int64_t offset, int64_t bytes)
     return OM_OK;
 }
 
-int om_cursor_return(om_cursor *cursor, int64_t offset, int64_t bytes, int counted)
-{
+int om_cursor_return(om_cursor *cursor, int64_t offset, int64_t bytes, int counted) {
     if (bytes < 0)
         return OM_E_INVALID;
     if (!is_known(cursor, offset))
@@ -357,8 +330,7 @@ int om_cursor_return(om_cursor *cursor, int64_t offset, int64_t bytes, int count
 }
 
 /* The first run in flight at or after `from`; one must be there. */
-static void next_in_flight(const om_cursor *cursor, int64_t from, int64_t *first, int64_t *last)
-{
+static void next_in_flight(const om_cursor *cursor, int64_t from, int64_t *first, int64_t *last) {
     int64_t gap = from, member;
     do {
         from = gap;
@@ -374,8 +346,7 @@ static void next_in_flight(const om_cursor *cursor, int64_t from, int64_t *first
         *last = member - 1;
 }
 
-int64_t om_cursor_return_all(om_cursor *cursor, int counted)
-{
+int64_t om_cursor_return_all(om_cursor *cursor, int counted) {
     int64_t first, last = cursor->floor - 1, sum = 0;
     while (cursor->unacked_count > 0) {
         next_in_flight(cursor, last + 1, &first, &last);

@@ -36,8 +36,7 @@ typedef struct om_sink {
     size_t len;
 } om_sink;
 
-static void put_number(om_sink *sink, int64_t number)
-{
+static void put_number(om_sink *sink, int64_t number) {
     uint8_t raw[OM_VARLONG_MAX];
     size_t len = (size_t)(om_put_uvarlong(raw, (uint64_t)number) - raw);
     if (sink->out != NULL)
@@ -45,8 +44,7 @@ static void put_number(om_sink *sink, int64_t number)
     sink->len += len;
 }
 
-static void put_runs(om_sink *sink, const om_chunk *chunk)
-{
+static void put_runs(om_sink *sink, const om_chunk *chunk) {
     uint32_t end = OM_CHUNK_SIZE - 1, first = om_chunk_next_member(chunk, 0, end);
     put_number(sink, chunk->run_count - 1);
     put_number(sink, first);
@@ -60,16 +58,14 @@ static void put_runs(om_sink *sink, const om_chunk *chunk)
     }
 }
 
-static void put_words(om_sink *sink, const om_chunk *chunk)
-{
+static void put_words(om_sink *sink, const om_chunk *chunk) {
     if (sink->out != NULL)
         for (uint32_t i = 0; i < OM_CHUNK_WORDS; i++)
             om_put_le64(sink->out + sink->len + i * 8, chunk->words[i]);
     sink->len += BITMAP_BYTES;
 }
 
-static int runs_are_shorter(const om_chunk *chunk)
-{
+static int runs_are_shorter(const om_chunk *chunk) {
     om_sink size = {0};
     if (chunk->shape == OM_CHUNK_RUNS)
         return 1;
@@ -79,8 +75,7 @@ static int runs_are_shorter(const om_chunk *chunk)
     return size.len <= BITMAP_BYTES;
 }
 
-static void put_set(om_sink *sink, const om_offset_set *set, int64_t expected)
-{
+static void put_set(om_sink *sink, const om_offset_set *set, int64_t expected) {
     put_number(sink, set->len);
     for (uint32_t i = 0; i < set->len; i++) {
         const om_chunk *chunk = &set->chunks[i];
@@ -100,15 +95,13 @@ static void put_set(om_sink *sink, const om_offset_set *set, int64_t expected)
     }
 }
 
-static void put_tally(om_sink *sink, const om_tally *tally, int64_t expected)
-{
+static void put_tally(om_sink *sink, const om_tally *tally, int64_t expected) {
     put_number(sink, tally->len);
     for (uint32_t i = 0; i < tally->len; i++)
         put_set(sink, &tally->planes[i], expected);
 }
 
-static size_t put_cursor(const om_cursor *cursor, uint8_t *out)
-{
+static size_t put_cursor(const om_cursor *cursor, uint8_t *out) {
     om_sink sink = {out, 0};
     int64_t expected = cursor->floor / OM_CHUNK_SIZE;
     put_number(&sink, VERSION);
@@ -124,8 +117,7 @@ static size_t put_cursor(const om_cursor *cursor, uint8_t *out)
     return sink.len;
 }
 
-int64_t om_cursor_encode(const om_cursor *cursor, uint8_t *out, size_t cap)
-{
+int64_t om_cursor_encode(const om_cursor *cursor, uint8_t *out, size_t cap) {
     size_t size = put_cursor(cursor, NULL);
     if (size <= cap)
         put_cursor(cursor, out);
@@ -139,8 +131,7 @@ typedef struct om_source {
 } om_source;
 
 /* 0 .. max, or OM_E_CORRUPT. */
-static int get_number(om_source *source, int64_t max, int64_t *number)
-{
+static int get_number(om_source *source, int64_t max, int64_t *number) {
     uint64_t raw = 0;
     for (unsigned shift = 0; shift < 63 && source->at < source->end; shift += 7) {
         uint8_t byte = *source->at++;
@@ -153,8 +144,7 @@ static int get_number(om_source *source, int64_t max, int64_t *number)
     return OM_E_CORRUPT;
 }
 
-static int get_runs(om_source *source, om_chunk *chunk)
-{
+static int get_runs(om_source *source, om_chunk *chunk) {
     int64_t count, left_out, length, at = 0;
     int result = get_number(source, RUNS_WRITTEN_MAX - 1, &count);
     for (int64_t i = 0; i <= count && result == OM_OK; i++) {
@@ -174,8 +164,7 @@ static int get_runs(om_source *source, om_chunk *chunk)
     return result;
 }
 
-static int get_words(om_source *source, om_chunk *chunk, int64_t number)
-{
+static int get_words(om_source *source, om_chunk *chunk, int64_t number) {
     uint64_t words[OM_CHUNK_WORDS], any = 0;
     if (source->end - source->at < BITMAP_BYTES)
         return OM_E_CORRUPT;
@@ -187,8 +176,7 @@ static int get_words(om_source *source, om_chunk *chunk, int64_t number)
     return any != 0 ? om_chunk_init_words(chunk, number, words) : OM_E_CORRUPT;
 }
 
-static int get_chunk(om_source *source, om_offset_set *set, int64_t *expected)
-{
+static int get_chunk(om_source *source, om_offset_set *set, int64_t *expected) {
     om_chunk chunk;
     int64_t head, more;
     int result = get_number(source, INT64_MAX, &head);
@@ -227,8 +215,7 @@ static int get_chunk(om_source *source, om_offset_set *set, int64_t *expected)
 }
 
 /* A set whose members all lie in [first, last]. */
-static int get_set(om_source *source, om_offset_set *set, int64_t expected, int64_t first, int64_t last)
-{
+static int get_set(om_source *source, om_offset_set *set, int64_t expected, int64_t first, int64_t last) {
     int64_t count;
     int result = get_number(source, UINT32_MAX, &count);
     for (int64_t i = 0; i < count && result == OM_OK; i++)
@@ -242,8 +229,7 @@ static int get_set(om_source *source, om_offset_set *set, int64_t expected, int6
 }
 
 /* Do the two have a member in common? */
-static int overlap(const om_offset_set *a, const om_offset_set *b)
-{
+static int overlap(const om_offset_set *a, const om_offset_set *b) {
     int64_t first, last, from = 0;
     while (om_offset_set_next_run(a, from, &first, &last)) {
         int64_t other = om_offset_set_next_member(b, first, OM_OFFSET_MAX);
@@ -256,8 +242,7 @@ static int overlap(const om_offset_set *a, const om_offset_set *b)
     return 0;
 }
 
-static int get_tally(om_source *source, om_tally *tally, const om_cursor *cursor)
-{
+static int get_tally(om_source *source, om_tally *tally, const om_cursor *cursor) {
     int64_t planes;
     int result = get_number(source, OM_TALLY_PLANES, &planes);
     for (int64_t i = 0; i < planes && result == OM_OK; i++) {
@@ -271,8 +256,7 @@ static int get_tally(om_source *source, om_tally *tally, const om_cursor *cursor
     return result;
 }
 
-static int get_cursor(om_source *source, om_cursor *cursor)
-{
+static int get_cursor(om_source *source, om_cursor *cursor) {
     int64_t version, floor, given_out, fresh, ready_bytes, unacked_bytes;
     if (get_number(source, VERSION, &version) != OM_OK || version != VERSION ||
         get_number(source, INT64_MAX, &floor) != OM_OK ||
@@ -313,8 +297,7 @@ static int get_cursor(om_source *source, om_cursor *cursor)
     return OM_OK;
 }
 
-int om_cursor_decode(om_cursor **out, const uint8_t *data, size_t len)
-{
+int om_cursor_decode(om_cursor **out, const uint8_t *data, size_t len) {
     om_source source = {data, data + len};
     om_cursor *cursor = om_cursor_new(0);
     *out = NULL;

@@ -4,6 +4,7 @@
  * end: before the deliveries they describe leave. Nobody waits for their sync; a crash before
  * it means a redelivery, never a loss.
  */
+#include "cursor.h"
 #include "store.h"
 
 #include <stdlib.h>
@@ -44,11 +45,9 @@ static void promote_floor(om_log *log, uint64_t durable) {
 }
 
 void om_log_note_floor(om_log *log, uint64_t seq) {
-    om_cursor_stat stat;
-    om_cursor_stat_get(log->cursor, &stat);
     promote_floor(log, om_wal_durable_seq(log->store->wal));
     log->floor_latest.seq = seq;
-    log->floor_latest.floor = stat.floor;
+    log->floor_latest.floor = log->cursor->floor;
     if (log->floor_pending.floor <= log->durable_floor)
         log->floor_pending = log->floor_latest;
 }
@@ -65,11 +64,8 @@ void om_log_lower_floors(om_log *log, int64_t offset) {
 }
 
 int64_t om_log_durable_floor(om_log *log) {
-    if (!om_log_uses_wal(log)) {
-        om_cursor_stat stat;
-        om_cursor_stat_get(log->cursor, &stat);
-        return stat.floor;
-    }
+    if (!om_log_uses_wal(log))
+        return log->cursor->floor;
     promote_floor(log, log->store->wal ? om_wal_durable_seq(log->store->wal) : 0);
     return log->durable_floor;
 }
@@ -104,11 +100,9 @@ int om_log_apply_op(om_log *log, const om_cursor_op *op) {
         return OM_E_CORRUPT;
     if (op->kind == OM_OP_SETTLE)
         return om_cursor_settle(log->cursor, op->first, op->last, op->bytes) < 0 ? OM_E_CORRUPT : OM_OK;
-    om_cursor_stat stat;
-    om_cursor_stat_get(log->cursor, &stat);
     int64_t each = record_weight(op->bytes, op->first, op->last);
     /* Records that vanished with the power may be named here: what isn't there is passed over. */
-    int64_t last = op->last < stat.end ? op->last : stat.end - 1;
+    int64_t last = op->last < log->cursor->end ? op->last : log->cursor->end - 1;
     for (int64_t offset = op->first; offset <= last; offset++) {
         if (op->kind == OM_OP_ACQUIRE)
             om_cursor_acquire(log->cursor, offset, each);
@@ -183,10 +177,9 @@ int64_t om_log_purge(om_log *log, uint64_t *seq) {
         /* Seal first: in the WAL the purge must stand after all that it purges, and before
          * what comes later in this very tick. */
         om_log_seal(log);
-        om_cursor_stat stat;
-        om_cursor_stat_get(log->cursor, &stat);
-        result = om_cursor_purge(log->cursor, stat.end);
-        add_op(log, OM_OP_PURGE, 0, stat.end - 1, 0);
+        int64_t end = log->cursor->end;
+        result = om_cursor_purge(log->cursor, end);
+        add_op(log, OM_OP_PURGE, 0, end - 1, 0);
         om_log_log_ops(log);
         log->store->urgent = 1;
     }

@@ -15,8 +15,7 @@
 /* ---- bitmaps -------------------------------------------------------------------------- */
 
 /* The plain x86-64 baseline has no popcnt instruction and would call a table look-up. */
-static inline uint32_t bits_set(uint64_t word)
-{
+static inline uint32_t bits_set(uint64_t word) {
     word -= (word >> 1) & 0x5555555555555555u;
     word = (word & 0x3333333333333333u) + ((word >> 2) & 0x3333333333333333u);
     word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0fu;
@@ -24,8 +23,7 @@ static inline uint32_t bits_set(uint64_t word)
 }
 
 /* The part of word `index` that lies in [first, last]. */
-static inline uint64_t word_mask(uint32_t index, uint32_t first, uint32_t last)
-{
+static inline uint64_t word_mask(uint32_t index, uint32_t first, uint32_t last) {
     uint64_t mask = UINT64_MAX;
     if (index == first >> 6)
         mask &= UINT64_MAX << (first & 63);
@@ -34,14 +32,12 @@ static inline uint64_t word_mask(uint32_t index, uint32_t first, uint32_t last)
     return mask;
 }
 
-static inline int bit_at(const uint64_t *words, uint32_t at)
-{
+static inline int bit_at(const uint64_t *words, uint32_t at) {
     return (int)(words[at >> 6] >> (at & 63)) & 1;
 }
 
 /* How many runs start in [first, last]. */
-static uint32_t count_starts(const uint64_t *words, uint32_t first, uint32_t last)
-{
+static uint32_t count_starts(const uint64_t *words, uint32_t first, uint32_t last) {
     uint32_t starts = 0;
     for (uint32_t i = first >> 6; i <= last >> 6; i++) {
         uint64_t before = words[i] << 1 | (i > 0 ? words[i - 1] >> 63 : 0);
@@ -51,8 +47,7 @@ static uint32_t count_starts(const uint64_t *words, uint32_t first, uint32_t las
 }
 
 /* One ack, one return: a bit joins its neighbours, or leaves them. */
-static void fill_bit(om_chunk *chunk, uint32_t at, int value)
-{
+static void fill_bit(om_chunk *chunk, uint32_t at, int value) {
     uint64_t *words = chunk->words;
     if (bit_at(words, at) == value)
         return;
@@ -62,8 +57,7 @@ static void fill_bit(om_chunk *chunk, uint32_t at, int value)
 }
 
 /* Set or clear [first, last]: runs that start in there or right after it may come or go. */
-static void fill_words(om_chunk *chunk, uint32_t first, uint32_t last, int value)
-{
+static void fill_words(om_chunk *chunk, uint32_t first, uint32_t last, int value) {
     uint64_t *words = chunk->words;
     uint32_t after = last + 1 < OM_CHUNK_SIZE ? last + 1 : last;
     if (first == last) {
@@ -79,8 +73,7 @@ static void fill_words(om_chunk *chunk, uint32_t first, uint32_t last, int value
 }
 
 /* The first bit in [from, to] that is set (flip 0) or clear (flip all ones). */
-static uint32_t scan_words(const uint64_t *words, uint32_t from, uint32_t to, uint64_t flip)
-{
+static uint32_t scan_words(const uint64_t *words, uint32_t from, uint32_t to, uint64_t flip) {
     uint32_t i = from >> 6;
     uint64_t word = (words[i] ^ flip) & UINT64_MAX << (from & 63);
     while (word == 0) {
@@ -92,14 +85,12 @@ static uint32_t scan_words(const uint64_t *words, uint32_t from, uint32_t to, ui
     return at <= to ? at : OM_CHUNK_SIZE;
 }
 
-static void runs_to_words(const om_chunk *runs, om_chunk *bitmap)
-{
+static void runs_to_words(const om_chunk *runs, om_chunk *bitmap) {
     for (uint32_t i = 0; i < runs->run_count; i++)
         fill_words(bitmap, runs->runs[i].first, runs->runs[i].last, 1);
 }
 
-static void words_to_runs(const uint64_t *words, om_run *runs)
-{
+static void words_to_runs(const uint64_t *words, om_run *runs) {
     uint32_t end = OM_CHUNK_SIZE - 1, first = scan_words(words, 0, end, 0);
     while (first < OM_CHUNK_SIZE) {
         uint32_t after = scan_words(words, first, end, UINT64_MAX);
@@ -111,8 +102,7 @@ static void words_to_runs(const uint64_t *words, om_run *runs)
 /* ---- runs ----------------------------------------------------------------------------- */
 
 /* The first run that ends at or after `at`; run_count when there is none. */
-static uint32_t find_run(const om_chunk *chunk, uint32_t at)
-{
+static uint32_t find_run(const om_chunk *chunk, uint32_t at) {
     const om_run *runs = chunk->runs;
     uint32_t low = 0, high = chunk->run_count;
     /* Acks come in order more often than not: look at the end first. */
@@ -129,8 +119,7 @@ static uint32_t find_run(const om_chunk *chunk, uint32_t at)
 }
 
 /* Put `count` runs in the place of [from, to). */
-static void splice_runs(om_chunk *chunk, uint32_t from, uint32_t to, const om_run *runs, uint32_t count)
-{
+static void splice_runs(om_chunk *chunk, uint32_t from, uint32_t to, const om_run *runs, uint32_t count) {
     if (from + count != to && to < chunk->run_count)
         memmove(chunk->runs + from + count, chunk->runs + to, (chunk->run_count - to) * sizeof *runs);
     for (uint32_t i = 0; i < count; i++)
@@ -138,8 +127,7 @@ static void splice_runs(om_chunk *chunk, uint32_t from, uint32_t to, const om_ru
     chunk->run_count += count - (to - from);
 }
 
-static void add_to_runs(om_chunk *chunk, uint32_t first, uint32_t last)
-{
+static void add_to_runs(om_chunk *chunk, uint32_t first, uint32_t last) {
     /* Neighbours that touch are swallowed too: runs always stand apart. */
     uint32_t from = find_run(chunk, first > 0 ? first - 1 : 0), to = from;
     om_run joined = {(uint16_t)first, (uint16_t)last};
@@ -154,8 +142,7 @@ static void add_to_runs(om_chunk *chunk, uint32_t first, uint32_t last)
     splice_runs(chunk, from, to, &joined, 1);
 }
 
-static void remove_from_runs(om_chunk *chunk, uint32_t first, uint32_t last)
-{
+static void remove_from_runs(om_chunk *chunk, uint32_t first, uint32_t last) {
     uint32_t from = find_run(chunk, first), to = from, left = 0;
     om_run kept[2];
     while (to < chunk->run_count && chunk->runs[to].first <= last)
@@ -169,8 +156,7 @@ static void remove_from_runs(om_chunk *chunk, uint32_t first, uint32_t last)
     splice_runs(chunk, from, to, kept, left);
 }
 
-static int resize_runs(om_chunk *chunk, uint32_t cap)
-{
+static int resize_runs(om_chunk *chunk, uint32_t cap) {
     om_run *runs = realloc(chunk->runs, cap * sizeof *runs);
     if (runs == NULL)
         return OM_E_NO_MEMORY;
@@ -180,8 +166,7 @@ static int resize_runs(om_chunk *chunk, uint32_t cap)
 }
 
 /* Room for `count` runs and one more, so that the change that follows finds its place. */
-static uint32_t fitting_cap(uint32_t count)
-{
+static uint32_t fitting_cap(uint32_t count) {
     uint32_t cap = RUNS_FIRST_CAP;
     while (cap <= count)
         cap *= 2;
@@ -190,8 +175,7 @@ static uint32_t fitting_cap(uint32_t count)
 
 /* ---- a chunk -------------------------------------------------------------------------- */
 
-int om_chunk_init(om_chunk *chunk, int64_t number, int whole)
-{
+int om_chunk_init(om_chunk *chunk, int64_t number, int whole) {
     *chunk = (om_chunk){.number = number, .shape = OM_CHUNK_RUNS};
     if (resize_runs(chunk, RUNS_FIRST_CAP) != OM_OK)
         return OM_E_NO_MEMORY;
@@ -200,8 +184,7 @@ int om_chunk_init(om_chunk *chunk, int64_t number, int whole)
     return OM_OK;
 }
 
-int om_chunk_init_words(om_chunk *chunk, int64_t number, const uint64_t *words)
-{
+int om_chunk_init_words(om_chunk *chunk, int64_t number, const uint64_t *words) {
     uint32_t count = count_starts(words, 0, OM_CHUNK_SIZE - 1);
     *chunk = (om_chunk){.number = number, .shape = OM_CHUNK_BITMAP};
     if (count <= OM_CHUNK_RUNS_LOW) {
@@ -219,31 +202,27 @@ int om_chunk_init_words(om_chunk *chunk, int64_t number, const uint64_t *words)
     return OM_OK;
 }
 
-void om_chunk_free(om_chunk *chunk)
-{
+void om_chunk_free(om_chunk *chunk) {
     if (chunk->shape == OM_CHUNK_RUNS)
         free(chunk->runs);
     else if (chunk->shape == OM_CHUNK_BITMAP)
         free(chunk->words);
 }
 
-size_t om_chunk_memory(const om_chunk *chunk)
-{
+size_t om_chunk_memory(const om_chunk *chunk) {
     if (chunk->shape == OM_CHUNK_RUNS)
         return chunk->run_cap * sizeof(om_run);
     return chunk->shape == OM_CHUNK_BITMAP ? OM_CHUNK_WORDS * sizeof(uint64_t) : 0;
 }
 
-int om_chunk_contains(const om_chunk *chunk, uint32_t at)
-{
+int om_chunk_contains(const om_chunk *chunk, uint32_t at) {
     if (chunk->shape == OM_CHUNK_BITMAP)
         return bit_at(chunk->words, at);
     uint32_t run = find_run(chunk, at);
     return run < chunk->run_count && chunk->runs[run].first <= at;
 }
 
-uint32_t om_chunk_next_member(const om_chunk *chunk, uint32_t from, uint32_t to)
-{
+uint32_t om_chunk_next_member(const om_chunk *chunk, uint32_t from, uint32_t to) {
     if (chunk->shape == OM_CHUNK_BITMAP)
         return scan_words(chunk->words, from, to, 0);
     uint32_t run = find_run(chunk, from);
@@ -252,8 +231,7 @@ uint32_t om_chunk_next_member(const om_chunk *chunk, uint32_t from, uint32_t to)
     return chunk->runs[run].first > from ? chunk->runs[run].first : from;
 }
 
-uint32_t om_chunk_next_gap(const om_chunk *chunk, uint32_t from)
-{
+uint32_t om_chunk_next_gap(const om_chunk *chunk, uint32_t from) {
     if (chunk->shape == OM_CHUNK_BITMAP)
         return scan_words(chunk->words, from, OM_CHUNK_SIZE - 1, UINT64_MAX);
     uint32_t run = find_run(chunk, from);
@@ -262,8 +240,7 @@ uint32_t om_chunk_next_gap(const om_chunk *chunk, uint32_t from)
     return chunk->runs[run].last + 1u;
 }
 
-uint32_t om_chunk_count(const om_chunk *chunk, uint32_t first, uint32_t last)
-{
+uint32_t om_chunk_count(const om_chunk *chunk, uint32_t first, uint32_t last) {
     uint32_t count = 0;
     if (chunk->shape == OM_CHUNK_BITMAP) {
         for (uint32_t i = first >> 6; i <= last >> 6; i++)
@@ -279,13 +256,11 @@ uint32_t om_chunk_count(const om_chunk *chunk, uint32_t first, uint32_t last)
     return count;
 }
 
-int om_chunk_is_whole(const om_chunk *chunk)
-{
+int om_chunk_is_whole(const om_chunk *chunk) {
     return chunk->run_count == 1 && om_chunk_next_gap(chunk, 0) == OM_CHUNK_SIZE;
 }
 
-int om_chunk_reserve(om_chunk *chunk)
-{
+int om_chunk_reserve(om_chunk *chunk) {
     if (chunk->shape == OM_CHUNK_BITMAP || chunk->run_count < chunk->run_cap)
         return OM_OK;
     if (chunk->run_cap < OM_CHUNK_RUNS_MAX)
@@ -300,36 +275,31 @@ int om_chunk_reserve(om_chunk *chunk)
     return OM_OK;
 }
 
-void om_chunk_add(om_chunk *chunk, uint32_t first, uint32_t last)
-{
+void om_chunk_add(om_chunk *chunk, uint32_t first, uint32_t last) {
     if (chunk->shape == OM_CHUNK_BITMAP)
         fill_words(chunk, first, last, 1);
     else
         add_to_runs(chunk, first, last);
 }
 
-void om_chunk_remove(om_chunk *chunk, uint32_t first, uint32_t last)
-{
+void om_chunk_remove(om_chunk *chunk, uint32_t first, uint32_t last) {
     if (chunk->shape == OM_CHUNK_BITMAP)
         fill_words(chunk, first, last, 0);
     else
         remove_from_runs(chunk, first, last);
 }
 
-static inline int is_too_large(const om_chunk *chunk)
-{
+static inline int is_too_large(const om_chunk *chunk) {
     if (chunk->shape == OM_CHUNK_BITMAP)
         return chunk->run_count <= OM_CHUNK_RUNS_LOW;
     return chunk->run_cap > RUNS_FIRST_CAP && chunk->run_count * 4 <= chunk->run_cap;
 }
 
-int om_chunk_is_untidy(const om_chunk *chunk)
-{
+int om_chunk_is_untidy(const om_chunk *chunk) {
     return chunk->run_count == 0 || is_too_large(chunk) || om_chunk_is_whole(chunk);
 }
 
-void om_chunk_fit(om_chunk *chunk)
-{
+void om_chunk_fit(om_chunk *chunk) {
     if (!is_too_large(chunk))
         return;
     /* Giving back is a favour: when there is no smaller block, the larger one serves on. */

@@ -14,25 +14,21 @@
 #define FIRST_CAP 2
 #define LAST_CHUNK (OM_OFFSET_MAX >> 16)
 
-static inline int64_t number_of(int64_t offset)
-{
+static inline int64_t number_of(int64_t offset) {
     return offset >> 16;
 }
 
-static inline uint32_t low_of(int64_t offset)
-{
+static inline uint32_t low_of(int64_t offset) {
     return (uint32_t)(offset & (OM_CHUNK_SIZE - 1));
 }
 
 /* The last chunk number that an entry stands for. */
-static inline int64_t last_number(const om_chunk *chunk)
-{
+static inline int64_t last_number(const om_chunk *chunk) {
     return chunk->shape == OM_CHUNK_FULL ? chunk->number + chunk->span - 1 : chunk->number;
 }
 
 /* The first entry that stands for chunk `number` or a later one; len when there is none. */
-static uint32_t locate(const om_offset_set *set, int64_t number)
-{
+static uint32_t locate(const om_offset_set *set, int64_t number) {
     uint32_t low = 0, high = set->len, hint = set->hint;
     if (hint < high) {
         if (last_number(&set->chunks[hint]) < number)
@@ -53,16 +49,14 @@ static uint32_t locate(const om_offset_set *set, int64_t number)
 }
 
 /* The entry that stands for chunk `number`, or NULL: empty. */
-static om_chunk *chunk_at(const om_offset_set *set, int64_t number)
-{
+static om_chunk *chunk_at(const om_offset_set *set, int64_t number) {
     uint32_t i = locate(set, number);
     return i < set->len && set->chunks[i].number <= number ? &set->chunks[i] : NULL;
 }
 
 /* ---- the list ------------------------------------------------------------------------- */
 
-static int make_room(om_offset_set *set, uint32_t more)
-{
+static int make_room(om_offset_set *set, uint32_t more) {
     uint64_t want = (uint64_t)set->len + more, cap = set->cap > 0 ? set->cap : FIRST_CAP;
     if (want <= set->cap)
         return OM_OK;
@@ -78,15 +72,13 @@ static int make_room(om_offset_set *set, uint32_t more)
     return OM_OK;
 }
 
-static void insert_entry(om_offset_set *set, uint32_t at, om_chunk entry)
-{
+static void insert_entry(om_offset_set *set, uint32_t at, om_chunk entry) {
     memmove(set->chunks + at + 1, set->chunks + at, (set->len - at) * sizeof entry);
     set->chunks[at] = entry;
     set->len++;
 }
 
-static void erase_entries(om_offset_set *set, uint32_t at, uint32_t count)
-{
+static void erase_entries(om_offset_set *set, uint32_t at, uint32_t count) {
     memmove(set->chunks + at, set->chunks + at + count, (set->len - at - count) * sizeof *set->chunks);
     set->len -= count;
     if (set->len == 0) {
@@ -102,15 +94,13 @@ static void erase_entries(om_offset_set *set, uint32_t at, uint32_t count)
     }
 }
 
-static om_chunk full_entry(int64_t first, int64_t last)
-{
+static om_chunk full_entry(int64_t first, int64_t last) {
     return (om_chunk){.number = first, .span = last - first + 1, .shape = OM_CHUNK_FULL};
 }
 
 /* All of chunks [first, last] become members. Room for one entry must be there, unless one of
  * them is in the list already. */
-static void put_full(om_offset_set *set, int64_t first, int64_t last)
-{
+static void put_full(om_offset_set *set, int64_t first, int64_t last) {
     uint32_t from = locate(set, first > 0 ? first - 1 : 0), to;
     if (from < set->len && last_number(&set->chunks[from]) < first &&
         set->chunks[from].shape != OM_CHUNK_FULL)
@@ -136,8 +126,7 @@ static void put_full(om_offset_set *set, int64_t first, int64_t last)
 }
 
 /* None of chunks [first, last] has members any more. Room for one entry must be there. */
-static void cut_out(om_offset_set *set, int64_t first, int64_t last)
-{
+static void cut_out(om_offset_set *set, int64_t first, int64_t last) {
     uint32_t from = locate(set, first), to;
     if (from < set->len && set->chunks[from].number < first) {
         om_chunk *stretch = &set->chunks[from];
@@ -158,8 +147,7 @@ static void cut_out(om_offset_set *set, int64_t first, int64_t last)
 /* ---- one edge of a change -------------------------------------------------------------- */
 
 /* Make sure that chunk `number` can take an addition. */
-static int open_to_add(om_offset_set *set, int64_t number)
-{
+static int open_to_add(om_offset_set *set, int64_t number) {
     uint32_t i = locate(set, number);
     if (i < set->len && set->chunks[i].number <= number)
         return set->chunks[i].shape == OM_CHUNK_FULL ? OM_OK : om_chunk_reserve(&set->chunks[i]);
@@ -174,8 +162,7 @@ static int open_to_add(om_offset_set *set, int64_t number)
 
 /* Make sure that chunk `number` can take a removal: one of a full stretch gets an entry of its
  * own, with what lies before and after it. */
-static int open_to_remove(om_offset_set *set, int64_t number)
-{
+static int open_to_remove(om_offset_set *set, int64_t number) {
     uint32_t i = locate(set, number);
     if (i == set->len || set->chunks[i].number > number)
         return OM_OK;
@@ -196,8 +183,7 @@ static int open_to_remove(om_offset_set *set, int64_t number)
     return OM_OK;
 }
 
-static void tidy(om_offset_set *set, int64_t number)
-{
+static void tidy(om_offset_set *set, int64_t number) {
     uint32_t i = locate(set, number);
     set->hint = i;
     if (set->len == 0)
@@ -222,8 +208,7 @@ typedef struct om_cover {
     int64_t whole_first, whole_last;
 } om_cover;
 
-static int cover(om_cover *out, int64_t first, int64_t last)
-{
+static int cover(om_cover *out, int64_t first, int64_t last) {
     if (first < 0 || last > OM_OFFSET_MAX || first > last)
         return OM_E_INVALID;
     *out = (om_cover){-1, -1, 0, OM_CHUNK_SIZE - 1, 0, number_of(first), number_of(last)};
@@ -245,8 +230,7 @@ static int cover(om_cover *out, int64_t first, int64_t last)
 /* ---- changes --------------------------------------------------------------------------- */
 
 /* The way most changes go: one offset, in a chunk that has an entry and room. */
-static om_chunk *quick_chunk(om_offset_set *set, int64_t first, int64_t last)
-{
+static om_chunk *quick_chunk(om_offset_set *set, int64_t first, int64_t last) {
     if (first != last || first < 0 || first > OM_OFFSET_MAX)
         return NULL;
     om_chunk *chunk = chunk_at(set, number_of(first));
@@ -255,15 +239,13 @@ static om_chunk *quick_chunk(om_offset_set *set, int64_t first, int64_t last)
     return om_chunk_reserve(chunk) == OM_OK ? chunk : NULL;
 }
 
-static void quick_tidy(om_offset_set *set, const om_chunk *chunk)
-{
+static void quick_tidy(om_offset_set *set, const om_chunk *chunk) {
     set->hint = (uint32_t)(chunk - set->chunks);
     if (om_chunk_is_untidy(chunk))
         tidy(set, chunk->number);
 }
 
-int om_offset_set_add(om_offset_set *set, int64_t first, int64_t last)
-{
+int om_offset_set_add(om_offset_set *set, int64_t first, int64_t last) {
     om_chunk *chunk = quick_chunk(set, first, last);
     if (chunk != NULL) {
         om_chunk_add(chunk, low_of(first), low_of(first));
@@ -297,8 +279,7 @@ int om_offset_set_add(om_offset_set *set, int64_t first, int64_t last)
     return result;
 }
 
-int om_offset_set_prepare_remove(om_offset_set *set, int64_t first, int64_t last)
-{
+int om_offset_set_prepare_remove(om_offset_set *set, int64_t first, int64_t last) {
     om_cover at;
     int result = cover(&at, first, last);
     if (result != OM_OK || set->len == 0)
@@ -312,8 +293,7 @@ int om_offset_set_prepare_remove(om_offset_set *set, int64_t first, int64_t last
     return result;
 }
 
-int om_offset_set_remove(om_offset_set *set, int64_t first, int64_t last)
-{
+int om_offset_set_remove(om_offset_set *set, int64_t first, int64_t last) {
     om_chunk *chunk = quick_chunk(set, first, last);
     if (chunk != NULL) {
         om_chunk_remove(chunk, low_of(first), low_of(first));
@@ -342,8 +322,7 @@ int om_offset_set_remove(om_offset_set *set, int64_t first, int64_t last)
     return result;
 }
 
-int om_offset_set_append(om_offset_set *set, om_chunk *chunk)
-{
+int om_offset_set_append(om_offset_set *set, om_chunk *chunk) {
     int64_t last = last_number(chunk);
     int result = OM_OK;
     if (chunk->number < 0 || last > LAST_CHUNK || last < chunk->number ||
@@ -369,42 +348,36 @@ int om_offset_set_append(om_offset_set *set, om_chunk *chunk)
 
 /* ---- questions -------------------------------------------------------------------------- */
 
-void om_offset_set_init(om_offset_set *set)
-{
+void om_offset_set_init(om_offset_set *set) {
     *set = (om_offset_set){0};
 }
 
-void om_offset_set_clear(om_offset_set *set)
-{
+void om_offset_set_clear(om_offset_set *set) {
     for (uint32_t i = 0; i < set->len; i++)
         om_chunk_free(&set->chunks[i]);
     free(set->chunks);
     om_offset_set_init(set);
 }
 
-size_t om_offset_set_memory(const om_offset_set *set)
-{
+size_t om_offset_set_memory(const om_offset_set *set) {
     size_t memory = set->cap * sizeof *set->chunks;
     for (uint32_t i = 0; i < set->len; i++)
         memory += om_chunk_memory(&set->chunks[i]);
     return memory;
 }
 
-int om_offset_set_is_empty(const om_offset_set *set)
-{
+int om_offset_set_is_empty(const om_offset_set *set) {
     return om_offset_set_next_member(set, 0, OM_OFFSET_MAX) < 0;
 }
 
-int om_offset_set_contains(const om_offset_set *set, int64_t offset)
-{
+int om_offset_set_contains(const om_offset_set *set, int64_t offset) {
     const om_chunk *chunk = chunk_at(set, number_of(offset));
     if (chunk == NULL)
         return 0;
     return chunk->shape == OM_CHUNK_FULL || om_chunk_contains(chunk, low_of(offset));
 }
 
-int64_t om_offset_set_next_member(const om_offset_set *set, int64_t from, int64_t to)
-{
+int64_t om_offset_set_next_member(const om_offset_set *set, int64_t from, int64_t to) {
     for (uint32_t i = locate(set, number_of(from)); i < set->len; i++) {
         const om_chunk *chunk = &set->chunks[i];
         int64_t start = chunk->number << 16;
@@ -420,8 +393,7 @@ int64_t om_offset_set_next_member(const om_offset_set *set, int64_t from, int64_
     return -1;
 }
 
-int64_t om_offset_set_next_gap(const om_offset_set *set, int64_t from)
-{
+int64_t om_offset_set_next_gap(const om_offset_set *set, int64_t from) {
     for (uint32_t i = locate(set, number_of(from)); i < set->len; i++) {
         const om_chunk *chunk = &set->chunks[i];
         if (chunk->number > number_of(from))
@@ -436,8 +408,7 @@ int64_t om_offset_set_next_gap(const om_offset_set *set, int64_t from)
     return from;
 }
 
-int om_offset_set_next_run(const om_offset_set *set, int64_t from, int64_t *first, int64_t *last)
-{
+int om_offset_set_next_run(const om_offset_set *set, int64_t from, int64_t *first, int64_t *last) {
     int64_t member = om_offset_set_next_member(set, from, OM_OFFSET_MAX);
     if (member < 0)
         return 0;
@@ -446,8 +417,7 @@ int om_offset_set_next_run(const om_offset_set *set, int64_t from, int64_t *firs
     return 1;
 }
 
-int64_t om_offset_set_count(const om_offset_set *set, int64_t first, int64_t last)
-{
+int64_t om_offset_set_count(const om_offset_set *set, int64_t first, int64_t last) {
     int64_t count = 0;
     if (first > last)
         return 0;

@@ -10,6 +10,7 @@
 #include "store.h"
 
 #include "bytes.h"
+#include "cursor.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,9 +76,7 @@ static int replay_batch(recovery *recovery, om_log *log, om_bytes *bytes, om_bat
         return OM_OK;
     if (info->base_offset < log->next_offset)
         return om_ranges_add(&patient->missing, info->base_offset, last);
-    om_cursor_stat cursor = {0};
-    if (log->cursor)
-        om_cursor_stat_get(log->cursor, &cursor);
+    int counted = log->cursor && last < log->cursor->end;
     log->next_offset = last + 1;
     log->last_logged_seq = seq;
     if (info->leader_epoch > log->leader_epoch)
@@ -86,7 +85,7 @@ static int replay_batch(recovery *recovery, om_log *log, om_bytes *bytes, om_bat
     if (result != OM_OK)
         return result;
     om_bytes_ref(bytes);
-    return om_log_push(log, bytes, info, seq, 0, last < cursor.end ? OM_WEIGHT_COUNTED : OM_WEIGHT_UNKNOWN);
+    return om_log_push(log, bytes, info, seq, 0, counted ? OM_WEIGHT_COUNTED : OM_WEIGHT_UNKNOWN);
 }
 
 static om_bytes *copy_bytes(const uint8_t *data, size_t len) {
@@ -380,8 +379,6 @@ static void report_damage(om_store *store, om_patient *patient) {
 /* Of the records past the recovery point, those that aren't there count as settled. */
 static void skip_gaps(om_patient *patient) {
     om_log *log = patient->log;
-    om_cursor_stat cursor;
-    om_cursor_stat_get(log->cursor, &cursor);
     int64_t at = log->recovery_point;
     for (uint32_t i = 0; i < patient->present.count; i++) {
         if (patient->present.items[i].first > at)
@@ -389,8 +386,8 @@ static void skip_gaps(om_patient *patient) {
         if (patient->present.items[i].last >= at)
             at = patient->present.items[i].last + 1;
     }
-    if (cursor.end > at)
-        om_cursor_skip(log->cursor, at, cursor.end - 1);
+    if (log->cursor->end > at)
+        om_cursor_skip(log->cursor, at, log->cursor->end - 1);
 }
 
 static void finish(om_store *store, om_patient *patient) {
@@ -398,10 +395,8 @@ static void finish(om_store *store, om_patient *patient) {
     int64_t end = log->next_offset, next = end;
     report_damage(store, patient);
     if (log->cursor) {
-        om_cursor_stat cursor;
         skip_gaps(patient);
-        om_cursor_stat_get(log->cursor, &cursor);
-        next = cursor.end > next ? cursor.end : next;
+        next = log->cursor->end > next ? log->cursor->end : next;
     }
     next = log->lease_end > next ? log->lease_end : next;
     next = patient->saved_next > next ? patient->saved_next : next;

@@ -9,37 +9,32 @@
 
 #include "ottermq.h"
 
-void om_tally_init(om_tally *tally)
-{
+void om_tally_init(om_tally *tally) {
     *tally = (om_tally){0};
 }
 
-void om_tally_clear(om_tally *tally)
-{
+void om_tally_clear(om_tally *tally) {
     for (uint32_t i = 0; i < tally->len; i++)
         om_offset_set_clear(&tally->planes[i]);
     free(tally->planes);
     om_tally_init(tally);
 }
 
-size_t om_tally_memory(const om_tally *tally)
-{
+size_t om_tally_memory(const om_tally *tally) {
     size_t memory = tally->len * sizeof *tally->planes;
     for (uint32_t i = 0; i < tally->len; i++)
         memory += om_offset_set_memory(&tally->planes[i]);
     return memory;
 }
 
-int32_t om_tally_get(const om_tally *tally, int64_t offset)
-{
+int32_t om_tally_get(const om_tally *tally, int64_t offset) {
     uint32_t number = 0;
     for (uint32_t i = 0; i < tally->len; i++)
         number |= (uint32_t)om_offset_set_contains(&tally->planes[i], offset) << i;
     return (int32_t)number;
 }
 
-om_offset_set *om_tally_append_plane(om_tally *tally)
-{
+om_offset_set *om_tally_append_plane(om_tally *tally) {
     om_offset_set *planes = realloc(tally->planes, (tally->len + 1) * sizeof *planes);
     if (planes == NULL)
         return NULL;
@@ -49,8 +44,7 @@ om_offset_set *om_tally_append_plane(om_tally *tally)
 }
 
 /* Planes at the top that have no members left go; the block follows their number. */
-static void drop_empty_planes(om_tally *tally)
-{
+static void drop_empty_planes(om_tally *tally) {
     uint32_t len = tally->len;
     while (tally->len > 0 && tally->planes[tally->len - 1].len == 0)
         om_offset_set_clear(&tally->planes[--tally->len]);
@@ -63,8 +57,7 @@ static void drop_empty_planes(om_tally *tally)
     }
 }
 
-static int raise_from(om_tally *tally, uint32_t plane, int64_t first, int64_t last)
-{
+static int raise_from(om_tally *tally, uint32_t plane, int64_t first, int64_t last) {
     if (plane == OM_TALLY_PLANES)
         return OM_OK;
     if (plane == tally->len && om_tally_append_plane(tally) == NULL)
@@ -92,23 +85,20 @@ static int raise_from(om_tally *tally, uint32_t plane, int64_t first, int64_t la
     return OM_OK;
 }
 
-int om_tally_raise(om_tally *tally, int64_t first, int64_t last)
-{
+int om_tally_raise(om_tally *tally, int64_t first, int64_t last) {
     int result = raise_from(tally, 0, first, last);
     drop_empty_planes(tally);
     return result;
 }
 
-int om_tally_prepare_forget(om_tally *tally, int64_t first, int64_t last)
-{
+int om_tally_prepare_forget(om_tally *tally, int64_t first, int64_t last) {
     int result = OM_OK;
     for (uint32_t i = 0; i < tally->len && result == OM_OK; i++)
         result = om_offset_set_prepare_remove(&tally->planes[i], first, last);
     return result;
 }
 
-int om_tally_forget(om_tally *tally, int64_t first, int64_t last)
-{
+int om_tally_forget(om_tally *tally, int64_t first, int64_t last) {
     int result = OM_OK;
     for (uint32_t i = 0; i < tally->len && result == OM_OK; i++)
         result = om_offset_set_remove(&tally->planes[i], first, last);
