@@ -59,7 +59,7 @@ int om_blob_put(om_blob *blob, const void *data, size_t len) {
 
 /* ---- files replaced atomically ---- */
 
-static int write_all(int fd, const uint8_t *data, size_t len) {
+int om_write_all(int fd, const uint8_t *data, size_t len) {
     while (len) {
         ssize_t wrote = write(fd, data, len);
         if (wrote < 0 && errno == EINTR)
@@ -78,7 +78,7 @@ int om_file_write_tmp(const char *dir, const char *name, const void *data, size_
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
     if (fd < 0)
         return errno == ENOSPC ? OM_E_NO_SPACE : OM_E_IO;
-    int result = write_all(fd, data, len);
+    int result = om_write_all(fd, data, len);
     if (result == OM_OK && sync && fsync(fd) != 0)
         result = OM_E_IO;
     if (close(fd) != 0 && result == OM_OK)

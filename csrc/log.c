@@ -177,6 +177,17 @@ static void skip_refused(om_log *log, int64_t first, int64_t last) {
         om_cursor_skip(log->cursor, first, last);
 }
 
+/* A batch grows by doubling; the hot tail would hold twice what it counts. */
+static void give_back_spare(om_build *build) {
+    if (build->cap - build->len <= build->len / 8)
+        return;
+    uint8_t *data = realloc(build->data, build->len);
+    if (data) {
+        build->data = data;
+        build->cap = build->len;
+    }
+}
+
 void om_log_seal(om_log *log) {
     om_build *build = log->open;
     if (!build)
@@ -191,8 +202,10 @@ void om_log_seal(om_log *log) {
     int64_t last = log->next_offset - 1;
     log->open = NULL;
     om_bytes *bytes = NULL;
-    if (build->count && om_build_finish(build, &info) == OM_OK)
+    if (build->count && om_build_finish(build, &info) == OM_OK) {
+        give_back_spare(build);
         bytes = om_bytes_new(build->data, (uint32_t)build->len);
+    }
     if (bytes)
         build->data = NULL;
     om_build_free(build);

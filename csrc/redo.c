@@ -11,7 +11,6 @@
 
 #include "bytes.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,24 +129,11 @@ static int read_wal(redo *redo) {
 
 /* ---- the new file ---- */
 
-static int write_all(int fd, const uint8_t *data, size_t len) {
-    while (len) {
-        ssize_t wrote = write(fd, data, len);
-        if (wrote < 0 && errno == EINTR)
-            continue;
-        if (wrote < 0)
-            return errno == ENOSPC || errno == EDQUOT ? OM_E_NO_SPACE : OM_E_IO;
-        data += wrote;
-        len -= (size_t)wrote;
-    }
-    return OM_OK;
-}
-
 static int write_copies_below(const redo *redo, int fd, size_t *next, int64_t offset) {
     int result = OM_OK;
     while (result == OM_OK && *next < redo->count && redo->copies[*next].base < offset) {
         om_bytes *bytes = redo->copies[(*next)++].bytes;
-        result = write_all(fd, bytes->data, bytes->len);
+        result = om_write_all(fd, bytes->data, bytes->len);
     }
     return result;
 }
@@ -161,7 +147,7 @@ static int merge(const redo *redo, int fd, const om_view *view) {
         result = write_copies_below(redo, fd, &next, info.base_offset);
         int in_wal = next < redo->count && redo->copies[next].base == info.base_offset;
         if (result == OM_OK && !in_wal && !is_settled(redo, info.base_offset + info.last_offset_delta))
-            result = write_all(fd, view->data + at, (size_t)info.size);
+            result = om_write_all(fd, view->data + at, (size_t)info.size);
         at += (size_t)info.size;
     }
     return result == OM_OK ? write_copies_below(redo, fd, &next, INT64_MAX) : result;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -303,6 +304,14 @@ static void store_free(om_store *store) {
     free(store);
 }
 
+/* Sockets and the WAL need descriptors too: a quarter of what the process may open is theirs. */
+static uint32_t files_allowed(uint32_t wanted) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || wanted < limit.rlim_cur / 4 * 3)
+        return wanted;
+    return (uint32_t)(limit.rlim_cur / 4 * 3);
+}
+
 om_store *om_store_open(const char *dir, const om_store_options *options, char *err, size_t err_len) {
     om_store *store = calloc(1, sizeof *store);
     if (!store)
@@ -314,7 +323,7 @@ om_store *om_store_open(const char *dir, const om_store_options *options, char *
     store->wal_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     store->table_size = 1024;
     store->table = calloc(store->table_size, sizeof *store->table);
-    store->files = om_files_new(options->open_files, options->mmap_cache_size);
+    store->files = om_files_new(files_allowed(options->open_files), options->mmap_cache_size);
     om_turn_init(&store->turn);
     pthread_mutex_init(&store->writer_mutex, NULL);
     pthread_cond_init(&store->writer_wake, NULL);

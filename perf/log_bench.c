@@ -122,7 +122,7 @@ static const om_store_options defaults = {
     .direct_io = 2,
     .hot_buffer_size = 32u << 20,
     .mmap_cache_size = 1u << 30,
-    .open_files = 1024,
+    .open_files = 16384,
     .checkpoint_interval_ms = 30000,
 };
 

@@ -67,7 +67,7 @@ class Options:
     direct_io: DirectIO = DirectIO.AUTO
     hot_buffer_size: int = 32 << 20
     mmap_cache_size: int = 1 << 30
-    open_files: int = 1024
+    open_files: int = 16384
     low_space_limit: int = 0
     checkpoint_interval_ms: int = 30_000
     recovery_threads: int = 0

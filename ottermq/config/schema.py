@@ -79,7 +79,7 @@ class BrokerRetention(Retention):
 class PageCache:
     hot_buffer_size: int = setting(Size("1MiB", "1TiB", "32MiB"), "32MiB")
     mmap_cache_size: int = setting(Size("1MiB", "1000TiB", "1GiB"), "1GiB")
-    open_files: int = setting(Count(16, 1_000_000), "1024")
+    open_files: int = setting(Count(16, 1_000_000), "16384")
 
 
 @dataclass(frozen=True)
