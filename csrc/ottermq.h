@@ -355,7 +355,8 @@ int om_log_find_time(om_log *log, int64_t timestamp, int64_t *offset, int64_t *f
 
 /* Everything below offset is no longer needed: whole segments go, in the background. */
 int om_log_trim(om_log *log, int64_t offset, uint64_t *seq);
-/* Remove everything from offset on; the leader epoch goes up. May block: control path only. */
+/* Remove everything from offset on; the leader epoch goes up. May block: control path only.
+ * OM_E_INVALID: the offset lies inside a batch, and only whole ones can go. */
 int om_log_truncate(om_log *log, int64_t offset);
 /* The leader epoch goes up (fencing older appenders); returns the new one. */
 int32_t om_log_bump_epoch(om_log *log);

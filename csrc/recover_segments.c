@@ -286,7 +286,9 @@ static int note_missing_files(om_patient *patient, const listing *listing, const
     int result = OM_OK;
     for (uint32_t i = 0; i < manifest->count && result == OM_OK; i++) {
         const om_manifest_entry *entry = &manifest->entries[i];
-        if (!is_listed(listing, entry->base_offset) && entry->next_offset > log->start_offset)
+        /* Past the recovery point the manifest is older than the checkpoint: a truncation was last. */
+        if (!is_listed(listing, entry->base_offset) && entry->next_offset > log->start_offset &&
+            entry->base_offset < log->recovery_point)
             result = note_damage(patient, entry->base_offset, entry->next_offset - 1, -1, "missing");
     }
     if (result == OM_OK && log->recovery_base >= 0 && log->recovery_point > log->start_offset &&

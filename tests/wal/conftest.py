@@ -1,4 +1,4 @@
-"""A store for each test, and a place in memory for those that open thousands."""
+"""A store for each test."""
 
 import shutil
 import tempfile
@@ -14,12 +14,6 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "data", SMALL) as opened:
-        yield opened
-
-
-@pytest.fixture
 def memory_path() -> Iterator[Path]:
     """Like tmp_path, on a file system in memory where there is one: what kill -9 leaves behind
     is the page cache, and that is the same there, without waiting for a disk."""
@@ -27,3 +21,15 @@ def memory_path() -> Iterator[Path]:
     place = Path(tempfile.mkdtemp(prefix="ottermq-", dir=SHARED_MEMORY if has_room else None))
     yield place
     shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture
+def data(memory_path: Path) -> Path:
+    """A data directory that isn't there yet."""
+    return memory_path / "data"
+
+
+@pytest.fixture
+def store(data: Path) -> Iterator[Store]:
+    with Store.open(data, SMALL) as opened:
+        yield opened

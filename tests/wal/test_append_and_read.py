@@ -143,9 +143,9 @@ def test_what_was_waited_for_can_be_read_at_once(store: Store) -> None:
         assert log.acquire(1) == [0]
 
 
-def test_the_high_watermark_waits_for_the_disk_and_queues_do_not(tmp_path: Path) -> None:
+def test_the_high_watermark_waits_for_the_disk_and_queues_do_not(data: Path) -> None:
     half_a_second = small(batch_max_wait_us=500_000)
-    with Store.open(tmp_path / "data", half_a_second) as store:
+    with Store.open(data, half_a_second) as store:
         log = store.create("orders")
         put(store, log, numbered(2))
         pending = log.append(numbered(3, 2))
@@ -217,8 +217,8 @@ def test_a_log_that_is_gone_says_so(store: Store) -> None:
             use()
 
 
-def test_a_log_whose_store_is_closed_says_so(tmp_path: Path) -> None:
-    store = Store.open(tmp_path / "data", small())
+def test_a_log_whose_store_is_closed_says_so(data: Path) -> None:
+    store = Store.open(data, small())
     log = store.create("orders")
     store.close()
     for use in (lambda: log.append(numbered(1)), lambda: log.read(0), lambda: log.stat()):

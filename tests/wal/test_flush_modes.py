@@ -27,8 +27,7 @@ def until_written(store: Store, log: Log) -> None:
     assert log.stat().hot_batches == 0
 
 
-def test_async_appends_leave_the_wal_alone(tmp_path: Path) -> None:
-    data = tmp_path / "data"
+def test_async_appends_leave_the_wal_alone(data: Path) -> None:
     options = small(flush_mode=FlushMode.ASYNC)
     with Store.open(data, options) as store:
         log = store.create("q")
@@ -44,8 +43,8 @@ def test_async_appends_leave_the_wal_alone(tmp_path: Path) -> None:
         assert store.get("q").stat().next_offset == 50
 
 
-def test_immediate_commits_each_call_by_itself(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "data", small(flush_immediate=True)) as store:
+def test_immediate_commits_each_call_by_itself(data: Path) -> None:
+    with Store.open(data, small(flush_immediate=True)) as store:
         log = store.create("q")
         before = store.stat().wal_groups
         for n in range(20):
@@ -54,8 +53,8 @@ def test_immediate_commits_each_call_by_itself(tmp_path: Path) -> None:
         assert store.stat().wal_groups - before >= 20
 
 
-def test_a_batch_of_calls_shares_a_commit(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "data", small(batch_max_wait_us=100_000)) as store:
+def test_a_batch_of_calls_shares_a_commit(data: Path) -> None:
+    with Store.open(data, small(batch_max_wait_us=100_000)) as store:
         log = store.create("q")
         put(store, log, numbered(1))
         before = store.stat().wal_groups
@@ -68,8 +67,8 @@ def test_a_batch_of_calls_shares_a_commit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options", [SMALL, small(flush_immediate=True)], ids=["batch", "immediate"]
 )
-def test_logged_and_unlogged_batches_lie_in_offset_order(tmp_path: Path, options: Options) -> None:
-    with Store.open(tmp_path / "data", options) as store:
+def test_logged_and_unlogged_batches_lie_in_offset_order(data: Path, options: Options) -> None:
+    with Store.open(data, options) as store:
         log = store.create("q")
         for n in range(60):
             done = log.append(numbered(1, n), unlogged=n % 3 != 0)
@@ -81,8 +80,7 @@ def test_logged_and_unlogged_batches_lie_in_offset_order(tmp_path: Path, options
         assert numbers(log) == list(range(60))
 
 
-def test_after_kill_9_both_kinds_are_there(tmp_path: Path) -> None:
-    data = tmp_path / "data"
+def test_after_kill_9_both_kinds_are_there(data: Path) -> None:
 
     def life(store: Store) -> None:
         log = store.create("q")
@@ -101,9 +99,8 @@ def test_after_kill_9_both_kinds_are_there(tmp_path: Path) -> None:
         assert store.get("q").cursor().ready_count == 121
 
 
-def test_an_unlogged_record_in_memory_is_lost_alone(tmp_path: Path) -> None:
+def test_an_unlogged_record_in_memory_is_lost_alone(data: Path) -> None:
     """What no disk has seen may vanish: as a gap, and nothing else with it."""
-    data = tmp_path / "data"
 
     def life(store: Store) -> None:
         log = store.create("q")
@@ -120,8 +117,7 @@ def test_an_unlogged_record_in_memory_is_lost_alone(tmp_path: Path) -> None:
         assert log.acquire(10) == found
 
 
-def test_the_flush_mode_can_change_while_it_runs(tmp_path: Path) -> None:
-    data = tmp_path / "data"
+def test_the_flush_mode_can_change_while_it_runs(data: Path) -> None:
 
     def life(store: Store) -> None:
         log = store.create("q")
@@ -136,8 +132,8 @@ def test_the_flush_mode_can_change_while_it_runs(tmp_path: Path) -> None:
         assert numbers(store.get("q")) == [0, 1, 2, 3]
 
 
-def test_settled_records_need_not_be_written(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "data", SMALL) as store:
+def test_settled_records_need_not_be_written(data: Path) -> None:
+    with Store.open(data, SMALL) as store:
         log, kept = store.create("q"), store.create("audit", flags=LogFlags.KEEP_SETTLED)
         for each in (log, kept):
             put(store, each, [Record(b"x" * 1000)] * 10)

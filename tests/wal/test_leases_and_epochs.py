@@ -11,18 +11,17 @@ from tests.wal.stores import SMALL, die, numbered, numbers, offsets, put
 LEASE = 65536  # so many offsets are leased ahead
 
 
-def test_a_clean_stop_wastes_no_offsets(tmp_path: Path) -> None:
+def test_a_clean_stop_wastes_no_offsets(data: Path) -> None:
     for life in range(3):
-        with Store.open(tmp_path / "data", SMALL) as store:
+        with Store.open(data, SMALL) as store:
             log = store.get("q") if life else store.create("q")
             assert put(store, log, numbered(5, life * 5)) == life * 5
             assert log.stat().leader_epoch == 0
-    with Store.open(tmp_path / "data", SMALL) as store:
+    with Store.open(data, SMALL) as store:
         assert numbers(store.get("q")) == offsets(store.get("q")) == list(range(15))
 
 
-def test_after_a_crash_no_offset_is_given_that_may_have_been_seen(tmp_path: Path) -> None:
-    data = tmp_path / "data"
+def test_after_a_crash_no_offset_is_given_that_may_have_been_seen(data: Path) -> None:
 
     def life(store: Store) -> int:
         log = store.create("q")
@@ -38,8 +37,7 @@ def test_after_a_crash_no_offset_is_given_that_may_have_been_seen(tmp_path: Path
         assert log.stat().leader_epoch == 1
 
 
-def test_crash_after_crash_offsets_only_grow(tmp_path: Path) -> None:
-    data = tmp_path / "data"
+def test_crash_after_crash_offsets_only_grow(data: Path) -> None:
 
     def life(store: Store) -> tuple[int, int]:
         log = store.get("q") if ("/", "q") in store else store.create("q")
@@ -56,8 +54,7 @@ def test_crash_after_crash_offsets_only_grow(tmp_path: Path) -> None:
         assert {first + n for first in given[::2] for n in range(3)} <= set(offsets(log))
 
 
-def test_a_log_that_uses_more_than_a_lease_has_it_renewed_in_time(tmp_path: Path) -> None:
-    data = tmp_path / "data"
+def test_a_log_that_uses_more_than_a_lease_has_it_renewed_in_time(data: Path) -> None:
 
     def life(store: Store) -> int:
         log = store.create("q")
@@ -75,8 +72,7 @@ def test_a_log_that_uses_more_than_a_lease_has_it_renewed_in_time(tmp_path: Path
         assert store.get("q").stat().next_offset >= given
 
 
-def test_offsets_lost_with_a_crash_count_as_settled(tmp_path: Path) -> None:
-    data = tmp_path / "data"
+def test_offsets_lost_with_a_crash_count_as_settled(data: Path) -> None:
 
     def life(store: Store) -> None:
         put(store, store.create("q"), numbered(5))
@@ -122,11 +118,11 @@ def test_a_newer_leader_raises_the_epoch_with_its_append(store: Store) -> None:
     assert [b.leader_epoch for b in log.read(0)] == [0, 7]
 
 
-def test_a_leader_fenced_before_a_stop_is_fenced_after_it(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "data", SMALL) as store:
+def test_a_leader_fenced_before_a_stop_is_fenced_after_it(data: Path) -> None:
+    with Store.open(data, SMALL) as store:
         log = store.create("q")
         assert [log.bump_epoch() for _ in range(3)] == [1, 2, 3]
-    with Store.open(tmp_path / "data", SMALL) as store:
+    with Store.open(data, SMALL) as store:
         log = store.get("q")
         assert log.stat().leader_epoch == 3
         with pytest.raises(StaleEpoch):
@@ -134,8 +130,7 @@ def test_a_leader_fenced_before_a_stop_is_fenced_after_it(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("appends", [0, 1])
-def test_a_leader_fenced_before_a_crash_is_fenced_after_it(tmp_path: Path, appends: int) -> None:
-    data = tmp_path / "data"
+def test_a_leader_fenced_before_a_crash_is_fenced_after_it(data: Path, appends: int) -> None:
 
     def life(store: Store) -> None:
         log = store.create("q")
@@ -156,8 +151,7 @@ def test_a_leader_fenced_before_a_crash_is_fenced_after_it(tmp_path: Path, appen
 # -- scratch logs -----------------------------------------------------------------------------
 
 
-def test_a_scratch_log_never_touches_the_wal_and_is_gone_after_a_stop(tmp_path: Path) -> None:
-    data = tmp_path / "data"
+def test_a_scratch_log_never_touches_the_wal_and_is_gone_after_a_stop(data: Path) -> None:
     with Store.open(data, SMALL) as store:
         log = store.create("q", flags=LogFlags.SCRATCH)
         before = store.stat().wal_bytes
@@ -179,8 +173,7 @@ def test_a_scratch_log_never_touches_the_wal_and_is_gone_after_a_stop(tmp_path: 
         assert numbers(again) == [0]
 
 
-def test_a_scratch_log_is_gone_after_a_crash(tmp_path: Path) -> None:
-    data = tmp_path / "data"
+def test_a_scratch_log_is_gone_after_a_crash(data: Path) -> None:
 
     def life(store: Store) -> None:
         scratch = store.create("q", flags=LogFlags.SCRATCH)

@@ -88,8 +88,7 @@ def test_a_segment_rolls_when_its_first_record_is_old(store: Store) -> None:
     assert [s.base_offset for s in log.segments()] == [0, 2, 4]
 
 
-def test_a_log_goes_on_in_its_last_segment_after_a_restart(tmp_path: Path) -> None:
-    data = tmp_path / "data"
+def test_a_log_goes_on_in_its_last_segment_after_a_restart(data: Path) -> None:
     with Store.open(data, small()) as store:
         put(store, store.create("orders"), numbered(3))
     with Store.open(data, small()) as store:
@@ -245,7 +244,7 @@ def test_there_is_no_file_range_for_what_is_only_in_memory(store: Store) -> None
             assert found is None
 
 
-def test_a_file_range_outlives_its_segment(store: Store, tmp_path: Path) -> None:
+def test_a_file_range_outlives_its_segment(store: Store, data: Path) -> None:
     log = over_segments_and_hot_tail(store)
     whole = b"".join(b.data for b in log.read(0))
     with log.file_range(0) as found:
@@ -260,7 +259,7 @@ def test_a_file_range_outlives_its_segment(store: Store, tmp_path: Path) -> None
 
 
 def test_a_read_that_may_not_wait_asks_and_is_told(tmp_path: Path) -> None:
-    data = tmp_path / "data"
+    data = tmp_path / "data"  # on a disk: what lives in memory can't be evicted
     with Store.open(data, small(segment_size=256 << 10)) as store:
         log = store.create("orders")
         for n in range(40):
@@ -298,8 +297,8 @@ def test_what_is_hot_never_has_to_be_asked_for(store: Store) -> None:
     assert [b.base_offset for b in log.read(170, nowait=True)] == list(range(168, 180, 3))
 
 
-def test_few_open_files_serve_many_segments(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "data", small(open_files=4, mmap_cache_size=1 << 20)) as store:
+def test_few_open_files_serve_many_segments(data: Path) -> None:
+    with Store.open(data, small(open_files=4, mmap_cache_size=1 << 20)) as store:
         logs = store.create_many([f"q{n}" for n in range(20)], options=PAGE)
         for n in range(20):
             for log in logs:
