@@ -1,6 +1,9 @@
 """Segments for tests: a log's folder, batches put into it, and a plain list that knows it all."""
 
+import os
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -211,6 +214,32 @@ class Segment:
         scan = ffi.new("om_scan *")
         first = self.base_offset if first_offset is None else first_offset
         return lib.om_segment_scan(self.c, position, first, epoch, scan), scan
+
+
+PRELUDE = """
+import importlib.util, sys, types
+spec = importlib.util.spec_from_file_location(*sys.argv[1:3])
+built = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(built)
+sys.modules["tests.internals"] = types.ModuleType("tests.internals")
+sys.modules["tests.internals"].__dict__.update(ffi=built.ffi, lib=built.lib)
+from tests.csrc.segments import *
+"""
+
+
+def run_child(script: str, *args: str | Path) -> subprocess.CompletedProcess[str]:
+    """A Python process of its own, on the very C module that this one has loaded; the script
+    finds its arguments from sys.argv[3] on."""
+    built = sys.modules["tests.internals"].__dict__["_module"]
+    # AddressSanitizer takes SIGBUS for itself unless told otherwise.
+    options = os.environ.get("ASAN_OPTIONS", "") + ":handle_sigbus=0"
+    return subprocess.run(
+        [sys.executable, "-c", PRELUDE + script, built.__name__, built.__file__, *map(str, args)],
+        env=os.environ | {"ASAN_OPTIONS": options},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
 
 
 def kafka_indexes(batches: Sequence[Placed], base_offset: int) -> tuple[bytes, bytes]:

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.csrc.segments import Segment, file_cache
+from tests.csrc.segments import Segment, file_cache, run_child
 from tests.internals import ffi, lib
 
 PAGE = os.sysconf("SC_PAGESIZE")
@@ -163,13 +161,9 @@ def test_a_cut_on_purpose_fences_nothing(segment: Segment) -> None:
 # ---- faults that are none of ours ------------------------------------------------------
 
 FOREIGN = """
-import mmap, os, signal, sys
-from pathlib import Path
-from tests.csrc.segments import Segment, file_cache
-from tests.internals import ffi, lib
+import mmap, os, signal
 
-how = sys.argv[2]
-folder = Path(sys.argv[1])
+folder, how = Path(sys.argv[3]), sys.argv[4]
 if how == "handler before":
     import ctypes
     note = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda number: os._exit(42))
@@ -221,14 +215,6 @@ os._exit(7)
 def test_a_fault_that_is_not_ours_goes_where_it_would_have_gone(
     tmp_path: Path, how: str, ending: int
 ) -> None:
-    # AddressSanitizer has a handler of its own unless told otherwise.
-    options = os.environ.get("ASAN_OPTIONS", "") + ":handle_sigbus=0"
-    done = subprocess.run(
-        [sys.executable, "-c", FOREIGN, str(tmp_path), how],
-        env=os.environ | {"ASAN_OPTIONS": options},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_child(FOREIGN, tmp_path, how)
     assert done.returncode == ending, done.stderr
     assert ("alive" in done.stdout) == (how == "ignored")

@@ -4,8 +4,6 @@ import os
 import random
 import resource
 import struct
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from tests.csrc.segments import (
     file_cache,
     kafka_indexes,
     limits,
+    run_child,
 )
 from tests.internals import ffi, lib
 
@@ -219,13 +218,9 @@ def test_no_space_is_told_and_heals(segment: Segment) -> None:
 
 
 SHORT_WRITE = """
-import resource, sys
-from pathlib import Path
-from tests.csrc.batches import Record
-from tests.csrc.segments import Segment, file_cache, limits
-from tests.internals import ffi, lib
+import resource
 with file_cache() as files:
-    segment = Segment(files, Path(sys.argv[1]), limits=limits(pre_allocate=0))
+    segment = Segment(files, Path(sys.argv[3]), limits=limits(pre_allocate=0))
     batches = [segment.place([Record(1, None, b"x" * 300)]) for _ in range(100)]
     resource.setrlimit(resource.RLIMIT_FSIZE, (5000, -1))
     assert segment.write(batches) == lib.OM_E_IO and ffi.errno == 27, ffi.errno
@@ -239,7 +234,8 @@ with file_cache() as files:
 
 def test_a_short_write_is_carried_on_until_it_fails(tmp_path: Path) -> None:
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[1] == resource.RLIM_INFINITY
-    subprocess.run([sys.executable, "-c", SHORT_WRITE, str(tmp_path)], check=True)
+    done = run_child(SHORT_WRITE, tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_new_segment_starts_empty_whatever_lies_under_its_name(segment: Segment) -> None:
