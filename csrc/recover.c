@@ -212,6 +212,15 @@ static int apply_delete(om_store *store, om_log *log) {
     return OM_OK;
 }
 
+/* An earlier life began here, as this one does at its end. */
+static void apply_start(recovery *recovery, uint64_t seq) {
+    for (size_t i = 0; i < recovery->count; i++) {
+        om_patient *patient = &recovery->patients[i];
+        if (patient->log->cursor && !patient->log->deleted && seq > patient->cursor_seq)
+            om_cursor_return_all(patient->log->cursor, 0);
+    }
+}
+
 static int apply(recovery *recovery, uint8_t type, uint64_t log_id, const uint8_t *data, size_t len, uint64_t seq);
 
 static int apply_atomic(recovery *recovery, const uint8_t *data, size_t len, uint64_t seq) {
@@ -237,6 +246,11 @@ static int apply(recovery *recovery, uint8_t type, uint64_t log_id, const uint8_
         return apply_fanout(recovery, data, len, seq);
     if (type == OM_REC_ATOMIC)
         return apply_atomic(recovery, data, len, seq);
+    if (type == OM_REC_START) {
+        if (recovery->pass == 1)
+            apply_start(recovery, seq);
+        return OM_OK;
+    }
     om_log *log = om_store_find(store, log_id);
     if (type == OM_REC_BATCH)
         return apply_batch(recovery, log, data, len, seq);
@@ -424,6 +438,7 @@ static void patient_free(om_patient *patient) {
         free(damage);
     }
     free(patient->present.items);
+    free(patient->control.items);
     free(patient->missing.items);
 }
 

@@ -147,7 +147,8 @@ static int note_present(om_patient *patient, om_segment *segment, uint64_t from,
     while (at < view.len && om_batch_peek(view.data + at, view.len - at, &info) == OM_OK &&
            (size_t)info.size <= view.len - at) {
         int64_t last = info.base_offset + info.last_offset_delta;
-        if (om_ranges_add(&patient->present, info.base_offset, last) != OM_OK)
+        if (om_ranges_add(&patient->present, info.base_offset, last) != OM_OK ||
+            ((info.attributes & OM_ATTR_CONTROL) && om_ranges_add(&patient->control, info.base_offset, last) != OM_OK))
             break;
         if (last >= counted)
             *weight += om_batch_weight(view.data + at, (size_t)info.size);
@@ -332,8 +333,11 @@ int om_patient_load(om_store *store, om_patient *patient) {
     log->next_offset = end_of(log);
     /* The whole tail counts as appended, gaps included: what turns out not to be there is skipped
      * once the WAL has been read, what it knows to be settled is no gap at all. */
-    if (result == OM_OK && log->cursor && log->next_offset > cursor.end)
+    if (result == OM_OK && log->cursor && log->next_offset > cursor.end) {
         om_cursor_appended(log->cursor, cursor.end, log->next_offset - cursor.end, weight);
+        for (uint32_t i = 0; i < patient->control.count; i++)
+            om_cursor_skip(log->cursor, patient->control.items[i].first, patient->control.items[i].last);
+    }
     free(listing.bases);
     free(manifest.entries);
     return result;

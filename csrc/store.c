@@ -363,6 +363,12 @@ static int open_wal(om_store *store, const om_wal_tail *tail, char *err, size_t 
     if (!store->wal)
         return OM_E_IO;
     om_wal_notify_fd(store->wal, store->wal_fd);
+    /* Recovery has returned what was in flight. Whatever is done to the queues from now on stands
+     * behind this record, or a replay of both lives would do it to another state. */
+    if (!om_wal_append(store->wal, OM_REC_START, 0, NULL, 0)) {
+        snprintf(err, err_len, "out of memory");
+        return OM_E_NO_MEMORY;
+    }
     return OM_OK;
 }
 

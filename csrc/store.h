@@ -27,6 +27,7 @@
  *   TRIM      start i64
  *   TRUNCATE  offset i64, new epoch i32
  *   DELETE    nothing
+ *   START     nothing: a life begins, and all that was in flight before has returned
  */
 enum om_record_type {
     OM_REC_BATCH = 2,
@@ -37,6 +38,7 @@ enum om_record_type {
     OM_REC_TRIM = 7,
     OM_REC_TRUNCATE = 8,
     OM_REC_DELETE = 9,
+    OM_REC_START = 10,
 };
 
 #define OM_LEASE_STEP 65536
@@ -411,6 +413,7 @@ typedef struct om_patient {
     int64_t trim_to;
     int64_t rebuild_from;    /* a hole starts here: from here on all comes from the WAL; -1: none */
     om_ranges present;       /* records past the recovery point that are there */
+    om_ranges control;       /* ... and those of them that no consumer is given */
     om_ranges missing;       /* in the WAL, not in the segments, though later ones are */
     om_damage *damages;
 } om_patient;
