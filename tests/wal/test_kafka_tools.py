@@ -1,0 +1,160 @@
+"""Apache Kafka's own DumpLogSegments reads what we wrote, and has nothing to complain about.
+
+Its jars come by Maven, some 100 MB, once: `OTTERMQ_KAFKA_TOOLS=1 make test` fetches them to
+build/kafka-tools, and from then on these tests run with the others.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from kafka.record.default_records import DefaultRecordBatchBuilder
+
+from ottermq.wal import Log, LogFlags, LogOptions, Record, Store
+from tests.wal.shelves import flip
+from tests.wal.stores import SMALL, die
+
+VERSION = "4.1.0"
+JARS = Path(__file__).parent.parent.parent / "build" / "kafka-tools"
+POM = f"""<project><modelVersion>4.0.0</modelVersion>
+<groupId>ottermq</groupId><artifactId>tools</artifactId><version>1</version>
+<dependencies><dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
+<version>{VERSION}</version></dependency></dependencies></project>"""
+T0 = 1_800_000_000_000
+
+
+@pytest.fixture(scope="module")
+def jars() -> Path:
+    if not shutil.which("java"):
+        pytest.skip("no java here to run Apache Kafka's tools")
+    if not JARS.is_dir():
+        if not os.environ.get("OTTERMQ_KAFKA_TOOLS"):
+            pytest.skip("Apache Kafka's tools: OTTERMQ_KAFKA_TOOLS=1 fetches them with Maven")
+        _fetch()
+    return JARS
+
+
+def _fetch() -> None:
+    if not shutil.which("mvn"):
+        pytest.skip("no Maven here to fetch Apache Kafka's tools")
+    fresh = JARS.with_name("kafka-tools.tmp")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    (fresh / "pom.xml").write_text(POM)
+    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={fresh}"]
+    done = subprocess.run(["mvn", "-q", "-B", *goal], cwd=fresh, capture_output=True, timeout=900)
+    if done.returncode:
+        pytest.skip("Maven can't be reached: " + done.stdout.decode(errors="replace")[-200:])
+    fresh.rename(JARS)
+
+
+def dumped(jars: Path, folder: Path, *flags: str) -> list[str]:
+    """What it prints for every file of a log."""
+    files = [str(path) for path in sorted(folder.iterdir()) if path.suffix in KINDS]
+    assert {Path(file).suffix for file in files} == KINDS
+    command = ["java", "-cp", f"{jars}/*", "kafka.tools.DumpLogSegments"]
+    done = subprocess.run(
+        [*command, "--files", ",".join(files), *flags],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if not CONTENT.match(line)] == []
+    return lines
+
+
+KINDS = {".log", ".index", ".timeindex"}
+# Whatever else it prints is a complaint.
+CONTENT = re.compile(
+    r"Dumping |Log starting offset: |baseOffset: .* isvalid: true$|\| offset: "
+    r"|offset: \d+ position: \d+$|timestamp: \d+ offset: \d+$|.* passed sanity check\.$"
+)
+
+
+def folder_of(data: Path, log: Log) -> Path:
+    [folder] = data.glob(f"vhosts/*/queues/*.{log.id}")
+    return folder
+
+
+def compressed(count: int) -> bytes:
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=1,
+        is_transactional=False,
+        producer_id=7,
+        producer_epoch=1,
+        base_sequence=0,
+        batch_size=1 << 20,
+    )
+    for i in range(count):
+        builder.append(i, T0 + i, b"key", b"value" * 100, [("header", b"x")])
+    return bytes(builder.build())
+
+
+def write_all_kinds(store: Store) -> Log:
+    log = store.create("clicks", flags=LogFlags.NO_CURSOR, options=LogOptions(segment_size=65536))
+    for i in range(40):
+        records = [
+            Record(b"value" * 200, b"key", ((b"h", b"v"), (b"none", None)), T0 + 10 * i + n)
+            for n in range(10)
+        ]
+        store.wait(log.append(records).seq)
+        store.wait(log.append([Record(None, None, (), T0)]).seq)  # older than those before
+        store.wait(log.append_raw(compressed(5)).seq)
+        if i % 10 == 0:
+            store.checkpoint()
+    store.checkpoint()
+    return log
+
+
+def test_every_record_is_printed(jars: Path, tmp_path: Path) -> None:
+    with Store.open(tmp_path, SMALL) as store:
+        folder = folder_of(tmp_path, write_all_kinds(store))
+    lines = dumped(jars, folder, "--print-data-log")
+    offsets = [int(line.split()[2]) for line in lines if line.startswith("| offset: ")]
+    assert offsets == list(range(40 * 16))
+    assert sum("compresscodec: gzip" in line for line in lines) == 40
+    assert sum("isvalid: true" in line for line in lines) == 120
+
+
+@pytest.mark.parametrize("flag", ["--index-sanity-check", "--verify-index-only"])
+def test_the_indexes_pass_its_checks(jars: Path, tmp_path: Path, flag: str) -> None:
+    with Store.open(tmp_path, SMALL) as store:
+        folder = folder_of(tmp_path, write_all_kinds(store))
+    lines = dumped(jars, folder, flag)
+    indexes = [path for path in folder.iterdir() if path.suffix in (".index", ".timeindex")]
+    passed = sum("passed sanity check" in line for line in lines)
+    assert passed == (len(indexes) if flag == "--index-sanity-check" else 0)
+
+
+@pytest.mark.parametrize(("suffix", "position"), [(".index", 7), (".log", 1000)])
+def test_it_would_complain_about_damage(
+    jars: Path, tmp_path: Path, suffix: str, position: int
+) -> None:
+    with Store.open(tmp_path, SMALL) as store:
+        folder = folder_of(tmp_path, write_all_kinds(store))
+    flip(min(folder.glob(f"*{suffix}")), position)
+    with pytest.raises(AssertionError, match="Exception|isvalid: false"):
+        dumped(jars, folder)
+
+
+def test_a_log_that_is_being_written_can_be_read(jars: Path, tmp_path: Path) -> None:
+    with Store.open(tmp_path, SMALL) as store:
+        folder = folder_of(tmp_path, write_all_kinds(store))
+        assert sum("isvalid: true" in line for line in dumped(jars, folder)) == 120
+
+
+def test_a_log_that_was_recovered_can_be_read(jars: Path, memory_path: Path) -> None:
+    """With the gap in its offsets that an unclean stop leaves."""
+    log_id = die(memory_path, lambda store: write_all_kinds(store).id)
+    with Store.open(memory_path, SMALL) as store:
+        log = store.get("clicks")
+        assert log.id == log_id
+        first = log.append([Record(b"after", timestamp=T0 + 9999)]).first_offset
+        assert first > 640
+    assert sum("isvalid: true" in line for line in dumped(jars, folder_of(memory_path, log))) == 121
