@@ -25,7 +25,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define WINDOW (2u << 20)     /* more than the longest record */
+#define WINDOW (2u << 20)     /* at most: more than the longest record */
 #define NO_BOUND UINT64_MAX
 
 struct om_wal_reader {
@@ -51,6 +51,7 @@ struct om_wal_reader {
 
     /* a window of its bytes */
     uint8_t *window;
+    size_t window_cap;
     uint64_t window_at;
     size_t window_len;
 
@@ -119,8 +120,16 @@ static int survey(om_wal_reader *reader, char *err, size_t err_len)
     reader->count = kept;
     while (reader->index + 1 < kept && bound_of(reader, reader->index) <= reader->after_seq)
         reader->index++;
-    for (size_t i = reader->index; i < kept; i++)
-        reader->total += reader->files[i]->size;
+    for (size_t i = reader->index; i < kept; i++) {
+        uint64_t size = reader->files[i]->size;
+        reader->total += size;
+        if (size > reader->window_cap)
+            reader->window_cap = size < WINDOW ? (size_t)size : WINDOW;
+    }
+    if (kept > 0 && (reader->window = malloc(reader->window_cap)) == NULL) {
+        snprintf(err, err_len, "out of memory");
+        return OM_E_NO_MEMORY;
+    }
     if (kept > 0) {
         uint64_t before = reader->files[reader->index]->header.prev_last_seq;
         reader->tail.last_seq = before < reader->after_seq ? before : reader->after_seq;
@@ -131,10 +140,8 @@ static int survey(om_wal_reader *reader, char *err, size_t err_len)
 static om_wal_reader *reader_new(uint64_t after_seq)
 {
     om_wal_reader *reader = calloc(1, sizeof *reader);
-    if (reader == NULL || (reader->window = malloc(WINDOW)) == NULL) {
-        free(reader);
+    if (reader == NULL)
         return NULL;
-    }
     reader->after_seq = reader->most_seq = after_seq;
     reader->live_bound = NO_BOUND;
     reader->dir_fd = -1;
@@ -216,12 +223,17 @@ const char *om_wal_reader_error(const om_wal_reader *reader)
 uint64_t om_wal_reader_bytes(const om_wal_reader *reader, uint64_t *total)
 {
     *total = reader->total;
-    return reader->bytes + (reader->file != NULL ? reader->position : 0);
+    if (reader->file == NULL)
+        return reader->bytes;
+    /* Padding reaches beyond the end of a file that was cut. */
+    uint64_t size = reader->file->size;
+    return reader->bytes + (reader->position < size ? reader->position : size);
 }
 
 /* ---- bytes ---- */
 
-/* `need` bytes at `position` of the current file, in the window. OM_END: the file is shorter. */
+/* `need` bytes at `position` of the current file, in the window. OM_END: the file is shorter, and
+ * so is the window then. */
 static int load(om_wal_reader *reader, uint64_t position, size_t need, uint8_t **at)
 {
     uint64_t end = reader->window_at + reader->window_len;
@@ -236,7 +248,7 @@ static int load(om_wal_reader *reader, uint64_t position, size_t need, uint8_t *
     }
     while (reader->window_at + reader->window_len < position + need) {
         ssize_t got = pread(reader->file->fd, reader->window + reader->window_len,
-                            WINDOW - reader->window_len,
+                            reader->window_cap - reader->window_len,
                             (off_t)(reader->window_at + reader->window_len));
         if (got < 0 && errno == EINTR)
             continue;
