@@ -318,7 +318,8 @@ static int join(om_wal_reader *reader, const uint8_t *payload, size_t len)
         reader->joined = grown;
         reader->joined_cap = cap;
     }
-    memcpy(reader->joined + reader->joined_len, payload, len);
+    if (len > 0)
+        memcpy(reader->joined + reader->joined_len, payload, len);
     reader->joined_len += len;
     return OM_OK;
 }
