@@ -103,11 +103,10 @@ int om_log_apply_op(om_log *log, const om_cursor_op *op) {
     int64_t each = record_weight(op->bytes, op->first, op->last);
     /* Records that vanished with the power may be named here: what isn't there is passed over. */
     int64_t last = op->last < log->cursor->end ? op->last : log->cursor->end - 1;
-    /* What was given out for the first time was next then. Offsets before it that nobody has seen
-     * were none that could be given out: a gap, which recovery finds only at its end. */
-    if (op->kind == OM_OP_ACQUIRE && op->first > log->cursor->next && op->first <= last &&
-        om_cursor_skip(log->cursor, log->cursor->next, op->first - 1) != OM_OK)
-        return OM_E_NO_MEMORY;
+    /* What was given out for the first time was next then. Offsets before it that the WAL doesn't
+     * name are a gap, which recovery finds only at its end, or were given out behind a fence. */
+    if (op->kind == OM_OP_ACQUIRE && op->first > log->cursor->next)
+        om_cursor_pass(log->cursor, op->first);
     for (int64_t offset = op->first; offset <= last; offset++) {
         if (op->kind == OM_OP_ACQUIRE)
             om_cursor_acquire(log->cursor, offset, each);

@@ -64,6 +64,9 @@ class Cursor:
     def purge(self, before: int = 2**63 - 1) -> int:
         return int(lib.om_cursor_purge(self.raw, before))
 
+    def pass_by(self, offset: int) -> int:
+        return int(lib.om_cursor_pass(self.raw, offset))
+
     def is_settled(self, offset: int) -> bool:
         return bool(lib.om_cursor_is_settled(self.raw, offset))
 

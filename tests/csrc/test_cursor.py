@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.csrc.cursors import IN_FLIGHT, RETURNED, Cursor, Model, decode
+from tests.csrc.cursors import FRESH, IN_FLIGHT, RETURNED, Cursor, Model, decode
 from tests.internals import ffi, lib
 
 LARGEST = 2**63 - 1
@@ -169,6 +169,19 @@ def test_a_purge_goes_no_further_than_told() -> None:
     assert everything_ready.purge(4) == 4
     assert everything_ready.stat.floor == everything_ready.peek() == 4
     assert everything_ready.purge(4) == everything_ready.purge(0) == 0
+
+
+def test_what_is_passed_by_counts_as_given_out() -> None:
+    cursor = filled(10)
+    cursor.take(2, 10)
+    cursor.settle(4, weight=10)
+    assert cursor.pass_by(7) == 4
+    assert (cursor.stat.next, cursor.stat.ready_count, cursor.stat.unacked_count) == (7, 3, 6)
+    assert (cursor.stat.ready_bytes, cursor.stat.unacked_bytes) == (30, 60)
+    assert cursor.pass_by(7) == cursor.pass_by(3) == 0
+    assert cursor.pass_by(100) == 3
+    assert cursor.return_all(False) == 9
+    assert cursor.counts(2) == (1, 1, 0)
 
 
 def test_counts_tell_how_often_a_record_was_seen() -> None:
@@ -446,6 +459,16 @@ class CursorMachine(RuleBasedStateMachine):
         assert self.cursor.purge(before) == len(purged)
         for offset in purged:
             self.model.settle(offset, offset, weighed=False)
+
+    @rule(at=picks, aside=st.integers(-2, 2))
+    def pass_by(self, at: int, aside: int) -> None:
+        offset = self.spot(at, aside)
+        passed = [fresh for fresh in self.model.in_state(FRESH) if fresh < offset]
+        assert self.cursor.pass_by(offset) == len(passed)
+        if passed:
+            self.model.exact = {True: False, False: False}
+        for fresh in passed:
+            self.model.acquire(fresh)
 
     @rule(counted=st.booleans())
     def return_all(self, counted: bool) -> None:
