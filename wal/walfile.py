@@ -37,6 +37,7 @@ TYPES = {
     7: "trim",
     8: "truncate",
     9: "delete",
+    10: "start",
 }
 CURSOR_OPS = {1: "acquire", 2: "settle", 3: "return", 4: "return counted", 5: "purge"}
 CURSOR_OP = struct.Struct("<Qqqq")
