@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "store.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -128,7 +129,7 @@ static void report_unreadable(om_log *log, om_segment *segment, const char *why)
                         (long long)segment->base_offset, why);
 }
 
-/* The page that a look-up would touch, and the bytes themselves, must be in memory. */
+/* In memory already? Else the reader thread is asked for it. */
 static int demand_resident(om_log *log, om_segment *segment, uint64_t position, uint64_t len) {
     om_view view;
     int result = om_view_open(segment, position, len, &view);
@@ -142,17 +143,28 @@ static int demand_resident(om_log *log, om_segment *segment, uint64_t position, 
     return OM_E_NOT_RESIDENT;
 }
 
-static int locate(om_log *log, om_segment *segment, int64_t offset, int flags, uint64_t *position,
-                  om_batch_info *info) {
-    if (flags & OM_READ_NOWAIT) {
-        uint64_t hint;
-        int result = om_segment_hint(segment, offset, &hint);
+/* A look-up that steps only on pages that are in memory: from where the index points to, header
+ * by header. */
+static int locate_resident(om_log *log, om_segment *segment, int64_t offset, uint64_t *position, om_batch_info *info) {
+    int result = om_segment_hint(segment, offset, position);
+    while (result == OM_OK) {
+        om_view view;
+        result = demand_resident(log, segment, *position, OM_BATCH_OVERHEAD);
         if (result == OM_OK)
-            result = demand_resident(log, segment, hint, OM_INDEX_INTERVAL * 2);
-        if (result < 0)
-            return result;
+            result = om_view_open(segment, *position, OM_BATCH_OVERHEAD, &view);
+        if (result != OM_OK)
+            break;
+        om_guard_begin(&view);
+        int peeked = om_batch_peek(view.data, view.len, info);
+        result = om_guard_end(&view);
+        om_view_release(&view);
+        if (result == OM_OK && peeked != OM_OK)
+            return om_segment_find(segment, offset, position, info); /* the index was wrong: it mends that */
+        if (result == OM_OK && info->base_offset + info->last_offset_delta >= offset)
+            return OM_OK;
+        *position += (uint64_t)info->size;
     }
-    return om_segment_find(segment, offset, position, info);
+    return result;
 }
 
 /* A sequential reader pays for a fault every 64 KiB, and for a wait whenever the kernel's own
@@ -169,7 +181,8 @@ static void stream(const om_view *view, size_t now) {
 static int read_segment(om_log *log, const place *place, int64_t offset, uint64_t max_bytes, int flags,
                         om_view *view, extent *out) {
     om_batch_info info;
-    int result = locate(log, place->segment, offset, flags, &out->position, &info);
+    int result = flags & OM_READ_NOWAIT ? locate_resident(log, place->segment, offset, &out->position, &info)
+                                        : om_segment_find(place->segment, offset, &out->position, &info);
     if (result != OM_OK)
         return result;
     uint64_t want = max_bytes > (uint64_t)info.size ? max_bytes : (uint64_t)info.size;
@@ -191,7 +204,7 @@ static int read_segment(om_log *log, const place *place, int64_t offset, uint64_
  * tail is in `read`, or `view` and `found` are set. */
 static int read_from(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, int flags, om_read *read,
                      pins *held, om_view *view, extent *found) {
-    for (;;) {
+    for (int tries = 1000;;) {
         place place;
         om_turn_take(&log->store->turn);
         int result = find_place(log, offset, end, &place);
@@ -208,6 +221,11 @@ static int read_from(om_log *log, int64_t offset, int64_t end, uint64_t max_byte
             result = OM_E_UNREADABLE;
         }
         om_segment_unref(place.segment);
+        /* Trimmed, or made again in another file, since we looked: in a moment the list knows. */
+        if (result == OM_E_DELETED && tries-- > 0) {
+            sched_yield();
+            continue;
+        }
         if (result != OM_END)
             return result;
         if (past <= offset)

@@ -185,12 +185,16 @@ static om_segment *make_segment(redo *redo, int *result) {
         return NULL;
     }
     om_scan scan;
+    /* From the rename on its name is another file's: who opens the old one then must be told so. */
+    __atomic_store_n(&redo->old->deleted, 1, __ATOMIC_RELEASE);
     *result = om_segment_rewrite_commit(fresh, fd);
     if (*result == OM_OK)
         *result = om_segment_scan(fresh, 0, fresh->base_offset, 0, &scan);
     if (*result == OM_OK && scan.stopped != OM_OK)
         *result = OM_E_CORRUPT;
     if (*result != OM_OK) {
+        /* It is still suspect: the next checkpoint begins anew. */
+        __atomic_store_n(&redo->old->deleted, 0, __ATOMIC_RELEASE);
         om_segment_unref(fresh);
         return NULL;
     }
@@ -211,7 +215,6 @@ static void swap(redo *redo, om_segment *fresh) {
     log->manifest_stale = 1;
     redo->store->segments_rewritten++;
     om_turn_give(&redo->store->turn);
-    __atomic_store_n(&redo->old->deleted, 1, __ATOMIC_RELEASE); /* its name is another file's now */
 }
 
 /* From here on nothing is placed in it, and all that was is in the (old) file. */
