@@ -205,7 +205,7 @@ static int read_segment(om_log *log, const place *place, int64_t offset, uint64_
 static int read_from(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, int flags, om_read *read,
                      pins *held, om_view *view, extent *found) {
     for (int tries = 1000;;) {
-        place place;
+        place place = {0};
         om_turn_take(&log->store->turn);
         int result = find_place(log, offset, end, &place);
         if (result == OM_OK && !place.segment && read)
