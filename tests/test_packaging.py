@@ -100,8 +100,7 @@ def test_a_source_release_holds_all_that_building_needs(checkout: Path, sdist: P
 
 @pytest.mark.soak
 def test_a_wheel_built_from_the_source_release_runs(sdist: Path, tmp_path: Path) -> None:
-    with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(sdist, tmp_path)
     unpacked = tmp_path / sdist.name.removesuffix(".tar.gz")
     build = "from setuptools import build_meta as b; print(b.build_wheel('dist'))"
     wheel = unpacked / "dist" / python("-c", build, cwd=unpacked).split()[-1]
