@@ -156,17 +156,15 @@ static void chain_crcs(om_wal *wal, const group *group, uint64_t position)
  * file or the disk has room again. Only a closing WAL can't wait. */
 static int roll(om_wal *wal, uint64_t first_seq)
 {
-    char err[320], text[400];
+    char err[320];
     om_wal_file *file;
     for (;;) {
         int result = om_wal_take_file(wal, atomic_load(&wal->epoch), wal->chain_seq, first_seq,
                                       &file, err, sizeof err);
         if (result == OM_OK)
             break;
-        int error = errno;
         if ((result != OM_E_NO_SPACE && result != OM_E_NO_MEMORY) || atomic_load(&wal->stop)) {
-            snprintf(text, sizeof text, "no new WAL file: %s", err);
-            om_wal_fence_raise(wal, text, error, 0);
+            om_wal_fence_raise(wal, err, 0);
             return 0;
         }
         if (!atomic_exchange(&wal->starved, 1))
@@ -240,22 +238,20 @@ static int write_group(om_wal *wal, const group *group, uint64_t size)
 
 static int commit(om_wal *wal, group *group)
 {
-    char text[320];
+    char text[384];
     uint64_t size = om_wal_round(group->bytes, OM_WAL_BLOCK);
     if (wal->position + size > wal->head_file->size && !roll(wal, group->first_seq))
         return 0;
     chain_crcs(wal, group, wal->position);
     if (write_group(wal, group, size) != OM_OK) {
-        int error = errno;
-        snprintf(text, sizeof text, "writing the WAL file %s", wal->head_file->name);
-        om_wal_fence_raise(wal, text, error, wal->position);
+        snprintf(text, sizeof text, "writing the WAL file %s: %m", wal->head_file->name);
+        om_wal_fence_raise(wal, text, wal->position);
         return 0;
     }
     uint64_t start = om_wal_now();
     if (fdatasync(wal->head_file->fd) != 0) {
-        int error = errno;
-        snprintf(text, sizeof text, "syncing the WAL file %s", wal->head_file->name);
-        om_wal_fence_raise(wal, text, error, wal->position);
+        snprintf(text, sizeof text, "syncing the WAL file %s: %m", wal->head_file->name);
+        om_wal_fence_raise(wal, text, wal->position);
         return 0;
     }
     atomic_fetch_add_explicit(&wal->sync_ns, om_wal_now() - start, memory_order_relaxed);
@@ -284,10 +280,10 @@ static void publish(om_wal *wal, const group *group)
         group->ranges[i].buffer->taken = group->ranges[i].end;
     wal->chain_seq = group->last_seq;
     wal->queued -= group->bytes;
-    if (group->leftover) {
+    if (group->leftover && group->urgent_since != 0)
         wal->urgent_since = group->urgent_since;
+    if (group->leftover && group->lazy_deadline != 0)
         wal->lazy_deadline = group->lazy_deadline;
-    }
     retire_buffers(wal);
     wal->head_bytes = wal->position;
     om_wal_update_used(wal);

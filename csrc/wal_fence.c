@@ -59,7 +59,7 @@ int om_wal_fence_write(int dir_fd, const om_wal_fence *fence)
     om_put_le32(bytes + 12, fence->epoch);
     om_put_le64(bytes + 16, fence->last_seq);
     om_put_le32(bytes + 28, om_crc32c(0, bytes, 28));
-    int fd = openat(dir_fd, FENCE_TEMPORARY, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    int fd = openat(dir_fd, FENCE_TEMPORARY, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
     if (fd < 0)
         return OM_E_IO;
     struct iovec iov = {.iov_base = bytes, .iov_len = sizeof bytes};
@@ -83,7 +83,7 @@ static int zero_block(int fd, uint64_t position)
     return om_wal_file_write(fd, &iov, 1, position) == OM_OK && fdatasync(fd) == 0;
 }
 
-void om_wal_fence_raise(om_wal *wal, const char *what, int error, uint64_t position)
+void om_wal_fence_raise(om_wal *wal, const char *why, uint64_t position)
 {
     int kept = 1;
     if (position != 0) {
@@ -93,11 +93,9 @@ void om_wal_fence_raise(om_wal *wal, const char *what, int error, uint64_t posit
         kept = zeroed || noted;
         wal->head_file->suspect = 1;
     }
-    char reason[128];
     pthread_mutex_lock(&wal->lock);
-    snprintf(wal->fence_text, sizeof wal->fence_text,
-             "%s: %s; the last good WAL sequence is %" PRIu64, what,
-             strerror_r(error, reason, sizeof reason), wal->chain_seq);
+    snprintf(wal->fence_text, sizeof wal->fence_text, "%s; the last good WAL sequence is %" PRIu64,
+             why, wal->chain_seq);
     wal->fence_kept = kept;
     atomic_store(&wal->fenced, 1);
     pthread_cond_broadcast(&wal->done);

@@ -315,7 +315,7 @@ static int create_temporary(int dir_fd, char *temporary, char *name, size_t len)
     for (int n = 1; n < SPARE_NAMES; n++) {
         snprintf(temporary, len, "new-%06d.tmp", n);
         snprintf(name, len, "spare-%06d.wal", n);
-        int fd = openat(dir_fd, temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+        int fd = openat(dir_fd, temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
         if (fd < 0 && errno == EEXIST)
             continue;
         if (fd < 0)

@@ -101,7 +101,7 @@ struct om_wal {
     uint64_t head_bytes;
     uint64_t refused_first, refused_last; /* by the last fence that was lifted */
     int fence_kept;
-    char fence_text[640];
+    char fence_text[512];
 };
 
 static inline uint64_t om_wal_now(void)
@@ -139,5 +139,5 @@ int om_wal_recycle(om_wal *wal);
 void om_wal_update_used(om_wal *wal); /* with the lock held */
 
 /* wal_fence.c: the group at `position` of the head file (0: nothing was written) is lost. */
-void om_wal_fence_raise(om_wal *wal, const char *what, int error, uint64_t position);
+void om_wal_fence_raise(om_wal *wal, const char *why, uint64_t position);
 #endif

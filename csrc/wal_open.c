@@ -33,7 +33,7 @@ static const char *refuse_options(const om_wal_options *options)
 
 static int open_folder(const char *dir, char *err, size_t err_len)
 {
-    if (mkdir(dir, 0755) == 0) {
+    if (mkdir(dir, 0750) == 0) {
         char parent[PATH_MAX];
         snprintf(parent, sizeof parent, "%s", dir);
         int fd = open(dirname(parent), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

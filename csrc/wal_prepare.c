@@ -132,24 +132,36 @@ static void unmake(om_wal *wal, om_wal_file *file, int keep)
         om_wal_file_remove(wal->dir_fd, file);
 }
 
-int om_wal_take_file(om_wal *wal, uint32_t epoch, uint64_t prev_last_seq, uint64_t first_seq,
-                     om_wal_file **taken, char *err, size_t err_len)
+/* An open file, spare or new. A spare one that can't be opened (somebody removed it) is no loss. */
+static int get_file(om_wal *wal, om_wal_file **file, char *err, size_t err_len)
 {
-    om_wal_file *file = pop_spare(wal);
-    int result = OM_OK;
-    if (file == NULL)
-        result = om_wal_file_create(wal->dir_fd, wal->options.file_size, NULL, &file, err, err_len);
-    else if (file->fd < 0)
-        result = om_wal_file_open(wal->dir_fd, file, O_RDWR, err, err_len);
-    if (result != OM_OK) {
-        unmake(wal, file, file != NULL && result == OM_E_NO_MEMORY);
-        return result;
+    for (;;) {
+        *file = pop_spare(wal);
+        int result = OM_OK;
+        if (*file == NULL)
+            result = om_wal_file_create(wal->dir_fd, wal->options.file_size, NULL, file, err, err_len);
+        else if ((*file)->fd < 0)
+            result = om_wal_file_open(wal->dir_fd, *file, O_RDWR, err, err_len);
+        if (result == OM_OK)
+            return OM_OK;
+        int keep = *file != NULL && result == OM_E_NO_MEMORY;
+        int again = *file != NULL && !keep;
+        unmake(wal, *file, keep);
+        if (!again)
+            return result;
     }
+}
+
+int om_wal_take_file(om_wal *wal, uint32_t epoch, uint64_t prev_last_seq, uint64_t first_seq,
+                     om_wal_file **file, char *err, size_t err_len)
+{
+    int result = get_file(wal, file, err, err_len);
+    if (result != OM_OK)
+        return result;
     if (atomic_load(&wal->direct))
-        om_wal_direct_set(file->fd, 1);
-    om_wal_header_make(&file->header, ++wal->last_number, epoch, prev_last_seq, first_seq);
-    om_wal_file_rename(wal->dir_fd, file);
-    *taken = file;
+        om_wal_direct_set((*file)->fd, 1);
+    om_wal_header_make(&(*file)->header, ++wal->last_number, epoch, prev_last_seq, first_seq);
+    om_wal_file_rename(wal->dir_fd, *file);
     return OM_OK;
 }
 

@@ -306,6 +306,19 @@ def test_a_name_that_is_taken_is_not_overwritten(folder: Path) -> None:
     assert read(folder).payloads == [b"kept", b"new"]
 
 
+def test_spare_files_that_were_removed_are_no_loss(folder: Path) -> None:
+    with opened(folder) as wal:
+        for _ in range(12):
+            wal.release(wal.commit(b"x" * 600_000))
+    reading = read(folder, after=12)
+    with opened(folder, reading, released=12) as wal:
+        for path in folder.glob("*.wal"):
+            path.unlink()
+        for _ in range(12):
+            wal.commit(b"x" * 100_000)
+        assert wal.fenced() is None
+
+
 def test_a_log_is_not_opened_with_another_ones_end(folder: Path) -> None:
     with opened(folder) as wal:
         wal.commit(b"record")

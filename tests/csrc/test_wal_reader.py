@@ -228,6 +228,17 @@ def test_after_a_hole_the_log_goes_on_and_keeps_the_evidence(folder: Path) -> No
     assert (folder / f"{paths[2].name}.damaged").read_bytes() == broken
 
 
+def test_when_nothing_can_be_believed_all_files_are_set_aside(folder: Path) -> None:
+    three_files(folder)[1].unlink()
+    reading = read(folder)
+    assert (reading.result, reading.seqs) == (lib.OM_E_CORRUPT, [])
+    with opened(folder, reading) as wal:
+        assert wal.commit(b"on it goes") > 6
+    assert len(list(folder.glob("*.wal.damaged"))) == 2
+    reading = read(folder)
+    assert (reading.result, reading.payloads) == (lib.OM_END, [b"on it goes"])
+
+
 def test_after_everything_vanished_the_log_goes_on_behind_it(folder: Path) -> None:
     reading = read(folder, after=500)
     with opened(folder, reading, released=500) as wal:
