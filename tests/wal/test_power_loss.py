@@ -1,0 +1,148 @@
+"""The power goes, at any moment: what the store has promised by then is kept.
+
+A child lives with a store (power_loss_child.py), the shim records all its writes and syncs, and the
+simulator makes disks from it that a power loss may leave behind. Each is opened and held to the
+promises that had been made when the power went (promises.py).
+
+Which promises hold on which disk: all of them, on all of these.
+
+- EXT4 (names are committed in order) is what we run on.
+- POSIX (each folder by itself, and a file's sync doesn't keep its name) holds as well: whatever
+  recovery can't do without is synced together with the folder it lies in - the checkpoint, a new
+  segment, a new WAL file, the catalogue (SQLite does) - and what isn't (a manifest's rename, an
+  index, a recycled WAL file's name, an unlink) may be lost or be there.
+- Torn sectors hold too: everything that is read back carries a checksum, and the WAL file's header
+  lies in its block twice.
+
+One thing is promised to nobody: records that were never logged (transient ones, `async` logs). They
+may vanish; but not come back wrong, nor give their offsets to others once they were seen.
+"""
+
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.faults.powerloss import EXT4, POSIX, CrashState, Model, crash_states
+from tests.faults.shim import Recording, recorded
+from tests.faults.trace import Event, Trace
+from tests.wal.power_loss_child import OPTIONS
+from tests.wal.promises import Broken, Promises
+
+TORN = replace(EXT4, torn_sectors=True)
+MODELS = {"ext4": EXT4, "posix": POSIX, "torn": TORN}
+
+
+def live(rec: Recording, seed: int, life: int, steps: int, end: str, *flags: str) -> None:
+    words = [str(word) for word in (seed, life, steps, end, *flags)]
+    rec.run([sys.executable, "-P", "-m", "tests.wal.power_loss_child", *words])
+
+
+def lives(folder: Path, seed: int, steps: int, ends: Sequence[str], *flags: str) -> Trace:
+    """One life after the other over the same files, told as one trace."""
+    with recorded(folder) as rec:
+        for life, end in enumerate(ends):
+            live(rec, seed, life, steps, end, *flags)
+    return rec.trace
+
+
+def hold(states: Iterator[CrashState], folder: Path, before: list[bytes] | None = None) -> None:
+    """Every state keeps what was promised by then, and what was promised `before` it all."""
+    promises = Promises()
+    promises.read(before or [])
+    for state in states:
+        target = folder / "disk"
+        state.materialise(target)
+        promises.read([*(before or []), *state.markers])
+        try:
+            promises.hold(target, OPTIONS)
+        except Exception as error:
+            raise Broken(f"{error}\nafter a {state}") from error
+        shutil.rmtree(target)
+
+
+def count(trace: Trace, event: Event, path: str) -> int:
+    return sum(path in (record.other or record.path) for record in trace.of(event))
+
+
+def test_a_life_has_all_that_a_power_loss_may_meet(memory_path: Path) -> None:
+    """Or the tests below would prove less than they say."""
+    trace = lives(memory_path, seed=1, steps=500, ends=["close"])
+    said = b"\n".join(trace.markers())
+    for word in ("append", "loose", "settle", "take", "purge", "trim", "truncate", "delete"):
+        assert said.count(b'"%s"' % word.encode()) > 3, word
+    assert count(trace, Event.RENAME, "checkpoint") > 5
+    assert count(trace, Event.RENAME, ".wal") > 8  # of 4: they went round
+    assert count(trace, Event.CREATE, ".log") > 30
+    assert count(trace, Event.UNLINK, ".log") > 10
+
+
+@pytest.mark.parametrize(("model", "n"), [("ext4", 50), ("posix", 25), ("torn", 15)])
+def test_whatever_the_disk_kept_the_promises_are_kept(
+    memory_path: Path, model: str, n: int
+) -> None:
+    trace = lives(memory_path, seed=n, steps=350, ends=["close"])
+    hold(crash_states(trace, seed=n, n=n, model=MODELS[model]), memory_path)
+
+
+def test_a_kill_and_then_the_power(memory_path: Path) -> None:
+    """A start believes what it reads in the page cache: it must not stay there only."""
+    trace = lives(memory_path, seed=7, steps=120, ends=["exit", "exit", "exit"])
+    hold(crash_states(trace, seed=7, n=25), memory_path)
+
+
+def test_the_power_goes_again_while_the_store_recovers(memory_path: Path) -> None:
+    trace = lives(memory_path, seed=8, steps=250, ends=["close"])
+    crash_twice(list(crash_states(trace, seed=8, n=6)), memory_path, n=4)
+
+
+def test_a_wal_that_is_written_past_the_page_cache(tmp_path: Path) -> None:
+    trace = lives(tmp_path, 9, 150, ["exit"], "direct")
+    hold(crash_states(trace, seed=9, n=12), tmp_path)
+
+
+def crash_twice(
+    states: Sequence[CrashState], folder: Path, n: int, model: Model = EXT4, steps: int = 5
+) -> None:
+    for number, state in enumerate(states):
+        place = folder / f"again-{number}"
+        root = state.materialise(place / "data")
+        with recorded(place, root=root) as rec:
+            live(rec, seed=number, life=1, steps=steps, end="exit")
+        again = crash_states(rec.trace, seed=number, n=n, model=model)
+        try:
+            hold(again, place, before=state.markers)
+        except Broken as error:
+            raise Broken(f"{error}\nafter a first {state}") from error
+        shutil.rmtree(place)
+
+
+# -- the long run -----------------------------------------------------------------------------
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("seed", range(1000, 1010))
+def test_soak_one_life(memory_path: Path, seed: int, model: str) -> None:
+    trace = lives(memory_path, seed=seed, steps=700, ends=["close"])
+    hold(crash_states(trace, seed=seed, n=100, model=MODELS[model]), memory_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("seed", range(2000, 2006))
+def test_soak_several_lives(memory_path: Path, seed: int, model: str) -> None:
+    trace = lives(memory_path, seed=seed, steps=200, ends=["exit", "close", "exit", "exit"])
+    hold(crash_states(trace, seed=seed, n=100, model=MODELS[model]), memory_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("seed", range(3000, 3004))
+def test_soak_the_power_goes_twice(memory_path: Path, seed: int, model: str) -> None:
+    trace = lives(memory_path, seed=seed, steps=300, ends=["close"])
+    states = list(crash_states(trace, seed=seed, n=15, model=MODELS[model]))
+    crash_twice(states, memory_path, n=8, model=MODELS[model], steps=20)
