@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import cache
 
 import trio
 
@@ -89,6 +90,7 @@ def _tell(log: Log, gone: list[Expired]) -> None:
             )
 
 
+@cache
 def policy_for(retention: Retention) -> Policy:
     age = retention.max_age
     return Policy(

@@ -5,11 +5,12 @@ import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
+from functools import cache
 
 import trio
 
 from ottermq import eventlog
-from ottermq.config import Config, QueueSettings, queue_defaults
+from ottermq.config import Config, QueueSettings
 from ottermq.errors import OtterError, StartupError
 from ottermq.recovery import recover
 from ottermq.wal import FlushMode, LogError, LogOptions, Options, Report, ReportKind, Store
@@ -99,10 +100,11 @@ def store_options(config: Config) -> Options:
         open_files=wal.page_cache.open_files,
         low_space_limit=wal.low_space_limit,
         checkpoint_interval_ms=wal.checkpoint_interval // timedelta(milliseconds=1),
-        log=log_options(queue_defaults(config.wal)),
+        log=log_options(config.usual),
     )
 
 
+@cache
 def log_options(queue: QueueSettings) -> LogOptions:
     age = queue.segment_max_age
     return LogOptions(

@@ -5,6 +5,15 @@
     catalog.py    which logs there are
     log.py        one log: append, read, look up, settle
     store.py      all of them over one WAL: open, recover, close
+    waiting.py    waiting for the disk in trio
+    retention.py  when whole segments go
+
+and to look at what lies on disk, also while a broker runs:
+
+    window.py      a file in pieces
+    segmentfile.py, walfile.py, checkpoint.py, manifest.py    what is in each kind of file
+    dump.py        the same, item by item
+    verify.py      is it right?
 
 The promise: what `Store.wait` has answered for is on disk, and comes back after any crash, in
 order and once; what was refused never does; an offset is never given twice. How that is kept is

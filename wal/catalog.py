@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote
 
@@ -37,7 +38,12 @@ class Entry:
     @property
     def folder(self) -> str:
         """Below the data directory. The id tells apart what was cut or deleted and made again."""
-        return f"vhosts/{_encode(self.vhost)}/queues/{_encode(self.name)}.{self.id}"
+        return f"vhosts/{_encode_vhost(self.vhost)}/queues/{_encode(self.name)}.{self.id}"
+
+
+@lru_cache(64)  # a vhost's is asked for with each of its logs
+def _encode_vhost(vhost: str) -> str:
+    return _encode(vhost)
 
 
 def _encode(name: str) -> str:

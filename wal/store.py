@@ -9,9 +9,11 @@ Threads: every call may come from any thread. In trio, `wait_durable` waits with
 """
 
 import shutil
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -152,6 +154,8 @@ class Store:
         self._by_id: dict[int, Log] = {}
         self._scratch_ids = SCRATCH_IDS
         self.waiting = Waiting(self)
+        # A start that fails shuts in its own thread while others still watch it.
+        self._shutting = threading.Lock()
         error = ffi.new("char[]", ERROR_SIZE)
         data.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(data / "scratch", ignore_errors=True)
@@ -171,13 +175,17 @@ class Store:
 
     def interrupt(self) -> None:
         """Call off a start that is under way in another thread: it raises Interrupted."""
-        lib.om_store_interrupt(self._handle)
+        with self._shutting:
+            if self._handle is not None:
+                lib.om_store_interrupt(self._handle)
 
     def start(self) -> None:
         """Recover, then take work. Blocks: in trio, call it in a thread."""
         existing = self._existing_folders()
+        folders = {}
         for entry in self._catalog:
-            self._add(entry, entry.folder in existing, self._rules(entry.name))
+            folder = folders[entry.id] = entry.folder
+            self._add(entry, folder, folder in existing, self._rules(entry.name))
         error = ffi.new("char[]", ERROR_SIZE)
         result = lib.om_store_start(self._handle, error, ERROR_SIZE)
         if result != lib.OM_OK:
@@ -185,7 +193,8 @@ class Store:
             raise Interrupted if result == lib.OM_END else StorageFailure(_text(error))
         self._early_reports = list(self._take_reports())
         self._forget_deleted()
-        self._remove_orphans(existing)
+        for folder in existing.difference(folders[id] for id in self._by_id):
+            shutil.rmtree(self.data / folder, ignore_errors=True)
 
     def _existing_folders(self) -> set[str]:
         return {
@@ -205,11 +214,6 @@ class Store:
             del self._by_name[log.vhost, log.name]
             self._let_go(log)
 
-    def _remove_orphans(self, existing: set[str]) -> None:
-        known = {entry.folder for entry in self._catalog}
-        for folder in existing - known:
-            shutil.rmtree(self.data / folder, ignore_errors=True)
-
     def close(self) -> None:
         """Flush, checkpoint, stop. LogError: it couldn't be clean; nothing durable is lost."""
         if self._handle is not None:
@@ -220,7 +224,8 @@ class Store:
             self._let_go(log)
         self._by_id.clear()
         self._by_name.clear()
-        handle, self._handle = self._handle, None
+        with self._shutting:
+            handle, self._handle = self._handle, None
         result: int = lib.om_store_close(handle)
         self._catalog.close()
         return result
@@ -258,22 +263,23 @@ class Store:
             entries = [self._scratch_entry(vhost, name, flags) for name in names]
         else:
             entries = self._catalog.add(vhost, names, int(flags))
-        return [self._add(entry, False, options or self._rules(entry.name)) for entry in entries]
+        return [
+            self._add(entry, _folder(entry), False, options or self._rules(entry.name))
+            for entry in entries
+        ]
 
     def _scratch_entry(self, vhost: str, name: str, flags: LogFlags) -> Entry:
         self._scratch_ids += 1
         return Entry(self._scratch_ids, vhost, name, int(flags))
 
-    def _add(self, entry: Entry, has_files: bool, options: LogOptions) -> Log:
-        scratch = entry.flags & LogFlags.SCRATCH
-        folder = f"scratch/{entry.id}" if scratch else entry.folder
+    def _add(self, entry: Entry, folder: str, has_files: bool, options: LogOptions) -> Log:
         handle = lib.om_store_add(
             self._handle, entry.id, folder.encode(), entry.name.encode(), has_files,
             _log_options(options, entry.flags),
         )  # fmt: skip
         if handle == ffi.NULL:
             raise StorageFailure(f"can't add log {entry.name}")
-        has_cursor = not entry.flags & LogFlags.NO_CURSOR
+        has_cursor = not entry.flags & lib.OM_LOG_NO_CURSOR
         log = Log(self, handle, entry.id, entry.vhost, entry.name, has_cursor)
         self._by_name[entry.vhost, entry.name] = log
         self._by_id[entry.id] = log
@@ -366,7 +372,9 @@ class Store:
 
     def progress(self) -> Progress:
         out = ffi.new("om_progress *")
-        lib.om_store_progress(self._handle, out)
+        with self._shutting:
+            if self._handle is not None:
+                lib.om_store_progress(self._handle, out)
         return Progress(*(getattr(out, field) for field in Progress.__dataclass_fields__))
 
     def stat(self) -> StoreStat:
@@ -406,6 +414,11 @@ def _store_options(options: Options) -> Any:
     return out
 
 
+def _folder(entry: Entry) -> str:
+    return f"scratch/{entry.id}" if entry.flags & lib.OM_LOG_SCRATCH else entry.folder
+
+
+@cache
 def _log_options(options: LogOptions, flags: int) -> Any:
     out = ffi.new("om_log_options *")
     out.flags = flags | (LogFlags.KEEP_SETTLED if options.keep_settled else 0)

@@ -10,6 +10,7 @@ import fnmatch
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -143,6 +144,11 @@ class Config:
         for rule in self.queues:
             if fnmatch.fnmatchcase(name, rule.match):
                 return rule.settings
+        return self.usual
+
+    @cached_property
+    def usual(self) -> QueueSettings:
+        """For queues without a rule: asked for with each of them, worked out once."""
         return queue_defaults(self.wal)
 
 

@@ -3,13 +3,14 @@
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from ottermq.wal import Log, LogFlags, LogOptions, Record, Store
 from ottermq.wal.errors import Deleted
-from ottermq.wal.store import Interrupted
+from ottermq.wal.store import Interrupted, Progress
 from tests.wal.stores import SMALL, die
 
 SEGMENT = LogOptions(segment_size=65536)
@@ -170,3 +171,21 @@ def test_logs_go_by_the_rules_for_their_names_from_the_start(tmp_path: Path) -> 
         before = sum(segment.size for segment in store.get("audit.logins").segments())
         assert kept(store.get("audit.logins")) > before
         assert kept(store.get("orders")) == 0
+
+
+def test_a_start_can_be_watched_and_called_off_to_its_very_end(memory_path: Path) -> None:
+    """It shuts in its own thread while others still look."""
+
+    def start(store: Store) -> None:
+        with suppress(Interrupted):
+            store.start()
+
+    for _ in range(50):
+        store = Store(memory_path, SMALL)
+        thread = threading.Thread(target=start, args=(store,))
+        thread.start()
+        while thread.is_alive():
+            store.progress()
+            store.interrupt()
+        store.close()
+        assert store.progress() == Progress(0, 0, 0, 0, 0)
