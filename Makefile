@@ -38,7 +38,8 @@ lint: $(VENV)/.core $(VENV)/.tests ## ruff, mypy --strict, gcc -Wall -Wextra -We
 	@ln -s $(addprefix $(CURDIR)/,$(wildcard ottermq/*)) build/types/ottermq/
 	@ln -s $(addprefix $(CURDIR)/,wal amqp cli) build/types/ottermq/
 	MYPYPATH=build/types $(PY) -m mypy --strict -p ottermq
-	gcc -std=gnu11 -Wall -Wextra -Werror -fsyntax-only $(wildcard csrc/*.c)
+	@mkdir -p build/lint
+	cd build/lint && gcc -std=gnu11 -O3 -Wall -Wextra -Werror -c $(addprefix $(CURDIR)/,$(wildcard csrc/*.c))
 
 # The sanitized core lives in build/asan; the tests find it first by PYTHONPATH. PYTHONSAFEPATH
 # keeps the checkout, where the ordinary core lies, from coming before it.
