@@ -7,7 +7,8 @@
  *   header   "OTTERCKP" | version u32 | zero u32 | WAL sequence u64 | entries u64 | written at i64 (ms)
  *   entry    log id u64 | start i64 | next i64 | lease end i64 | recovery point i64
  *            | recovery segment i64 (-1: none) | recovery position u64 | its first, max timestamp i64 x 2
- *            | cursor sequence u64 | leader epoch i32 | cursor length u32 | cursor | zeros to 8 bytes
+ *            | cursor sequence u64 | first segment i64 | leader epoch i32 | cursor length u32 | cursor
+ *            | zeros to 8 bytes
  *   trailer  xxh3 of all the bytes before, u64
  *
  * All little-endian. Recovery replays WAL records past the sequence in the header; of a log's
@@ -29,7 +30,7 @@
 #define MAGIC "OTTERCKP"
 #define VERSION 1
 #define HEADER 40
-#define ENTRY 88
+#define ENTRY 96
 #define TRAILER 8
 
 struct om_saved {
@@ -95,6 +96,15 @@ int om_file_commit_tmp(const char *dir, const char *name) {
 
 /* ---- writing ---- */
 
+/* No file of this log below it is needed. A trimmed segment may never have been synced: what a
+ * crash leaves of its file must be known for what it is, not taken for damage. */
+static int64_t first_segment(const om_log *log) {
+    if (log->segment_count)
+        return log->segments[0]->base_offset;
+    int64_t unwritten = om_log_written_offset(log);
+    return unwritten < log->start_offset ? unwritten : log->start_offset;
+}
+
 int om_saved_put(om_blob *blob, om_log *log, uint64_t cursor_seq, int closing) {
     uint8_t entry[ENTRY];
     int64_t cursor_len = log->cursor ? om_cursor_encode(log->cursor, NULL, 0) : 0;
@@ -112,8 +122,9 @@ int om_saved_put(om_blob *blob, om_log *log, uint64_t cursor_seq, int closing) {
     om_put_le64(entry + 56, (uint64_t)(has_times ? last->first_timestamp : -1));
     om_put_le64(entry + 64, (uint64_t)(has_times ? last->max_timestamp : -1));
     om_put_le64(entry + 72, cursor_seq);
-    om_put_le32(entry + 80, (uint32_t)log->leader_epoch);
-    om_put_le32(entry + 84, (uint32_t)cursor_len);
+    om_put_le64(entry + 80, (uint64_t)first_segment(log));
+    om_put_le32(entry + 88, (uint32_t)log->leader_epoch);
+    om_put_le32(entry + 92, (uint32_t)cursor_len);
     int result = om_blob_put(blob, entry, sizeof entry);
     if (result != OM_OK || !cursor_len)
         return result;
@@ -164,7 +175,7 @@ static size_t entry_end(const struct om_saved *saved, size_t at) {
     size_t end = saved->len - TRAILER;
     if (end - at < ENTRY)
         return 0;
-    size_t cursor = ((size_t)om_get_le32(saved->data + at + 84) + 7) & ~(size_t)7;
+    size_t cursor = ((size_t)om_get_le32(saved->data + at + 92) + 7) & ~(size_t)7;
     return end - at - ENTRY < cursor ? 0 : at + ENTRY + cursor;
 }
 
@@ -253,7 +264,7 @@ static const uint8_t *find_entry(const struct om_saved *saved, uint64_t id) {
     return saved && low < saved->count && om_get_le64(saved->entries[low]) == id ? saved->entries[low] : NULL;
 }
 
-int om_saved_restore(om_store *store, om_log *log, uint64_t *cursor_seq) {
+int om_saved_restore(om_store *store, om_log *log, uint64_t *cursor_seq, int64_t *first_segment) {
     const uint8_t *entry = find_entry(store->saved, log->id);
     if (!entry)
         return OM_END;
@@ -266,8 +277,9 @@ int om_saved_restore(om_store *store, om_log *log, uint64_t *cursor_seq) {
     log->recovery_first_timestamp = (int64_t)om_get_le64(entry + 56);
     log->recovery_max_timestamp = (int64_t)om_get_le64(entry + 64);
     *cursor_seq = om_get_le64(entry + 72);
-    log->leader_epoch = (int32_t)om_get_le32(entry + 80);
-    uint32_t cursor_len = om_get_le32(entry + 84);
+    *first_segment = (int64_t)om_get_le64(entry + 80);
+    log->leader_epoch = (int32_t)om_get_le32(entry + 88);
+    uint32_t cursor_len = om_get_le32(entry + 92);
     if (!log->cursor || !cursor_len)
         return OM_OK;
     om_cursor *cursor = NULL;

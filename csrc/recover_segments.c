@@ -258,18 +258,16 @@ static int load_segments(om_store *store, om_patient *patient, const listing *li
         int64_t next_base = i + 1 < listing->count ? listing->bases[i + 1] : log->recovery_point;
         om_segment *segment = om_segment_open(store->files, log->folder, base, &result);
         if (!segment) {
-            if (base <= log->recovery_base)
+            if (base <= log->recovery_base && base >= patient->first_segment)
                 result = note_damage(patient, base, next_base - 1, -1, "unreadable");
             continue;
         }
         const om_manifest_entry *entry = om_manifest_find(manifest, base);
-        if (base < log->recovery_base || (entry && entry->next_offset <= log->recovery_point && base != log->recovery_base)) {
-            /* A trim that a crash kept from removing its files. */
-            int64_t next = entry ? entry->next_offset : next_base;
-            if (next <= log->start_offset)
-                result = om_segment_unlink(segment);
-            else
-                result = load_sealed(store, patient, segment, entry, next_base);
+        if (base < patient->first_segment) {
+            result = om_segment_unlink(segment); /* trimmed: the crash came before the removal */
+        } else if (base < log->recovery_base ||
+                   (entry && entry->next_offset <= log->recovery_point && base != log->recovery_base)) {
+            result = load_sealed(store, patient, segment, entry, next_base);
         } else if (base == log->recovery_base) {
             result = load_recovery_segment(store, patient, segment, counted, weight);
         } else {
@@ -300,7 +298,7 @@ static int note_missing_files(om_patient *patient, const listing *listing, const
 
 static int restore(om_store *store, om_patient *patient) {
     om_log *log = patient->log;
-    int result = om_saved_restore(store, log, &patient->cursor_seq);
+    int result = om_saved_restore(store, log, &patient->cursor_seq, &patient->first_segment);
     if (result == OM_E_CORRUPT) {
         om_store_add_report(store, OM_REPORT_CORRUPT, log, log->start_offset, log->next_offset,
                             "%s: its cursor can't be read: the queue starts over from its first record", log->folder);

@@ -365,7 +365,7 @@ int om_blob_put(om_blob *blob, const void *data, size_t len);
 int om_saved_load(om_store *store, char *err, size_t err_len);
 void om_saved_free(om_store *store);
 /* What the checkpoint knew of this log goes into it. OM_END: nothing. */
-int om_saved_restore(om_store *store, om_log *log, uint64_t *cursor_seq);
+int om_saved_restore(om_store *store, om_log *log, uint64_t *cursor_seq, int64_t *first_segment);
 int om_saved_put(om_blob *blob, om_log *log, uint64_t cursor_seq, int closing);
 int om_saved_write(om_store *store, const om_blob *entries, uint64_t count, uint64_t seq);
 int om_write_all(int fd, const uint8_t *data, size_t len); /* however the kernel cuts it up */
@@ -410,6 +410,7 @@ typedef struct om_patient {
     om_log *log;
     uint64_t cursor_seq;
     int64_t saved_next;      /* the checkpoint's next offset */
+    int64_t first_segment;   /* ... and below which base offset it needs no file */
     int64_t trim_to;
     int64_t rebuild_from;    /* a hole starts here: from here on all comes from the WAL; -1: none */
     om_ranges present;       /* records past the recovery point that are there */

@@ -1,7 +1,7 @@
 """data/checkpoint, read: every log's recovery point and cursor. csrc/checkpoint_file.c writes it.
 
 header   "OTTERCKP" | version u32 | zero u32 | WAL sequence u64 | entries u64 | written at i64
-entry    88 bytes, see Saved, then the cursor, padded to 8 bytes
+entry    96 bytes, see Saved, then the cursor, padded to 8 bytes
 trailer  xxh3 of all before, u64
 """
 
@@ -20,7 +20,7 @@ NAME = "checkpoint"
 MAGIC = b"OTTERCKP"
 VERSION = 1
 HEADER = struct.Struct("<8sIIQQq")
-ENTRY = struct.Struct("<Qqqqq qQqq QiI")
+ENTRY = struct.Struct("<Qqqqq qQqq QqiI")
 TRAILER = struct.Struct("<Q")
 
 
@@ -38,6 +38,7 @@ class Saved:
     first_timestamp: int  # of that segment
     max_timestamp: int
     cursor_seq: int
+    first_segment: int  # files of smaller base offsets are left over from a trim
     leader_epoch: int
     cursor: bytes
 
