@@ -112,7 +112,8 @@ static int list_folder(const char *folder, listing *listing) {
             result = add_base(listing, entry->d_name);
     }
     closedir(dir);
-    qsort(listing->bases, listing->count, sizeof *listing->bases, by_offset);
+    if (listing->count)
+        qsort(listing->bases, listing->count, sizeof *listing->bases, by_offset);
     return result;
 }
 
