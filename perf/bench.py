@@ -76,12 +76,25 @@ class Bench:
         rate = (before + peer()["rate"]) / 2
         return measured["rate"] / rate, measured, rate
 
+    def prime(self) -> None:
+        """A virtual machine gets its memory from the host at the first touch only, at a tenth of
+        the speed; page cache is memory, so whoever wrote first would pay for all."""
+        self.run("touch", self.folder, int(available_memory() * 0.8))
+
+    def in_fresh_folder(self, mode: str, *arguments: object) -> dict[str, float]:
+        """Its files are gone afterwards: their memory and blocks are the next one's."""
+        folder = self.fresh(mode)
+        folder.mkdir()
+        figures = self.run(mode, folder, *arguments)
+        self.fresh(mode)
+        return figures
+
     # -- what is measured
 
     def durable(self, logs: int, bar: float) -> Result:
         ratio, ours, peer = self.between(
-            lambda: self.run("ceiling", self.folder, self.seconds / 2),
-            lambda: self.run("durable", self.fresh("store"), self.seconds, logs),
+            lambda: self.in_fresh_folder("ceiling", self.seconds / 2),
+            lambda: self.in_fresh_folder("durable", self.seconds, logs),
         )
         note = (
             f"{ours['rate'] / MIB:.0f} MiB/s beside {peer / MIB:.0f}; "
@@ -93,14 +106,10 @@ class Bench:
 
     def asynchronous(self) -> Result:
         size = int(1024 * MIB * self.scale)
-
-        def raw() -> dict[str, float]:
-            folder = self.fresh("raw")
-            folder.mkdir()
-            return self.run("pagecache", folder, size)
-
-        ratio, ours, peer = self.between(raw, lambda: self.run("async", self.fresh("store"), size))
-        self.fresh("raw")
+        ratio, ours, peer = self.between(
+            lambda: self.in_fresh_folder("pagecache", size),
+            lambda: self.in_fresh_folder("async", size),
+        )
         note = f"{ours['rate'] / MIB:.0f} MiB/s beside {peer / MIB:.0f}"
         return Result("async 1 KiB appends", ratio, "× raw", "≥ 0.6", ratio >= 0.6, note)
 
@@ -161,6 +170,12 @@ class Bench:
         return results
 
 
+def available_memory() -> int:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    fields = dict(line.split(":", 1) for line in lines)
+    return int(fields["MemAvailable"].split()[0]) * 1024
+
+
 def evict(files: list[Path]) -> None:
     """Out of the page cache, so that a read is a read."""
     for file in files:
@@ -202,6 +217,7 @@ def main() -> None:
         "restart": bench.memory_and_restart,
     }
     try:
+        bench.prime()
         wanted = [part for name, part in parts.items() if arguments.only in ("", name)]
         results = [result for part in wanted for result in part()]
     finally:
