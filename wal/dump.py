@@ -125,6 +125,7 @@ class CheckpointLogItem:
     recovery_point: int
     recovery_segment: int
     recovery_position: int
+    first_segment: int
     leader_epoch: int
     cursor_seq: int
     cursor: CursorStat | None
@@ -343,6 +344,7 @@ def _checkpoint(path: Path) -> Iterator[Item]:
             saved.recovery_point,
             saved.recovery_segment,
             saved.recovery_position,
+            saved.first_segment,
             saved.leader_epoch,
             saved.cursor_seq,
             cursor,

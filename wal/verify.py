@@ -17,6 +17,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,11 @@ def verify(directory: Path, looked_at: Callable[[int], None] = lambda size: None
 
 def size_of(directory: Path) -> int:
     """Of the segments there: what `looked_at` adds up to, about."""
-    return sum(path.stat().st_size for path in directory.rglob("*.log"))
+    total = 0
+    for path in directory.rglob("*.log"):
+        with suppress(FileNotFoundError):  # a running broker has let it go
+            total += path.stat().st_size
+    return total
 
 
 def _data_directory(directory: Path) -> Path | None:
@@ -257,15 +262,25 @@ class _Log:
         sealed = (
             {each.base_offset: each for each in self.manifest.segments} if self.manifest else {}
         )
-        for path in sorted(self.folder.iterdir()):
+        for path in self._files():
             base = base_offset_of(path)
             if ".log.corrupt-" in path.name:
                 self.add(path, "set aside by an earlier recovery", is_problem=False)
-            elif path.suffix == ".log" and base is not None:
-                trusted = self._trusted(base, sealed.get(base), path)
+            elif path.suffix != ".log" or base is None:
+                continue
+            elif self.saved and base < self.saved.first_segment:
+                self.add(path, "trimmed: about to go", is_problem=False)
+            else:
+                trusted = self._trusted(base, sealed.get(base))
                 self.segments.append(_Segment(path, base, sealed.get(base), trusted))
         self._note_missing({segment.base for segment in self.segments}, sealed)
         return [self._task(segment) for segment in self.segments]
+
+    def _files(self) -> list[Path]:
+        try:
+            return sorted(self.folder.iterdir())
+        except FileNotFoundError:
+            return []  # deleted meanwhile
 
     def _task(self, segment: "_Segment") -> Callable[[], None]:
         def run() -> None:
@@ -274,15 +289,15 @@ class _Log:
 
         return run
 
-    def _trusted(self, base: int, sealed: Sealed | None, path: Path) -> int:
-        """Up to this position the file must be right; what comes after may be torn."""
+    def _trusted(self, base: int, sealed: Sealed | None) -> int | None:
+        """Up to this position the file must be right, what comes after may be torn; None: all."""
         if sealed:
             return sealed.size
         if self.saved is None or base > self.saved.recovery_segment:
             return 0
         if base == self.saved.recovery_segment:
             return self.saved.recovery_position
-        return path.stat().st_size
+        return None
 
     def _note_missing(self, there: set[int], sealed: dict[int, Sealed]) -> None:
         start = self.saved.start_offset if self.saved else 0
@@ -299,6 +314,8 @@ class _Log:
         """A running broker may have let it go since we read who names it."""
         if not self.data or not is_running(self.data):
             return True
+        if not self.folder.exists():
+            return False
         fresh = manifest.load(self.folder)
         found = checkpoint.load(self.data)
         saved = found.logs.get(_id_of(self.folder)) if found else None
@@ -309,13 +326,10 @@ class _Log:
 
     def finish(self) -> LogResult:
         self._check_cursor()
-        start = self.saved.start_offset if self.saved else 0
         end = 0
         for segment in self.segments:
             if segment.vanished:
                 continue
-            if segment.next_offset <= start and segment.batches:
-                self.add(segment.path, "no longer needed: about to go", is_problem=False)
             self.result.findings += [
                 Finding(each.path.relative_to(self.root), each.what, each.position, each.is_problem)
                 for each in segment.findings
@@ -349,11 +363,12 @@ class _Log:
 
 
 class _Segment:
-    def __init__(self, path: Path, base: int, sealed: Sealed | None, trusted: int) -> None:
+    def __init__(self, path: Path, base: int, sealed: Sealed | None, trusted: int | None) -> None:
         self.path = path
         self.base = base
         self.sealed = sealed
-        self.trusted = trusted
+        self.trusted = trusted or 0
+        self.trust_all = trusted is None
         self.findings: list[Finding] = []
         self.vanished = False
         self.size = self.batches = self.records = 0
@@ -370,6 +385,8 @@ class _Segment:
         offsets, times = self._read(".index"), self._read(".timeindex")
         try:
             with Window(self.path) as window:
+                if self.trust_all:
+                    self.trusted = window.size
                 walk = Walk(window, self.base, offsets, times)
                 walk.to(self.trusted)
                 if walk.position != self.trusted <= window.size and not walk.damages:

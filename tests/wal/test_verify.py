@@ -172,6 +172,19 @@ def test_a_segment_set_aside_is_only_a_note(shelf: Shelf) -> None:
     assert notes(result) == ["00000000000000000000.log.corrupt-1: set aside by an earlier recovery"]
 
 
+def test_what_a_trim_left_over_is_only_a_note_whatever_is_in_it(tmp_path: Path) -> None:
+    shelf = fill(tmp_path / "data")
+    first = shelf.segments()[0]
+    raw = first.read_bytes()
+    with Store.open(shelf.data, SMALL) as store:
+        log = store.get("orders")
+        log.trim(log.segments()[1].base_offset)
+    first.write_bytes(raw[:-100])  # as if a crash had kept it from going
+    result = verify(shelf.data)
+    assert problems(result) == []
+    assert notes(result) == [f"{first.name}: trimmed: about to go"]
+
+
 def test_a_folder_that_no_log_has_is_only_a_note(shelf: Shelf) -> None:
     with sqlite3.connect(shelf.data / "meta.db") as db:
         db.execute("DELETE FROM logs WHERE name = 'clicks'")
