@@ -414,9 +414,11 @@ static void finish(om_store *store, om_patient *patient) {
     }
     next = log->lease_end > next ? log->lease_end : next;
     next = patient->saved_next > next ? patient->saved_next : next;
-    if (next > end) {
+    if (next > end && next > patient->saved_next) {
         /* An unclean stop: whoever saw offsets we don't know of must not meet them again. */
         log->leader_epoch++;
+    }
+    if (next > end) {
         log->next_offset = next;
         if (log->cursor)
             om_cursor_skip(log->cursor, end, next - 1);

@@ -129,6 +129,20 @@ def test_a_leader_fenced_before_a_stop_is_fenced_after_it(data: Path) -> None:
             log.append(numbered(1), epoch=2)
 
 
+def test_clean_stops_after_a_crash_raise_the_epoch_no_more(data: Path) -> None:
+    def life(store: Store) -> None:
+        log = store.create("q")
+        put(store, log, numbered(5))
+        log.acquire(5)
+        store.wait(log.settle(0, 4)[1])
+
+    die(data, life)
+    for _ in range(3):
+        with Store.open(data, SMALL) as store:
+            assert store.get("q").stat().leader_epoch == 1
+            assert store.get("q").read(store.get("q").stat().next_offset) == []
+
+
 @pytest.mark.parametrize("appends", [0, 1])
 def test_a_leader_fenced_before_a_crash_is_fenced_after_it(data: Path, appends: int) -> None:
 
