@@ -106,9 +106,8 @@ static int keep_atomic(redo *redo, const uint8_t *data, size_t len) {
 }
 
 static int read_wal(redo *redo) {
-    char path[4096], err[256];
-    snprintf(path, sizeof path, "%s/wal", redo->store->dir);
-    om_wal_reader *reader = om_wal_reader_open(path, redo->store->checkpoint_seq, err, sizeof err);
+    char err[256];
+    om_wal_reader *reader = om_wal_reader_live(redo->store->wal, redo->store->checkpoint_seq, err, sizeof err);
     if (!reader)
         return OM_E_IO;
     om_wal_record record;
