@@ -167,15 +167,17 @@ static int locate_resident(om_log *log, om_segment *segment, int64_t offset, uin
     return result;
 }
 
-/* A sequential reader pays for a fault every 64 KiB, and for a wait whenever the kernel's own
- * read-ahead is too timid. Only a hint: what it can't do, the access itself does. */
+/* A sequential reader pays for a fault every 64 KiB, and for a wait whenever the kernel guesses
+ * that a mapping is read at random. So it is told, and maps the pages it wants now in one call.
+ * (Asking for pages ahead with MADV_WILLNEED was slower: those come one by one, not in large
+ * folios.) Only a hint: what it can't do, the access itself does. */
 static void stream(const om_view *view, size_t now) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uint8_t *start = (uint8_t *)((uintptr_t)view->data & ~(page - 1));
-    uint8_t *here = (uint8_t *)view->data + (now < view->len ? now : view->len);
-    uint8_t *end = (uint8_t *)view->data + view->len;
-    madvise(start, (size_t)(end - start), MADV_WILLNEED);
-    madvise(start, (size_t)(here - start), MADV_POPULATE_READ);
+    uintptr_t start = (uintptr_t)view->data & ~(page - 1);
+    uintptr_t end = (uintptr_t)view->data + view->len;
+    uintptr_t here = now < view->len ? (uintptr_t)view->data + now : end;
+    madvise((void *)start, end - start, MADV_SEQUENTIAL);
+    madvise((void *)start, here - start, MADV_POPULATE_READ);
 }
 
 static int read_segment(om_log *log, const place *place, int64_t offset, uint64_t max_bytes, int flags,
@@ -289,6 +291,23 @@ static int check_batches(const uint8_t *data, size_t len) {
     return OM_OK;
 }
 
+static int note_damage(const om_read *read, int result) {
+    pins *held = read->pins;
+    if (result != OM_OK && held->view.segment)
+        report_unreadable(held->log, held->view.segment, "damaged under us");
+    return result;
+}
+
+int om_read_check(const om_read *read) {
+    pins *held = read->pins;
+    if (!held->view.segment)
+        return OM_OK; /* the hot tail has been in our hands all the time */
+    om_guard_begin(&held->view);
+    int result = check_batches(held->view.data, read->bytes);
+    int faulted = om_guard_end(&held->view);
+    return note_damage(read, faulted != OM_OK ? faulted : result);
+}
+
 int64_t om_read_copy(const om_read *read, uint8_t *out, size_t cap) {
     pins *held = read->pins;
     if (read->bytes > cap)
@@ -305,9 +324,7 @@ int64_t om_read_copy(const om_read *read, uint8_t *out, size_t cap) {
         result = om_guard_end(&held->view);
     if (result == OM_OK)
         result = check_batches(out, read->bytes);
-    if (result != OM_OK && held->view.segment)
-        report_unreadable(held->log, held->view.segment, "damaged under us");
-    return result == OM_OK ? (int64_t)read->bytes : result;
+    return note_damage(read, result) == OM_OK ? (int64_t)read->bytes : result;
 }
 
 int om_log_range(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, om_range *out) {

@@ -164,6 +164,9 @@ int om_cursor_return(om_cursor *cursor, int64_t offset, int64_t bytes, int count
  * known, their average is taken. Returns how many became settled (0 when all were already, or
  * are past `end`). In-flight and ready ones both. */
 int64_t om_cursor_settle(om_cursor *cursor, int64_t first, int64_t last, int64_t bytes);
+/* Take a settle back: offsets in [first, last] that are settled are ready again, as returned ones.
+ * Only for what was settled a moment ago: a gap would come to life too. Returns how many. */
+int64_t om_cursor_unsettle(om_cursor *cursor, int64_t first, int64_t last);
 /* Settle all that is ready below `before`, leave what is in flight (queue.purge). Returns how
  * many. */
 int64_t om_cursor_purge(om_cursor *cursor, int64_t before);
@@ -339,6 +342,9 @@ typedef struct om_read {
     void *pins;
 } om_read;
 int om_log_read(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, int flags, om_read *out);
+/* Are they what they were when they were written? Every batch's CRC, guarded, nothing copied. For
+ * who sends straight from the mapping and has reason to doubt (a segment that was cold). */
+int om_read_check(const om_read *read);
 /* Copy the spans out, guarded, every batch's CRC checked. Returns the bytes or OM_E_*. */
 int64_t om_read_copy(const om_read *read, uint8_t *out, size_t cap);
 void om_read_free(om_read *read);

@@ -278,8 +278,6 @@ static void read_all(const char *dir) {
     om_log *log;
     double began = seconds();
     om_store *store = open_store(dir, &log, 1, OM_FLUSH_BATCH, 1);
-    size_t cap = 4u << 20;
-    uint8_t *buffer = malloc(cap);
     om_log_stat stat;
     om_log_stat_get(log, &stat);
     uint64_t bytes = 0;
@@ -289,12 +287,13 @@ static void read_all(const char *dir) {
         int result = om_log_read(log, at, -1, 1u << 20, 0, &read);
         if (result == OM_END)
             break;
-        int64_t copied = result == OM_OK ? om_read_copy(&read, buffer, cap) : result;
-        if (copied < 0) {
-            fprintf(stderr, "log_bench: read: %s\n", om_result_text((int)copied));
+        if (result == OM_OK)
+            result = om_read_check(&read);
+        if (result != OM_OK) {
+            fprintf(stderr, "log_bench: read: %s\n", om_result_text(result));
             exit(1);
         }
-        bytes += (uint64_t)copied;
+        bytes += read.bytes;
         at = read.next_offset;
         om_read_free(&read);
     }
