@@ -145,6 +145,67 @@ static uint64_t write_record(om_atomic *atomic) {
     return seq;
 }
 
+/* ---- taking it back ---- */
+
+static int add_undo(om_log *log, uint64_t seq, int64_t first, int64_t last) {
+    om_store *store = log->store;
+    om_undo *undo = malloc(sizeof *undo);
+    if (!undo)
+        return OM_E_NO_MEMORY;
+    *undo = (om_undo){.log = log, .seq = seq, .first = first, .last = last};
+    om_log_ref(log);
+    if (store->undos_tail)
+        store->undos_tail->next = undo;
+    else
+        store->undos = undo;
+    store->undos_tail = undo;
+    return OM_OK;
+}
+
+/* What of it isn't settled yet, run by run. */
+static int note_undos(om_log *log, uint64_t seq, const om_cursor_op *settle) {
+    om_cursor_stat stat;
+    om_cursor_stat_get(log->cursor, &stat);
+    int64_t last = settle->last < stat.end ? settle->last : stat.end - 1;
+    int result = OM_OK;
+    for (int64_t at = settle->first > stat.floor ? settle->first : stat.floor; at <= last && result == OM_OK;) {
+        int64_t first = at;
+        while (at <= last && !om_cursor_is_settled(log->cursor, at))
+            at++;
+        if (at > first)
+            result = add_undo(log, seq, first, at - 1);
+        else
+            at++;
+    }
+    return result;
+}
+
+static void pop_undo(om_store *store) {
+    om_undo *undo = store->undos;
+    store->undos = undo->next;
+    if (!store->undos)
+        store->undos_tail = NULL;
+    om_log_release(undo->log);
+    free(undo);
+}
+
+void om_undo_forget(om_store *store, uint64_t durable) {
+    while (store->undos && store->undos->seq <= durable)
+        pop_undo(store);
+}
+
+void om_undo_all(om_store *store) {
+    while (store->undos) {
+        om_undo *undo = store->undos;
+        int64_t first = undo->first > undo->log->start_offset ? undo->first : undo->log->start_offset;
+        if (!undo->log->deleted && first <= undo->last)
+            om_cursor_unsettle(undo->log->cursor, first, undo->last);
+        pop_undo(store);
+    }
+}
+
+/* ---- the effects ---- */
+
 static void apply(om_atomic *atomic, uint64_t seq) {
     for (size_t i = 0; i < atomic->count; i++) {
         part *part = &atomic->parts[i];
@@ -154,10 +215,12 @@ static void apply(om_atomic *atomic, uint64_t seq) {
                 log->last_logged_seq = seq;
             om_log_push(log, part->bytes, &part->info, log->last_logged_seq, 0, OM_WEIGHT_UNKNOWN);
             part->bytes = NULL;
+        } else if (om_log_uses_wal(log)) {
+            note_undos(log, seq, &part->settle);
+            om_log_apply_op(log, &part->settle);
+            om_log_note_floor(log, seq);
         } else {
             om_log_apply_op(log, &part->settle);
-            if (om_log_uses_wal(log))
-                om_log_note_floor(log, seq);
         }
     }
 }

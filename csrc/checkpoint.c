@@ -141,6 +141,11 @@ static void work_free(work *work) {
 
 /* ---- syncing: without the lock ---- */
 
+static int write_manifest(const touched *item, int sync) {
+    const om_blob *text = &item->manifest;
+    return text->len ? om_file_write_tmp(item->log->folder, "manifest", text->data, text->len, sync) : OM_OK;
+}
+
 static void save_index(om_segment *segment, uint32_t worth) {
     om_index unsaved;
     if (om_segment_unsaved_index(segment, &unsaved) != OM_OK)
@@ -148,6 +153,17 @@ static void save_index(om_segment *segment, uint32_t worth) {
     if (unsaved.offset_count >= worth)
         om_segment_save_index(segment, unsaved.offsets, unsaved.offset_count, unsaved.times, unsaved.time_count);
     om_index_free(&unsaved);
+}
+
+/* A segment was made again, and may be shorter now. */
+static int renew_manifest(om_store *store, touched *item) {
+    item->manifest.len = 0;
+    om_turn_take(&store->turn);
+    int result = om_manifest_text(item->log, &item->manifest);
+    if (result == OM_OK)
+        item->log->manifest_stale = 0;
+    om_turn_give(&store->turn);
+    return result == OM_OK ? write_manifest(item, 1) : result;
 }
 
 static int sync_each(om_store *store, work *work) {
@@ -162,6 +178,8 @@ static int sync_each(om_store *store, work *work) {
                  * asked again: the WAL still has the records. */
                 __atomic_store_n(&(*segment)->suspect, 1, __ATOMIC_RELAXED);
                 synced = om_segment_redo(store, item->log, segment);
+                if (synced == OM_OK)
+                    synced = renew_manifest(store, item);
                 if (synced == OM_OK && item->base == (*segment)->base_offset) {
                     item->position = (*segment)->size;
                     item->point = (*segment)->next_offset;
@@ -173,6 +191,12 @@ static int sync_each(om_store *store, work *work) {
     return result;
 }
 
+static void suspect_all(work *work) {
+    for (size_t i = 0; i < work->count; i++)
+        for (uint32_t j = 0; j < work->logs[i].count; j++)
+            __atomic_store_n(&work->logs[i].segments[j]->suspect, 1, __ATOMIC_RELAXED);
+}
+
 static int has_suspect(const work *work) {
     for (size_t i = 0; i < work->count; i++)
         for (uint32_t j = 0; j < work->logs[i].count; j++)
@@ -181,20 +205,27 @@ static int has_suspect(const work *work) {
     return 0;
 }
 
-static int sync_segments(om_store *store, work *work) {
-    int many = work->files > SYNCFS_FROM;
+static int write_manifests(work *work, int sync) {
     int result = OM_OK;
-    for (size_t i = 0; i < work->count; i++) {
-        touched *item = &work->logs[i];
-        for (uint32_t j = 0; j < item->count; j++)
-            save_index(item->segments[j], INDEX_WORTH_SAVING);
-        if (item->manifest.len && result == OM_OK)
-            result = om_file_write_tmp(item->log->folder, "manifest", item->manifest.data, item->manifest.len, !many);
+    for (size_t i = 0; i < work->count && result == OM_OK; i++)
+        result = write_manifest(&work->logs[i], sync);
+    return result;
+}
+
+static int sync_segments(om_store *store, work *work) {
+    for (size_t i = 0; i < work->count; i++)
+        for (uint32_t j = 0; j < work->logs[i].count; j++)
+            save_index(work->logs[i].segments[j], INDEX_WORTH_SAVING);
+    int many = work->files > SYNCFS_FROM && !has_suspect(work);
+    int result = write_manifests(work, !many);
+    if (result == OM_OK && many && syncfs(store->dir_fd) != 0) {
+        /* One call for all, and when it fails it doesn't say for whom. Whoever is asked now may
+         * say that all is well: the kernel has called the pages clean. */
+        many = 0;
+        suspect_all(work);
+        result = write_manifests(work, 1);
     }
-    if (result != OM_OK)
-        return result;
-    /* One call for all; when it reports an error it doesn't say whose, so each is asked. */
-    if (!many || has_suspect(work) || syncfs(store->dir_fd) != 0)
+    if (result == OM_OK && !many)
         result = sync_each(store, work);
     for (size_t i = 0; i < work->count && result == OM_OK; i++)
         if (work->logs[i].manifest.len)

@@ -194,6 +194,59 @@ int64_t om_cursor_settle(om_cursor *cursor, int64_t first, int64_t last, int64_t
     return first <= last ? settle_known(cursor, first, last, bytes) : 0;
 }
 
+/* [first, last] was settled and lies below `next`: it comes back as returned. */
+static int revive(om_cursor *cursor, int64_t first, int64_t last) {
+    int64_t count = last - first + 1;
+    int result = om_offset_set_add(&cursor->returned, first, last);
+    if (result != OM_OK)
+        return result;
+    cursor->returned_from = smaller(cursor->returned_from, first);
+    cursor->returned_count += count;
+    add_bytes(&cursor->ready_bytes, share(cursor->ready_bytes, count, larger(cursor->ready_count, 1)));
+    cursor->ready_count += count;
+    return OM_OK;
+}
+
+/* The floor comes back to `first`; what lies between `last` and the old one is settled by name. */
+static int lower_floor(om_cursor *cursor, int64_t first, int64_t last) {
+    int result = last + 1 < cursor->floor ? om_offset_set_add(&cursor->settled, last + 1, cursor->floor - 1) : OM_OK;
+    if (result == OM_OK)
+        result = revive(cursor, first, last);
+    if (result == OM_OK)
+        cursor->floor = first;
+    else
+        (void)om_offset_set_remove(&cursor->settled, last + 1, cursor->floor - 1);
+    return result;
+}
+
+int64_t om_cursor_unsettle(om_cursor *cursor, int64_t first, int64_t last) {
+    last = smaller(last, cursor->end - 1);
+    if (first < 0 || first > last)
+        return 0;
+    int64_t from, to, sum = 0, floor = cursor->floor;
+    int result = OM_OK;
+    if (first < floor) {
+        to = smaller(last, floor - 1);
+        result = lower_floor(cursor, first, to);
+        sum = to - first + 1;
+    }
+    first = larger(first, floor);
+    while (result == OM_OK && om_offset_set_next_run(&cursor->settled, first, &from, &to) && from <= last) {
+        to = smaller(to, last);
+        /* Given out before, or not: runs end at `next`, which is never settled. */
+        result = om_offset_set_prepare_remove(&cursor->settled, from, to);
+        if (result == OM_OK && to < cursor->next)
+            result = revive(cursor, from, to);
+        else if (result == OM_OK)
+            cursor->ready_count += to - from + 1;
+        if (result == OM_OK)
+            (void)om_offset_set_remove(&cursor->settled, from, to);
+        sum += to - from + 1;
+        first = to + 1;
+    }
+    return result == OM_OK ? sum : result;
+}
+
 int64_t om_cursor_purge(om_cursor *cursor, int64_t before) {
     int64_t first, last, purged, sum = 0;
     before = smaller(before, cursor->end);

@@ -21,6 +21,8 @@ static void handle_fence(om_store *store) {
     for (uint32_t i = 0; i < store->table_size; i++)
         for (om_log *log = store->table[i]; log; log = log->next_in_table)
             om_log_refuse_after(log, durable);
+    om_undo_forget(store, durable);
+    om_undo_all(store);
     om_store_add_report(store, OM_REPORT_FENCED, NULL, 0, 0,
                         "the WAL can't be synced (%s): durable appends are refused until an operator acts%s", text,
                         kept ? "" : "; what was under way may come back after a restart");

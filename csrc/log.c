@@ -292,6 +292,12 @@ void om_log_drop_hot(om_log *log, uint32_t count) {
 
 void om_log_refuse_after(om_log *log, uint64_t durable) {
     om_store *store = log->store;
+    /* A lease that was refused must be asked for again: once the fence is lifted, later sequences
+     * become durable and would speak for it. */
+    if (log->leased && log->lease_seq > durable)
+        log->lease_end = log->lease_durable;
+    if (log->cursor)
+        om_log_forget_floors(log, durable);
     uint32_t good = om_hot_durable(&log->hot, durable);
     uint32_t refused = log->hot.count - good;
     for (uint32_t i = good; i < log->hot.count; i++) {

@@ -52,6 +52,13 @@ void om_log_note_floor(om_log *log, uint64_t seq) {
         log->floor_pending = log->floor_latest;
 }
 
+void om_log_forget_floors(om_log *log, uint64_t durable) {
+    promote_floor(log, durable);
+    log->floor_latest.seq = durable;
+    log->floor_latest.floor = log->durable_floor;
+    log->floor_pending = log->floor_latest;
+}
+
 static void lower(int64_t *floor, int64_t offset) {
     if (*floor > offset)
         *floor = offset;

@@ -82,6 +82,8 @@ uint64_t om_store_leave(om_store *store) {
         om_wal_submit(store->wal, !store->urgent);
         store->urgent = 0;
         settle_leases(store);
+        if (store->undos)
+            om_undo_forget(store, om_wal_durable_seq(store->wal));
     }
     int wants = om_writer_wants(store);
     om_turn_give(&store->turn);
@@ -276,6 +278,7 @@ static int prepare_folder(om_store *store, char *err, size_t err_len) {
 }
 
 static void store_free(om_store *store) {
+    om_undo_forget(store, UINT64_MAX);
     om_segment_nodes_free(store->seals);
     om_segment_nodes_free(store->doomed);
     om_segment_nodes_free(store->leaving);

@@ -168,6 +168,15 @@ typedef struct om_grave {
     struct om_grave *next;
 } om_grave;
 
+/* What a transaction settled, until its record is durable: if that is refused, nothing of it may
+ * stay. (An ack of a consumer may: the consumer has the message.) */
+typedef struct om_undo {
+    om_log *log;             /* held */
+    uint64_t seq;
+    int64_t first, last;
+    struct om_undo *next;
+} om_undo;
+
 /* A view the reader thread is asked to fault in. */
 typedef struct om_fetch {
     om_view view;
@@ -195,6 +204,7 @@ struct om_store {
     int told_full;           /* somebody was, by the hot tail: the writer says when there is room */
     uint64_t written_bytes, skipped_bytes;
     int fence_handled;
+    om_undo *undos, *undos_tail; /* in sequence order */
 
     /* writer */
     om_list queued;          /* logs with batches to write, oldest first */
@@ -278,6 +288,8 @@ void om_log_seal(om_log *log);                   /* the open batch, if any */
 void om_log_log_ops(om_log *log);                /* the tick's cursor changes into the WAL */
 void om_log_note_floor(om_log *log, uint64_t seq); /* a record with that sequence moved the cursor */
 int64_t om_log_durable_floor(om_log *log);
+/* Later records that moved it were refused: a later sequence must not speak for them. */
+void om_log_forget_floors(om_log *log, uint64_t durable);
 /* The log was cut there: what is appended next is not what was settled before. */
 void om_log_lower_floors(om_log *log, int64_t offset);
 void om_log_mark_staged(om_log *log);
@@ -320,6 +332,10 @@ uint32_t om_hot_find(const om_hot_ring *ring, int64_t offset);
 /* How many at the head have seq <= durable. */
 uint32_t om_hot_durable(const om_hot_ring *ring, uint64_t durable);
 void om_hot_put_head(const om_hot *hot, uint8_t head[OM_BATCH_HEAD]);
+
+/* ---- atomic.c: what is settled but not for certain ---- */
+void om_undo_forget(om_store *store, uint64_t durable); /* of records that are durable */
+void om_undo_all(om_store *store);                      /* the rest was refused */
 
 /* ---- threads ---- */
 void *om_engine_main(void *store);

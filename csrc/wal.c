@@ -273,6 +273,15 @@ void om_wal_notify(om_wal *wal)
         return;
 }
 
+/* A later sync doesn't speak for it, nor does a later fence make it forgotten. */
+static int is_refused(const om_wal *wal, uint64_t seq)
+{
+    for (size_t i = 0; i < wal->refused_count; i++)
+        if (seq >= wal->refused[i].first && seq <= wal->refused[i].last)
+            return 1;
+    return 0;
+}
+
 int om_wal_wait(om_wal *wal, uint64_t seq, int timeout_ms)
 {
     uint64_t patience = timeout_ms < 0 ? 0 : (uint64_t)timeout_ms * 1000000u;
@@ -290,7 +299,7 @@ int om_wal_wait(om_wal *wal, uint64_t seq, int timeout_ms)
     }
     wal->waiters++;
     for (;;) {
-        if (seq >= wal->refused_first && seq <= wal->refused_last)
+        if (is_refused(wal, seq))
             result = OM_E_FENCED;
         else if (om_wal_durable_seq(wal) >= seq)
             result = OM_OK;

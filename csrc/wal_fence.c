@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -125,6 +126,15 @@ int om_wal_unfence(om_wal *wal, char *err, size_t err_len)
 {
     if (!atomic_load(&wal->fenced))
         return OM_OK;
+    pthread_mutex_lock(&wal->lock);
+    void *refusals = realloc(wal->refused, (wal->refused_count + 1) * sizeof *wal->refused);
+    if (refusals != NULL)
+        wal->refused = refusals;
+    pthread_mutex_unlock(&wal->lock);
+    if (refusals == NULL) {
+        snprintf(err, err_len, "out of memory");
+        return OM_E_NO_MEMORY;
+    }
     om_wal_file *file;
     uint64_t good = wal->chain_seq, refused = atomic_load(&wal->last_seq), blank = refused + 1;
     uint32_t epoch = atomic_load(&wal->epoch) + 1;
@@ -137,8 +147,8 @@ int om_wal_unfence(om_wal *wal, char *err, size_t err_len)
     om_wal_use_file(wal, file, 0);
     om_wal_fence_remove(wal->dir_fd);
     pthread_mutex_lock(&wal->lock);
-    wal->refused_first = good + 1;
-    wal->refused_last = refused;
+    wal->refused[wal->refused_count].first = good + 1;
+    wal->refused[wal->refused_count++].last = refused;
     om_wal_drop_buffers(wal);
     atomic_store(&wal->last_seq, blank);
     atomic_store(&wal->durable_seq, blank);

@@ -99,7 +99,8 @@ struct om_wal {
     uint64_t released_seq;
     uint64_t sealed_bytes;    /* of the files in use without the head */
     uint64_t head_bytes;
-    uint64_t refused_first, refused_last; /* by the last fence that was lifted */
+    struct { uint64_t first, last; } *refused; /* by each fence that was lifted, oldest first */
+    size_t refused_count;
     int fence_kept;
     char fence_text[512];
 };

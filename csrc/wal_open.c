@@ -64,7 +64,6 @@ static om_wal *wal_new(const om_wal_options *options)
     wal->buffer_size = OM_WAL_BUFFER < wal->group_max ? OM_WAL_BUFFER : (uint32_t)wal->group_max;
     if (options->batch_max_size < wal->group_max)
         wal->group_max = options->batch_max_size;
-    wal->refused_first = 1; /* to 0: none */
     atomic_store(&wal->notify_fd, -1);
     pthread_condattr_t clock;
     pthread_condattr_init(&clock);
@@ -107,6 +106,7 @@ static void wal_free(om_wal *wal)
     pthread_cond_destroy(&wal->done);
     pthread_mutex_destroy(&wal->lock);
     free(wal->staging);
+    free(wal->refused);
     free(wal);
 }
 

@@ -64,6 +64,9 @@ class Cursor:
     def purge(self, before: int = 2**63 - 1) -> int:
         return int(lib.om_cursor_purge(self.raw, before))
 
+    def unsettle(self, first: int, last: int | None = None) -> int:
+        return int(lib.om_cursor_unsettle(self.raw, first, first if last is None else last))
+
     def pass_by(self, offset: int) -> int:
         return int(lib.om_cursor_pass(self.raw, offset))
 

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.csrc.cursors import FRESH, IN_FLIGHT, RETURNED, Cursor, Model, decode
+from tests.csrc.cursors import FRESH, IN_FLIGHT, RETURNED, Cursor, Model, Record, decode
 from tests.internals import ffi, lib
 
 LARGEST = 2**63 - 1
@@ -169,6 +169,22 @@ def test_a_purge_goes_no_further_than_told() -> None:
     assert everything_ready.purge(4) == 4
     assert everything_ready.stat.floor == everything_ready.peek() == 4
     assert everything_ready.purge(4) == everything_ready.purge(0) == 0
+
+
+def test_a_settle_can_be_taken_back() -> None:
+    cursor = filled(10)
+    cursor.take(5, 10)
+    cursor.settle(0, 3)
+    cursor.settle(7)
+    assert cursor.stat.floor == 4
+    assert cursor.unsettle(1, 2) == 2
+    assert (cursor.stat.floor, cursor.stat.next, cursor.stat.ready_count) == (1, 5, 6)
+    assert [cursor.is_settled(offset) for offset in range(5)] == [True, False, False, True, False]
+    assert cursor.peek() == 1
+    assert cursor.counts(1) == (1, 1, 0)
+    assert cursor.unsettle(6, 8) == 1
+    assert cursor.counts(7) == (0, 0, 0)
+    assert cursor.unsettle(1, 2) == cursor.unsettle(10, 20) == 0
 
 
 def test_what_is_passed_by_counts_as_given_out() -> None:
@@ -459,6 +475,25 @@ class CursorMachine(RuleBasedStateMachine):
         assert self.cursor.purge(before) == len(purged)
         for offset in purged:
             self.model.settle(offset, offset, weighed=False)
+
+    @rule(at=picks, aside=st.integers(-2, 2), length=st.integers(1, 6))
+    def unsettle(self, at: int, aside: int, length: int) -> None:
+        first = self.spot(at, aside)
+        model = self.model
+        revived = [
+            offset
+            for offset in range(first, min(first + length, model.end))
+            if offset not in model.records
+        ]
+        assert self.cursor.unsettle(first, first + length - 1) == len(revived)
+        fresh_from = model.next()
+        for offset in revived:
+            was_given_out = offset < fresh_from
+            model.records[offset] = Record(
+                0, state=RETURNED if was_given_out else FRESH, acquired=int(was_given_out)
+            )
+        if revived:
+            model.exact[True] = False
 
     @rule(at=picks, aside=st.integers(-2, 2))
     def pass_by(self, at: int, aside: int) -> None:

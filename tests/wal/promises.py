@@ -19,6 +19,7 @@ and the store that came back does its work, and comes back from a clean stop as 
 
 import functools
 import json
+import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ from typing import Any
 
 from ottermq.wal import Log, Options, Record, ReportKind, Store
 from ottermq.wal.errors import InvalidArgument
+from tests.faults.powerloss import CrashState
 from tests.wal.scribe import content, when_there_is_room
 
 LAST = 1 << 40  # records numbered from here on are our own
@@ -370,6 +372,23 @@ def check_whole(whole: Whole, found: dict[int, Found]) -> None:
         if id in found and offset >= found[id].stat.start_offset
     }
     demand(len(seen) < 2, f"half of it is there: {whole}")
+
+
+def hold_all(
+    states: Iterable[CrashState], folder: Path, options: Options, before: Sequence[bytes] = ()
+) -> None:
+    """Every state keeps what was promised by then, and what was promised `before` it all."""
+    promises = Promises()
+    promises.read(before)
+    for state in states:
+        target = folder / "disk"
+        state.materialise(target)
+        promises.read([*before, *state.markers])
+        try:
+            promises.hold(target, options)
+        except Exception as error:
+            raise Broken(f"{error}\nafter a {state}") from error
+        shutil.rmtree(target)
 
 
 def carry_on(store: Store, found: dict[int, Found]) -> None:

@@ -91,9 +91,9 @@ class Scribe:
         self.store = store
         self.in_flight: dict[int, list[int]] = {}
         self.unlogged: set[int] = set()  # logs whose appends are in no WAL
+        self.is_patient = True  # when told that something is full
         self._number = self._key = first_number
-        self._pending: list[list[Any]] = []
-        self._pending_seq = 0
+        self._pending: list[tuple[list[Any], int]] = []
         self._mark_fd = os.open(os.environ["OTTERMQ_SHIM_MARK"], os.O_WRONLY)
 
     # -- marks
@@ -107,26 +107,30 @@ class Scribe:
 
     def _owe(self, words: list[Any], seq: int) -> None:
         """It is done once `seq` is durable."""
-        self._pending.append(words)
-        self._pending_seq = max(self._pending_seq, seq)
+        self._pending.append((words, seq))
 
     def confirm(self) -> None:
-        """Wait for all that is under way; then it is promised. Fenced: refused is what was an
-        append; of the rest nothing is known."""
-        if not self._pending:
-            return
+        """Wait for all that is under way; then it is promised. Fenced: some of it was refused."""
         pending, self._pending = self._pending, []
-        try:
-            self.store.wait(self._pending_seq)
-        except Fenced:
-            self._refuse(pending)
-            raise
-        self.mark("did", pending)
+        done, fenced = [], None
+        for words, seq in pending:
+            try:
+                self.store.wait(seq)
+                done.append(words)
+            except Fenced as error:
+                self._refuse(words)
+                fenced = error
+        if done:
+            self.mark("did", done)
+        if fenced:
+            raise fenced
 
-    def _refuse(self, pending: list[list[Any]]) -> None:
-        for words in pending:
-            if words[0] == "append":
-                self.mark("refused", words[1])
+    def _refuse(self, words: list[Any]) -> None:
+        """An append, for good, unless not even the fence could be written: then all is open.
+        Whether something was settled nobody was told."""
+        stat = self.store.stat()
+        if words[0] == "append" and (stat.fence_kept or not stat.fenced):
+            self.mark("refused", words[1])
 
     def take_over(self, log: Log, kind: str) -> None:
         """Of an earlier life: what is here now is all there will ever be of it."""
@@ -210,13 +214,13 @@ class Scribe:
             self.in_flight[log.id].remove(offset)
 
     def _with_room(self, act: Callable[[], T]) -> T:
-        return when_there_is_room(self.store, act)
+        return when_there_is_room(self.store, act) if self.is_patient else act()
 
     def _attempt(self, words: list[Any], act: Callable[[], T]) -> T:
         try:
             return self._with_room(act)
         except Exception:
-            self._refuse([words])
+            self._refuse(words)
             raise
 
     # -- reading and settling

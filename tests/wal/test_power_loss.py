@@ -20,7 +20,7 @@ may vanish; but not come back wrong, nor give their offsets to others once they 
 
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from tests.faults.powerloss import EXT4, POSIX, CrashState, Model, crash_states
 from tests.faults.shim import Recording, recorded
 from tests.faults.trace import Event, Trace
 from tests.wal.power_loss_child import OPTIONS
-from tests.wal.promises import Broken, Promises
+from tests.wal.promises import Broken, hold_all
 
 TORN = replace(EXT4, torn_sectors=True)
 MODELS = {"ext4": EXT4, "posix": POSIX, "torn": TORN}
@@ -47,21 +47,6 @@ def lives(folder: Path, seed: int, steps: int, ends: Sequence[str], *flags: str)
         for life, end in enumerate(ends):
             live(rec, seed, life, steps, end, *flags)
     return rec.trace
-
-
-def hold(states: Iterator[CrashState], folder: Path, before: list[bytes] | None = None) -> None:
-    """Every state keeps what was promised by then, and what was promised `before` it all."""
-    promises = Promises()
-    promises.read(before or [])
-    for state in states:
-        target = folder / "disk"
-        state.materialise(target)
-        promises.read([*(before or []), *state.markers])
-        try:
-            promises.hold(target, OPTIONS)
-        except Exception as error:
-            raise Broken(f"{error}\nafter a {state}") from error
-        shutil.rmtree(target)
 
 
 def count(trace: Trace, event: Event, path: str) -> int:
@@ -85,13 +70,13 @@ def test_whatever_the_disk_kept_the_promises_are_kept(
     memory_path: Path, model: str, n: int
 ) -> None:
     trace = lives(memory_path, seed=n, steps=350, ends=["close"])
-    hold(crash_states(trace, seed=n, n=n, model=MODELS[model]), memory_path)
+    hold_all(crash_states(trace, seed=n, n=n, model=MODELS[model]), memory_path, OPTIONS)
 
 
 def test_a_kill_and_then_the_power(memory_path: Path) -> None:
     """A start believes what it reads in the page cache: it must not stay there only."""
     trace = lives(memory_path, seed=7, steps=120, ends=["exit", "exit", "exit"])
-    hold(crash_states(trace, seed=7, n=25), memory_path)
+    hold_all(crash_states(trace, seed=7, n=25), memory_path, OPTIONS)
 
 
 def test_the_power_goes_again_while_the_store_recovers(memory_path: Path) -> None:
@@ -101,7 +86,7 @@ def test_the_power_goes_again_while_the_store_recovers(memory_path: Path) -> Non
 
 def test_a_wal_that_is_written_past_the_page_cache(tmp_path: Path) -> None:
     trace = lives(tmp_path, 9, 150, ["exit"], "direct")
-    hold(crash_states(trace, seed=9, n=12), tmp_path)
+    hold_all(crash_states(trace, seed=9, n=12), tmp_path, OPTIONS)
 
 
 def crash_twice(
@@ -114,7 +99,7 @@ def crash_twice(
             live(rec, seed=number, life=1, steps=steps, end="exit")
         again = crash_states(rec.trace, seed=number, n=n, model=model)
         try:
-            hold(again, place, before=state.markers)
+            hold_all(again, place, OPTIONS, before=state.markers)
         except Broken as error:
             raise Broken(f"{error}\nafter a first {state}") from error
         shutil.rmtree(place)
@@ -128,7 +113,7 @@ def crash_twice(
 @pytest.mark.parametrize("seed", range(1000, 1010))
 def test_soak_one_life(memory_path: Path, seed: int, model: str) -> None:
     trace = lives(memory_path, seed=seed, steps=700, ends=["close"])
-    hold(crash_states(trace, seed=seed, n=100, model=MODELS[model]), memory_path)
+    hold_all(crash_states(trace, seed=seed, n=100, model=MODELS[model]), memory_path, OPTIONS)
 
 
 @pytest.mark.soak
@@ -136,7 +121,7 @@ def test_soak_one_life(memory_path: Path, seed: int, model: str) -> None:
 @pytest.mark.parametrize("seed", range(2000, 2006))
 def test_soak_several_lives(memory_path: Path, seed: int, model: str) -> None:
     trace = lives(memory_path, seed=seed, steps=200, ends=["exit", "close", "exit", "exit"])
-    hold(crash_states(trace, seed=seed, n=100, model=MODELS[model]), memory_path)
+    hold_all(crash_states(trace, seed=seed, n=100, model=MODELS[model]), memory_path, OPTIONS)
 
 
 @pytest.mark.soak
