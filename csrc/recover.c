@@ -385,6 +385,11 @@ static void report_damage(om_store *store, om_patient *patient) {
                             "records %lld to %lld of '%.64s' are lost: segment %s%s%.100s", (long long)first,
                             (long long)damage->last, log->name, damage->why, *aside ? ", set aside as " : "", aside);
         log->manifest_stale = 1;
+        /* The next checkpoint names a segment that is there: a loss is told once. */
+        if (damage->first <= log->recovery_base && log->recovery_base <= damage->last) {
+            log->recovery_base = -1;
+            log->recovery_position = 0;
+        }
         if (log->cursor)
             om_cursor_skip(log->cursor, first, damage->last);
     }
