@@ -1,0 +1,76 @@
+"""What queues cost that have nothing in them: no files, little memory, no time to speak of."""
+
+import time
+from pathlib import Path
+
+from ottermq.wal import Log, Record, Store
+from tests.wal.stores import SMALL, die, flush, numbered, put
+
+KIB = 1024
+
+
+def own_memory() -> int:
+    """RssAnon: C and Python together, without what is only mapped."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * KIB
+    raise AssertionError("no RssAnon")
+
+
+def test_an_empty_queue_has_no_files_and_costs_less_than_4_kib(data: Path) -> None:
+    count = 20_000
+
+    def life(store: Store) -> tuple[float, int]:
+        put(store, store.create("first"), numbered(1))
+        before = own_memory()
+        logs = store.create_many(f"queue {n}" for n in range(count))
+        cost = (own_memory() - before) / count
+        store.checkpoint()
+        assert len(store) == count + 1
+        return cost, logs[0].stat().memory
+
+    cost, of_which_c = die(data, life)
+    assert of_which_c < 1 * KIB
+    assert cost < 4 * KIB
+    assert len(list(data.glob("vhosts/*/queues/*"))) == 1
+
+
+def pass_a_record_through(store: Store, logs: list[Log]) -> None:
+    for log in logs:
+        done = log.append([Record(b"x" * 500)])
+    store.wait(done.seq)
+    for log in logs:
+        [offset] = log.acquire(1)
+        _, seq = log.settle(offset)
+    store.wait(seq)
+    flush(store)
+
+
+def test_a_queue_that_was_emptied_costs_no_more(data: Path) -> None:
+    """What is left of a record that went through is a lease, and a few bytes."""
+    count = 2_000
+
+    def life(store: Store) -> tuple[float, int]:
+        # Buffers that all queues share have their size afterwards.
+        pass_a_record_through(store, [store.create("first")] * count)
+        before = own_memory()
+        logs = store.create_many(f"queue {n}" for n in range(count))
+        pass_a_record_through(store, logs)
+        return (own_memory() - before) / count, max(log.stat().memory for log in logs)
+
+    cost, of_which_c = die(data, life)
+    assert of_which_c < 2 * KIB
+    assert cost < 4 * KIB
+    assert not list(data.glob("vhosts/*/queues/*"))  # settled before it had to be written
+
+
+def test_a_hundred_thousand_queues_open_in_seconds(data: Path) -> None:
+    with Store.open(data, SMALL) as store:
+        for log in store.create_many(f"queue {n}" for n in range(100_000))[::1000]:
+            log.append(numbered(1))
+    before = time.process_time()  # of our own, whatever else this machine is doing
+    with Store.open(data, SMALL) as store:
+        assert time.process_time() - before < 5
+        assert len(store) == 100_000
+        assert [store.get(f"queue {n}").stat().next_offset for n in (0, 1, 98_999, 99_000)] == [
+            1, 0, 0, 1]  # fmt: skip
