@@ -333,6 +333,24 @@ void om_checkpoint_unlock(om_store *store) {
     pthread_mutex_unlock(&store->checkpoint_mutex);
 }
 
+/* There is no space for what should be written, but files wait to be removed. A checkpoint that
+ * moves no recovery point and releases nothing is enough for those: it names them no more. (What a
+ * truncation cut off stays: that log is to wait for a whole one.) */
+static void make_space(om_store *store) {
+    om_segment_node *ready = NULL, *rest = NULL, *doomed = take_doomed(store);
+    while (doomed) {
+        om_segment_node *node = doomed, **list = node->at_once ? &rest : &ready;
+        doomed = node->next;
+        node->next = *list;
+        *list = node;
+    }
+    if (ready && write_checkpoint(store, store->checkpoint_seq, 0) == OM_OK)
+        om_removal_release(store, ready);
+    else
+        put_back(store, ready);
+    put_back(store, rest);
+}
+
 static int sync_and_save(om_store *store, int closing) {
     uint64_t seq;
     work work = {0};
@@ -370,6 +388,8 @@ static int sync_and_save(om_store *store, int closing) {
 int om_checkpoint_run_locked(om_store *store, int closing) {
     uint64_t began = om_now_ns();
     int result = sync_and_save(store, closing);
+    if (result == OM_E_NO_SPACE)
+        make_space(store);
     om_turn_take(&store->turn);
     store->checkpoints += result == OM_OK;
     store->checkpoint_ns += om_now_ns() - began;

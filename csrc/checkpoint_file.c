@@ -14,6 +14,7 @@
  * All little-endian. Recovery replays WAL records past the sequence in the header; of a log's
  * cursor records only those past the entry's own cursor sequence.
  */
+#define _GNU_SOURCE
 #include "store.h"
 
 #include "bytes.h"
@@ -27,6 +28,8 @@
 #include <unistd.h>
 
 #define NAME "checkpoint"
+#define SPARE NAME ".tmp"
+#define SLACK 65536
 #define MAGIC "OTTERCKP"
 #define VERSION 1
 #define HEADER 40
@@ -138,6 +141,32 @@ int om_saved_put(om_blob *blob, om_log *log, uint64_t cursor_seq, int closing) {
     return result;
 }
 
+/* The checkpoint before this one stays, under the temporary name, and the next is written over it.
+ * So a checkpoint needs no space: it must be possible on a full disk, or nothing could be removed
+ * there. */
+static int write_over(om_store *store, const uint8_t *data, size_t len) {
+    int fd = openat(store->dir_fd, SPARE, O_WRONLY | O_CREAT | O_CLOEXEC, 0640);
+    if (fd < 0)
+        return errno == ENOSPC || errno == EDQUOT ? OM_E_NO_SPACE : OM_E_IO;
+    int result = om_write_all(fd, data, len);
+    if (result == OM_OK && (ftruncate(fd, (off_t)len) != 0 || fsync(fd) != 0))
+        result = OM_E_IO;
+    if (result == OM_OK && fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)(len + SLACK)) != 0)
+        errno = 0; /* cursors grow: a little ahead where it can be had */
+    close(fd);
+    if (result == OM_E_IO)
+        unlinkat(store->dir_fd, SPARE, 0); /* other blocks next time */
+    return result;
+}
+
+static int swap_in(om_store *store) {
+    if (renameat2(store->dir_fd, SPARE, store->dir_fd, NAME, RENAME_EXCHANGE) == 0)
+        return OM_OK;
+    if (errno != ENOENT && errno != EINVAL && errno != ENOSYS)
+        return OM_E_IO;
+    return renameat(store->dir_fd, SPARE, store->dir_fd, NAME) == 0 ? OM_OK : OM_E_IO;
+}
+
 int om_saved_write(om_store *store, const om_blob *entries, uint64_t count, uint64_t seq) {
     uint8_t header[HEADER] = MAGIC;
     om_put_le32(header + 8, VERSION);
@@ -154,9 +183,9 @@ int om_saved_write(om_store *store, const om_blob *entries, uint64_t count, uint
         result = om_blob_put(&file, trailer, sizeof trailer);
     }
     if (result == OM_OK)
-        result = om_file_write_tmp(store->dir, NAME, file.data, file.len, 1);
+        result = write_over(store, file.data, file.len);
     if (result == OM_OK)
-        result = om_file_commit_tmp(store->dir, NAME);
+        result = swap_in(store);
     if (result == OM_OK && fsync(store->dir_fd) != 0)
         result = OM_E_IO;
     free(file.data);

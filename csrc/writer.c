@@ -24,7 +24,8 @@
 #define ROUND_BYTES (8u << 20)
 #define RETRY_MS 200
 
-enum { FLUSH_CLAIMED = 1, FLUSH_RUNNING = 2 };
+/* Asked for by somebody; counted by the writer, between two rounds, and under way. */
+enum { FLUSH_WANTED = 1, FLUSH_RUNNING = 2 };
 
 /* Consecutive batches of one log that go to one segment at one position. */
 typedef struct run {
@@ -153,9 +154,11 @@ int om_writer_wants(const om_store *store) {
            store->hot_bytes > store->options.hot_buffer_size / 2;
 }
 
-/* While memory is the reason, stop at a quarter: what stays may yet be settled or joined. */
+/* While memory is the reason, stop at a quarter: what stays may yet be settled or joined. Not after
+ * a write that failed: whether it would work now is known by trying only. */
 static int enough(const om_store *store, const om_round *round) {
-    return !store->flush_left && store->hot_bytes - round->bytes <= store->options.hot_buffer_size / 4;
+    return !store->flush_left && !__atomic_load_n(&store->writer_stuck, __ATOMIC_RELAXED) &&
+           store->hot_bytes - round->bytes <= store->options.hot_buffer_size / 4;
 }
 
 static int round_is_full(const om_round *round) {
@@ -399,19 +402,42 @@ static void note_result(om_store *store, int result) {
         om_store_add_report(store, OM_REPORT_SPACE_BACK, NULL, 0, 0, "segments can be written again");
 }
 
-/* Tell who waits for a flush, once the last log it counted is written or a write failed. */
-static void note_flush(om_store *store, int result) {
+static int flush_state(om_store *store) {
+    pthread_mutex_lock(&store->writer_mutex);
+    int state = store->flushing;
+    pthread_mutex_unlock(&store->writer_mutex);
+    return state;
+}
+
+/* A flush is over when every log that had something to write when it began has been written. The
+ * writer counts them itself, between two rounds: what a round has in its hands is on no list. */
+static void begin_flush(om_store *store) {
+    if (flush_state(store) != FLUSH_WANTED)
+        return;
     om_turn_take(&store->turn);
-    if (result != OM_OK)
-        store->flush_left = 0;
-    int done = store->flush_left == 0;
+    store->flush_left = store->queued.count;
     om_turn_give(&store->turn);
     pthread_mutex_lock(&store->writer_mutex);
-    if (store->flushing == FLUSH_RUNNING && (done || result != OM_OK)) {
-        store->flushing = 0;
-        store->flush_result = result;
-        pthread_cond_broadcast(&store->writer_done);
-    }
+    store->flushing = FLUSH_RUNNING;
+    pthread_mutex_unlock(&store->writer_mutex);
+}
+
+/* Tell who waits for it, once the last of them is written or a write failed. */
+static void note_flush(om_store *store, int64_t wrote) {
+    if (flush_state(store) != FLUSH_RUNNING)
+        return;
+    om_turn_take(&store->turn);
+    uint64_t left = store->flush_left;
+    if (wrote <= 0)
+        store->flush_left = 0;
+    om_turn_give(&store->turn);
+    if (left && wrote > 0)
+        return;
+    pthread_mutex_lock(&store->writer_mutex);
+    store->flushing = 0;
+    /* Nothing written and something left: there was no memory for a place. */
+    store->flush_result = wrote < 0 ? (int)wrote : left ? OM_E_NO_MEMORY : OM_OK;
+    pthread_cond_broadcast(&store->writer_done);
     pthread_mutex_unlock(&store->writer_mutex);
 }
 
@@ -444,9 +470,10 @@ void *om_writer_main(void *arg) {
         wait_for_work(store);
         int64_t wrote;
         do {
+            begin_flush(store);
             wrote = om_writer_round(store);
             note_result(store, wrote < 0 ? (int)wrote : OM_OK);
-            note_flush(store, wrote < 0 ? (int)wrote : OM_OK);
+            note_flush(store, wrote);
         } while (wrote > 0);
     }
     return NULL;
@@ -465,16 +492,7 @@ int om_writer_flush(om_store *store) {
     pthread_mutex_lock(&store->writer_mutex);
     while (store->flushing)
         pthread_cond_wait(&store->writer_done, &store->writer_mutex);
-    store->flushing = FLUSH_CLAIMED;
-    pthread_mutex_unlock(&store->writer_mutex);
-
-    om_turn_take(&store->turn);
-    store->flush_left = store->queued.count;
-    om_turn_give(&store->turn);
-
-    /* Only now may a round call it done: a count of nothing left means that it is. */
-    pthread_mutex_lock(&store->writer_mutex);
-    store->flushing = FLUSH_RUNNING;
+    store->flushing = FLUSH_WANTED;
     pthread_mutex_unlock(&store->writer_mutex);
     om_writer_wake(store);
     pthread_mutex_lock(&store->writer_mutex);

@@ -62,8 +62,18 @@ class Life:
             if select.select([self.store.event_fd], [], [], min(left, 0.5))[0]:
                 os.eventfd_read(self.store.event_fd)
 
+    def pause(self, seconds: float) -> None:
+        """Let time pass that something must not happen in."""
+        if select.select([self.store.event_fd], [], [], seconds)[0]:
+            os.eventfd_read(self.store.event_fd)
 
-LifeStory = Callable[[Life], None]
+
+LifeStory = Callable[..., None]
+
+
+def command(story: LifeStory, *args: Any) -> list[str]:
+    name = f"{story.__module__}:{story.__name__}"
+    return [sys.executable, "-P", "-m", "tests.wal.faulty", name, *(str(arg) for arg in args)]
 
 
 def outlive(
@@ -75,10 +85,8 @@ def outlive(
     model: Model = EXT4,
 ) -> None:
     """Run it, restart, and take the power away `crashes` times. args: for the story, as text."""
-    name = f"{story.__module__}:{story.__name__}"
-    words = [str(arg) for arg in args]
     with recorded(folder) as rec:
-        rec.run([sys.executable, "-P", "-m", "tests.wal.faulty", name, *words])
+        rec.run(command(story, *args))
     assert rec.trace.markers(), "nothing was promised: nothing is proved"
     promises = Promises()
     promises.read(rec.trace.markers())

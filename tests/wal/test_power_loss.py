@@ -29,6 +29,7 @@ import pytest
 from tests.faults.powerloss import EXT4, POSIX, CrashState, Model, crash_states
 from tests.faults.shim import Recording, recorded
 from tests.faults.trace import Event, Trace
+from tests.wal.faulty import Life, outlive
 from tests.wal.power_loss_child import OPTIONS
 from tests.wal.promises import Broken, hold_all
 
@@ -87,6 +88,27 @@ def test_the_power_goes_again_while_the_store_recovers(memory_path: Path) -> Non
 def test_a_wal_that_is_written_past_the_page_cache(tmp_path: Path) -> None:
     trace = lives(tmp_path, 9, 150, ["exit"], "direct")
     hold_all(crash_states(trace, seed=9, n=12), tmp_path, OPTIONS)
+
+
+def a_segment_trimmed_before_it_was_synced(life: Life) -> None:
+    log = life.scribe.create("q")
+    life.scribe.append(log, [100] * 5)
+    life.scribe.append_unlogged(log, [100])  # to the page cache, with all before it
+    life.scribe.confirm()
+    life.until(lambda: log.stat().hot_batches == 0, "not written")
+    life.scribe.trim(log, log.stat().next_offset)
+    life.scribe.append(log, [100] * 5)
+    life.scribe.confirm()
+    life.scribe.settle(log, life.scribe.take(log, 5))  # before they are written: they never are
+    life.scribe.append(log, [100] * 3)
+    life.scribe.confirm()
+    life.store.checkpoint()
+    life.scribe.append(log, [100])
+    life.scribe.confirm()
+
+
+def test_what_is_left_of_a_trimmed_segment_is_no_damage(memory_path: Path) -> None:
+    outlive(a_segment_trimmed_before_it_was_synced, memory_path, crashes=40)
 
 
 def crash_twice(

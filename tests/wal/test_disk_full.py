@@ -1,0 +1,302 @@
+"""A full disk: appends are refused with a clear error, reads and acks go on, nothing confirmed is
+lost, and it heals by itself when space returns."""
+
+import errno
+import functools
+import os
+import select
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ottermq.wal import Log, LogFlags, Record, ReportKind, Store
+from ottermq.wal.errors import Full, LogError, NoSpace
+from tests.faults.rules import Op
+from tests.faults.shim import recorded
+from tests.wal.faulty import OPTIONS, Life, command, outlive
+from tests.wal.promises import Promises
+from tests.wal.scribe import content, when_there_is_room
+from tests.wal.test_fsync_errors import busy_logs, filled, is_served, is_whole
+
+GROWING = Op.CREATE | Op.WRITE | Op.ALLOCATE
+
+
+def stays_refused(life: Life, log: Log, seconds: float = 1.0) -> None:
+    """Not only for the moment: nobody says that there is space before there is."""
+    for _ in range(int(seconds / 0.1)):
+        with pytest.raises(NoSpace):
+            life.scribe.append(log, [10])
+        life.pause(0.1)
+    assert life.count(ReportKind.SPACE_BACK) == 0
+
+
+def no_space_for_segments(life: Life) -> None:
+    logs = busy_logs(life)
+    life.store.checkpoint()
+    for log in logs:
+        life.scribe.append(log, [50_000] * 4)
+    life.scribe.confirm()
+    full = life.faults.fail(GROWING, "vhosts/*", error=errno.ENOSPC)
+    with pytest.raises(NoSpace):
+        life.store.checkpoint()
+    life.hear(ReportKind.NO_SPACE)
+    assert "space" in (life.store.trouble() or "")
+    with pytest.raises(NoSpace):
+        life.store.admits()
+    with pytest.raises(NoSpace):
+        life.scribe.fanout(logs, [10])
+    with pytest.raises(NoSpace):
+        life.scribe.transaction([(logs[0], [10])], [])
+    stays_refused(life, logs[0])
+    for log in logs:
+        is_whole(life, log)
+    for _ in range(5):
+        is_served(life, logs[0])
+        is_served(life, logs[1])
+    life.scribe.confirm()
+    full.clear()
+    life.hear(ReportKind.SPACE_BACK)
+    assert life.store.trouble() is None
+    for log in logs:
+        life.scribe.append(log, [100])
+    life.scribe.confirm()
+    life.store.checkpoint()
+
+
+def test_without_space_for_segments_appends_are_refused_and_acks_go_on(memory_path: Path) -> None:
+    outlive(no_space_for_segments, memory_path, crashes=20)
+
+
+def no_space_for_wal_files(life: Life) -> None:
+    logs = [filled(life, "q"), filled(life, "other")]
+    full = life.faults.fail(GROWING, "wal/new-*", error=errno.ENOSPC)
+    life.scribe.is_patient = False
+    with pytest.raises((NoSpace, Full)):
+        while True:
+            life.scribe.append(logs[1], [60_000] * 4)
+    life.until(lambda: refusal(life, logs[1]) is NoSpace, "NoSpace is not told")
+    is_served(life, logs[0])
+    is_whole(life, logs[0])
+    full.clear()
+    life.until(lambda: refusal(life, logs[1]) is None, "it doesn't heal")
+    life.scribe.confirm()
+    life.store.checkpoint()
+
+
+def refusal(life: Life, log: Log) -> type[LogError] | None:
+    try:
+        life.scribe.append(log, [10])
+    except LogError as error:
+        return type(error)
+    return None
+
+
+def test_without_space_for_wal_files_what_was_taken_waits_and_the_rest_is_refused(
+    memory_path: Path,
+) -> None:
+    outlive(no_space_for_wal_files, memory_path, crashes=8)
+
+
+def no_space_at_all(life: Life, left: str) -> None:
+    logs = busy_logs(life)
+    life.scribe.is_patient = False
+    life.faults.disk_full_after(int(left))
+    with pytest.raises((NoSpace, Full)):
+        while True:
+            life.scribe.append(logs[2], [50_000] * 4)
+    for log in logs:
+        is_whole(life, log)
+    is_served(life, logs[0])
+    is_served(life, logs[1])
+    life.faults.disk_has_room()
+    life.until(lambda: refusal(life, logs[2]) is None, "it doesn't heal")
+    life.scribe.confirm()
+    life.store.checkpoint()
+
+
+@pytest.mark.parametrize("left", [0, 100_000, 1_500_000])
+def test_a_disk_without_a_block_left_loses_nothing(memory_path: Path, left: int) -> None:
+    outlive(no_space_at_all, memory_path, left, crashes=8)
+
+
+def little_space(life: Life) -> None:
+    log = filled(life, "q")
+    life.faults.report_free_space(10 << 20)
+    life.hear(ReportKind.NO_SPACE)
+    stays_refused(life, log, seconds=0.3)
+    is_served(life, log)
+    life.scribe.confirm()
+    life.faults.report_free_space(None)
+    life.hear(ReportKind.SPACE_BACK)
+    life.scribe.append(log, [10])
+    life.scribe.confirm()
+
+
+little_space.options = replace(OPTIONS, low_space_limit=16 << 20)  # type: ignore[attr-defined]
+
+
+def test_appends_are_refused_before_the_disk_is_full(memory_path: Path) -> None:
+    outlive(little_space, memory_path)
+
+
+def a_full_disk_does_not_hold_a_checkpoint_up(life: Life) -> None:
+    """What was settled needs no space: its WAL is let go."""
+    log = filled(life, "q")
+    for _ in range(20):
+        life.scribe.append(log, [1_000] * 4)
+    life.scribe.confirm()
+    life.scribe.settle(log, life.scribe.take(log, 200) + life.scribe.in_flight[log.id][:2])
+    life.scribe.confirm()
+    life.faults.fail(GROWING, "vhosts/*", error=errno.ENOSPC)
+    life.store.checkpoint()
+    life.scribe.append(log, [10])
+    life.scribe.confirm()
+
+
+def test_what_was_settled_needs_no_space(memory_path: Path) -> None:
+    outlive(a_full_disk_does_not_hold_a_checkpoint_up, memory_path)
+
+
+# -- full for other reasons ----------------------------------------------------------------------
+
+
+def a_slow_disk(life: Life) -> None:
+    log = life.scribe.create("q")
+    life.faults.delay(Op.WRITE, "vhosts/*.log", seconds=0.3)
+    life.scribe.is_patient = False
+    with pytest.raises(Full):
+        while True:
+            life.scribe.append(log, [100_000] * 4)
+    life.scribe.confirm()
+    life.pause(0)  # what the WAL had to say has been said
+    life.scribe.is_patient = True
+    life.scribe.append(log, [100])
+    life.scribe.confirm()
+
+
+a_slow_disk.options = replace(OPTIONS, hot_buffer_size=1 << 20)  # type: ignore[attr-defined]
+
+
+def test_who_was_told_that_the_hot_tail_is_full_hears_of_room(memory_path: Path) -> None:
+    outlive(a_slow_disk, memory_path, crashes=4)
+
+
+# -- a start ------------------------------------------------------------------------------------
+
+
+def much_in_the_wal(life: Life) -> None:
+    logs = busy_logs(life)
+    for log in logs:
+        life.scribe.append(log, [100_000] * 9)
+    life.scribe.confirm()
+
+
+def start_and_serve(life: Life) -> None:
+    for log in life.store:
+        is_whole(life, log)
+    is_served(life, life.store.get("q"))
+
+
+@pytest.mark.parametrize("left", [0, 100_000, 2_000_000])
+def test_a_start_on_a_full_disk_works_or_says_why_not_and_loses_nothing(
+    memory_path: Path, left: int
+) -> None:
+    with recorded(memory_path) as rec:
+        rec.run(command(much_in_the_wal))
+        promised = rec.trace.markers()
+        rec.faults.disk_full_after(left)
+        rec.run(command(start_and_serve), check=False)
+    promises = Promises()
+    promises.read(promised)
+    promises.hold(rec.root, OPTIONS)
+
+
+# -- a real one ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 24 MiB of its own: ext4 in a file, or memory."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    image = tmp_path / "image"
+    image.touch()
+    os.truncate(image, 24 << 20)
+    ways = [
+        [["mkfs.ext4", "-q", "-m", "0", str(image)], ["mount", "-o", "loop", image, place]],
+        [["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", place]],
+    ]
+    why = []
+    for commands in ways:
+        try:
+            for command in commands:
+                subprocess.run(command, check=True, capture_output=True, text=True)
+            break
+        except FileNotFoundError as error:
+            why.append(str(error))
+        except subprocess.CalledProcessError as error:
+            why.append(error.stderr.strip())
+    else:
+        pytest.skip(f"no file system can be mounted here: {'; '.join(why)}")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+def test_a_disk_that_is_really_full(small_disk: Path) -> None:
+    options = replace(OPTIONS, hot_buffer_size=2 << 20, wal_max_size=5 << 20)
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(4 << 20))
+    confirmed: dict[int, int] = {}
+    with Store.open(small_disk / "data", options) as store:
+        queue, stream = store.create("queue"), store.create("stream", flags=LogFlags.NO_CURSOR)
+        store.wait(queue.append([Record(b"to be settled")] * 100).seq)
+
+        def fill() -> None:
+            """Until the disk is full: what was confirmed by then is what counts."""
+            while True:
+                number = len(confirmed)
+                append = functools.partial(stream.append, [Record(content(number, 90_000))])
+                done = when_there_is_room(store, append)
+                store.wait(done.seq)
+                confirmed[done.first_offset] = number
+
+        with pytest.raises(NoSpace):
+            fill()
+        assert len(confirmed) > 50
+        check(stream, confirmed)
+        assert queue.acquire(50) == list(range(50))
+        for offset in range(40):
+            queue.settle(offset)
+        filler.unlink()
+        wait_for_space(store)
+        before = len(confirmed)
+        with pytest.raises(NoSpace):
+            fill()
+        assert len(confirmed) > before
+        # Now without help from outside: what is trimmed makes space, though nothing can be written.
+        stream.trim(max(confirmed) * 3 // 4)
+        wait_for_space(store)
+        store.wait(queue.settle(40, 49)[1], timeout=20)
+        store.wait(stream.append([Record(b"at last")]).seq, timeout=20)
+    with Store.open(small_disk / "data", options) as store:
+        start = store.get("stream").stat().start_offset
+        check(store.get("stream"), {at: n for at, n in confirmed.items() if at >= start})
+        assert store.get("queue").acquire(100) == list(range(50, 100))
+
+
+def wait_for_space(store: Store) -> None:
+    deadline = time.monotonic() + 20
+    while store.trouble():
+        assert time.monotonic() < deadline, "it doesn't heal"
+        if select.select([store.event_fd], [], [], 0.2)[0]:
+            os.eventfd_read(store.event_fd)
+
+
+def check(stream: Log, confirmed: dict[int, int]) -> None:
+    found = {record.offset: record.value for record in stream.records()}
+    for offset, number in confirmed.items():
+        assert found[offset] == content(number, 90_000), offset
