@@ -109,6 +109,11 @@ class Scribe:
         """It is done once `seq` is durable."""
         self._pending.append((words, seq))
 
+    @property
+    def owed_seq(self) -> int:
+        """Of the last thing under way."""
+        return self._pending[-1][1]
+
     def confirm(self) -> None:
         """Wait for all that is under way; then it is promised. Fenced: some of it was refused."""
         pending, self._pending = self._pending, []

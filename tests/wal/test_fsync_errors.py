@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ottermq.wal import Log, Record, ReportKind
+from ottermq.wal import Log, ReportKind
 from ottermq.wal.errors import Fenced, Full, LogError, StorageFailure
 from tests.faults.rules import Op, Rule
 from tests.wal.faulty import Life, outlive
@@ -202,9 +202,10 @@ def refused_twice(life: Life) -> None:
     refused = []
     for times in (1, 2):
         life.faults.fail(Op.FDATASYNC, "wal/*.wal", times=1)
-        refused.append(log.append([Record(b"refused")]).seq)
+        life.scribe.append(log, [10])
+        refused.append(life.scribe.owed_seq)
         with pytest.raises(Fenced):
-            life.store.wait(refused[-1])
+            life.scribe.confirm()
         life.hear(ReportKind.FENCED, times)
         life.store.unfence()
         life.scribe.append(log, [10])
