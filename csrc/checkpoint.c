@@ -227,9 +227,15 @@ static int sync_segments(om_store *store, work *work) {
     }
     if (result == OM_OK && !many)
         result = sync_each(store, work);
+    int renamed = 0;
     for (size_t i = 0; i < work->count && result == OM_OK; i++)
-        if (work->logs[i].manifest.len)
-            result = om_file_commit_tmp(work->logs[i].log->folder, "manifest");
+        if (work->logs[i].manifest.len) {
+            result = om_file_commit_tmp(work->logs[i].log->folder, "manifest", !many);
+            renamed = 1;
+        }
+    /* A manifest that is older than the checkpoint would miss segments that were cut off since. */
+    if (result == OM_OK && many && renamed && syncfs(store->dir_fd) != 0)
+        result = OM_E_IO;
     return result;
 }
 

@@ -90,11 +90,17 @@ int om_file_write_tmp(const char *dir, const char *name, const void *data, size_
     return result;
 }
 
-int om_file_commit_tmp(const char *dir, const char *name) {
+int om_file_commit_tmp(const char *dir, const char *name, int sync) {
     char from[4096], to[4096];
     snprintf(from, sizeof from, "%s/%s.tmp", dir, name);
     snprintf(to, sizeof to, "%s/%s", dir, name);
-    return rename(from, to) == 0 ? OM_OK : OM_E_IO;
+    if (rename(from, to) != 0)
+        return OM_E_IO;
+    int fd = sync ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    int result = !sync || (fd >= 0 && fsync(fd) == 0) ? OM_OK : OM_E_IO;
+    if (fd >= 0)
+        close(fd);
+    return result;
 }
 
 /* ---- writing ---- */

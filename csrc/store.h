@@ -387,7 +387,7 @@ int om_saved_write(om_store *store, const om_blob *entries, uint64_t count, uint
 int om_write_all(int fd, const uint8_t *data, size_t len); /* however the kernel cuts it up */
 /* Write dir/name.tmp; with `sync` it is on disk afterwards. */
 int om_file_write_tmp(const char *dir, const char *name, const void *data, size_t len, int sync);
-int om_file_commit_tmp(const char *dir, const char *name);
+int om_file_commit_tmp(const char *dir, const char *name, int sync);
 
 /* ---- manifest.c ---- */
 typedef struct om_manifest_entry {

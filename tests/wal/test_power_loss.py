@@ -9,8 +9,8 @@ Which promises hold on which disk: all of them, on all of these.
 - EXT4 (names are committed in order) is what we run on.
 - POSIX (each folder by itself, and a file's sync doesn't keep its name) holds as well: whatever
   recovery can't do without is synced together with the folder it lies in - the checkpoint, a new
-  segment, a new WAL file, the catalogue (SQLite does) - and what isn't (a manifest's rename, an
-  index, a recycled WAL file's name, an unlink) may be lost or be there.
+  segment, a manifest, a new WAL file, the catalogue (SQLite does) - and what isn't (an index, a
+  recycled WAL file's name, an unlink) may be lost or be there.
 - Torn sectors hold too: everything that is read back carries a checksum, and the WAL file's header
   lies in its block twice.
 
@@ -74,10 +74,11 @@ def test_whatever_the_disk_kept_the_promises_are_kept(
     hold_all(crash_states(trace, seed=n, n=n, model=MODELS[model]), memory_path, OPTIONS)
 
 
-def test_a_kill_and_then_the_power(memory_path: Path) -> None:
+@pytest.mark.parametrize(("model", "n"), [("ext4", 15), ("posix", 15)])
+def test_a_kill_and_then_the_power(memory_path: Path, model: str, n: int) -> None:
     """A start believes what it reads in the page cache: it must not stay there only."""
     trace = lives(memory_path, seed=7, steps=120, ends=["exit", "exit", "exit"])
-    hold_all(crash_states(trace, seed=7, n=25), memory_path, OPTIONS)
+    hold_all(crash_states(trace, seed=7, n=n, model=MODELS[model]), memory_path, OPTIONS)
 
 
 def test_the_power_goes_again_while_the_store_recovers(memory_path: Path) -> None:
@@ -109,6 +110,25 @@ def a_segment_trimmed_before_it_was_synced(life: Life) -> None:
 
 def test_what_is_left_of_a_trimmed_segment_is_no_damage(memory_path: Path) -> None:
     outlive(a_segment_trimmed_before_it_was_synced, memory_path, crashes=40)
+
+
+def a_log_that_grows_again_where_it_was_cut(life: Life) -> None:
+    log = life.scribe.create("s", "stream")
+    for _ in range(2):
+        for _ in range(4):
+            life.scribe.append(log, [50_000] * 2)
+        life.scribe.confirm()
+        life.store.checkpoint()
+        life.scribe.truncate(log, 0)
+    for _ in range(4):  # the same offsets in other segments
+        life.scribe.append(log, [100] * 3)
+        life.scribe.confirm()
+        life.store.checkpoint()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_manifest_from_before_a_truncation_misses_nothing(memory_path: Path, model: str) -> None:
+    outlive(a_log_that_grows_again_where_it_was_cut, memory_path, model=MODELS[model], crashes=25)
 
 
 def crash_twice(
