@@ -174,10 +174,10 @@ class Scribe:
         """One batch. Where it will go is known beforehand: nobody else appends here."""
         if log.id in self.unlogged:
             return self.append_unlogged(log, sizes)
-        part = [log.id, log.stat().next_offset, self._numbered(sizes)]
-        words = self._will_append([part], [])
-        done = self._attempt(words, lambda: log.append(records_of(part[2])))
-        assert done.first_offset == part[1]
+        first, numbered = log.stat().next_offset, self._numbered(sizes)
+        words = self._will_append([[log.id, first, numbered]], [])
+        done = self._attempt(words, lambda: log.append(records_of(numbered)))
+        assert done.first_offset == first
         self._owe(words, done.seq)
 
     def append_unlogged(self, log: Log, sizes: Sequence[int]) -> None:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ottermq.wal import Log, Options, Record, Store
+from ottermq.wal.store import DirectIO
 
-OPTIONS = Options(wal_file_size=1 << 20, wal_max_size=4 << 20, direct_io=0)
+OPTIONS = Options(wal_file_size=1 << 20, wal_max_size=4 << 20, direct_io=DirectIO.OFF)
 
 
 @contextlib.contextmanager

@@ -227,14 +227,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     image.touch()
     os.truncate(image, 24 << 20)
     ways = [
-        [["mkfs.ext4", "-q", "-m", "0", str(image)], ["mount", "-o", "loop", image, place]],
-        [["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", place]],
+        [f"mkfs.ext4 -q -m 0 {image}", f"mount -o loop {image} {place}"],
+        [f"mount -t tmpfs -o size=24m tmpfs {place}"],
     ]
     why = []
-    for commands in ways:
+    for steps in ways:
         try:
-            for command in commands:
-                subprocess.run(command, check=True, capture_output=True, text=True)
+            for step in steps:
+                subprocess.run(step.split(), check=True, capture_output=True, text=True)
             break
         except FileNotFoundError as error:
             why.append(str(error))
@@ -243,7 +243,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     else:
         pytest.skip(f"no file system can be mounted here: {'; '.join(why)}")
     yield place
-    subprocess.run(["umount", place], check=True)
+    subprocess.run(["umount", "-l", place], check=True)
 
 
 def test_a_disk_that_is_really_full(small_disk: Path) -> None:

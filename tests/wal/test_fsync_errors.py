@@ -2,6 +2,7 @@
 that something is on disk which isn't."""
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ def fenced_life(life: Life, op: str, carried_out: str) -> None:
     life.hear(ReportKind.FENCED)
     assert "fenced" in (life.store.trouble() or "")
     assert life.store.stat().fence_kept
-    refusals = [
+    refusals: list[Callable[[], None]] = [
         lambda: life.scribe.append(log, [10]),
         lambda: life.scribe.append(other, [10]),
         lambda: life.scribe.fanout([log, other], [10]),
