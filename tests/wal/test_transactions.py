@@ -206,6 +206,7 @@ def test_killed_in_the_middle_of_a_long_transaction_all_or_nothing_is_there(
             settled = store.get("source").acquire(5) == []
             assert len(found) == (LONG if settled else 0)
             outcomes.add(settled)
-            assert store.get("source").counts(0) == ((0, 0) if settled else (2, 0))
+            # That it was given out before is known unless the kill came before that was synced.
+            assert store.get("source").counts(0) in ([(0, 0)] if settled else [(1, 0), (2, 0)])
             assert put(store, store.get("a"), numbered(1)) >= 0
     assert False in outcomes
