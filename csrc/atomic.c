@@ -6,6 +6,7 @@
 #include "store.h"
 
 #include "bytes.h"
+#include "cursor.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -106,8 +107,12 @@ static int claim_offsets(om_atomic *atomic) {
         /* In the WAL, what the log did before in this tick must stand before. */
         om_log_seal(part->log);
         om_log_log_ops(part->log);
-        if (!part->bytes)
+        if (!part->bytes) {
+            /* Only what is there now, as om_log_settle has it. */
+            if (part->settle.last >= part->log->cursor->end)
+                part->settle.last = part->log->cursor->end - 1;
             continue;
+        }
         part->info.base_offset = om_log_claim(part->log, part->info.record_count);
         if (part->info.base_offset < 0)
             return (int)part->info.base_offset;
@@ -117,10 +122,15 @@ static int claim_offsets(om_atomic *atomic) {
     return OM_OK;
 }
 
+/* A settle of what was never there. */
+static int is_void(const part *part) {
+    return !part->bytes && part->settle.last < part->settle.first;
+}
+
 /* Header, payload, padding: three pieces a part. Scratch logs have nothing to log. */
 static int put_part(part *part, struct iovec *iov) {
     static const uint8_t padding[8];
-    if (!om_log_uses_wal(part->log))
+    if (!om_log_uses_wal(part->log) || is_void(part))
         return 0;
     const void *payload = part->bytes ? (const void *)part->bytes->data : &part->settle;
     size_t len = part->bytes ? part->bytes->len : sizeof part->settle;
@@ -219,7 +229,7 @@ static void apply(om_atomic *atomic, uint64_t seq) {
             note_undos(log, seq, &part->settle);
             om_log_apply_op(log, &part->settle);
             om_log_note_floor(log, seq);
-        } else {
+        } else if (!is_void(part)) {
             om_log_apply_op(log, &part->settle);
         }
     }

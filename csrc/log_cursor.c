@@ -162,7 +162,10 @@ int64_t om_log_settle(om_log *log, int64_t first, int64_t last, int64_t bytes, u
     om_store_enter(log->store);
     int64_t result = admit_settle(log);
     if (result == OM_OK) {
-        result = om_cursor_settle(log->cursor, first, last, bytes);
+        /* Only what is there: in a replay the cursor may know records that came after. */
+        if (last >= log->cursor->end)
+            last = log->cursor->end - 1;
+        result = first > last ? 0 : om_cursor_settle(log->cursor, first, last, bytes);
         if (result > 0)
             add_op(log, OM_OP_SETTLE, first, last, bytes);
     }

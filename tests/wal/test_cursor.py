@@ -173,6 +173,30 @@ def test_what_was_purged_stays_so_and_what_came_after_stays(data: Path) -> None:
         assert store.get("q").acquire(10) == [0, 1, 6, 7, 8, 9]
 
 
+def test_a_settle_reaches_no_further_than_the_end_it_met(data: Path) -> None:
+    def life(store: Store) -> None:
+        log, other = store.create_many(["q", "r"])
+        for each in (log, other):
+            put(store, each, numbered(3))
+            each.acquire(3)
+        assert log.settle(1, 100)[0] == 2
+        assert log.settle(50, 100)[0] == 0
+        work = store.transaction()
+        work.append(other, numbered(1, 3))
+        work.settle(other, 1, 100)
+        work.settle(other, 50, 100)
+        store.wait(work.commit())
+        for each in (log, other):
+            put(store, each, numbered(2, 4))
+            each.append(numbered(2, 6), unlogged=True)
+            until(lambda each=each: each.stat().hot_batches == 0)  # type: ignore[misc]
+
+    die(data, life)
+    with Store.open(data, SMALL) as store:
+        assert store.get("q").acquire(20) == [0, 3, 4, 5, 6]
+        assert store.get("r").acquire(20) == [0, 3, 4, 5, 6, 7]
+
+
 def test_settled_before_they_were_written_they_do_not_come_back(data: Path) -> None:
 
     def life(store: Store) -> None:

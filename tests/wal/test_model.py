@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
+    initialize,
     precondition,
     rule,
     run_state_machine_as_test,
@@ -36,13 +37,22 @@ from tests.wal.stores import small
 OPTIONS = small(segment_size=2000, hot_buffer_size=64 << 10, recovery_threads=1)
 
 SIZES = st.sampled_from([0, 1, 10, 100, 100, 100, 700, 5000, 70_000, 600_000])
-SMALL_SIZES = st.sampled_from([0, 10, 100, 700])
 # What a step applies to depends on how a crash went, and hypothesis wants to draw the same again:
 # so it draws numbers, and `pick` makes a choice of them.
 ANY = st.integers(0, 999)
+Appends = list[tuple[int, list[int], bool]]  # which log, the records' sizes, unlogged
+APPENDS = st.lists(
+    st.tuples(ANY, st.lists(SIZES, min_size=1, max_size=5), st.booleans()), min_size=1, max_size=6
+)
 T = TypeVar("T")
 
+PLACES = st.floats(0, 1)
 DAMAGED = {"CORRUPT", "WAL_HOLE", "UNREADABLE", "FENCED"}
+ENDS = [
+    "stop", "kill", "quiet", "in appends", "in checkpoint", "in close", "in recovery",
+    "torn WAL: cut", "torn WAL: flip", "torn WAL: zero",
+    "torn segment: cut", "torn segment: flip", "torn segment: zero",
+]  # fmt: skip
 
 
 def pick(choices: Iterable[T], number: int) -> T:
@@ -104,8 +114,11 @@ class Lives(RuleBasedStateMachine):
 
     # -- steps
 
-    @precondition(lambda self: len(self.model.logs) < 4)
-    @rule(kind=st.sampled_from(sorted(KINDS)))
+    @initialize(kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=3))
+    def create_some(self, kinds: list[str]) -> None:
+        for kind in kinds:
+            self.create(kind)
+
     def create(self, kind: str) -> None:
         self.names += 1
         name = f"{kind} {self.names}"
@@ -115,16 +128,15 @@ class Lives(RuleBasedStateMachine):
         self.history = [model.with_log(name, LogModel(kind)) for model in self.history]
         self.shown[name] = self.written[name] = 0
 
-    @precondition(has)
-    @rule(which=ANY, sizes=st.lists(SIZES, min_size=1, max_size=4), unlogged=st.booleans())
-    def append(self, which: int, sizes: list[int], unlogged: bool) -> None:
-        name, specs = self.log_of(which), self.specs(sizes)
-        log = self.model.logs[name]
-        assert self.hand.call("append", name, specs, unlogged) == log.next
-        self.change(name, log.append(specs, not unlogged))
+    @rule(appends=APPENDS)
+    def append(self, appends: Appends) -> None:
+        for which, sizes, unlogged in appends:
+            name, specs = self.log_of(which), self.specs(sizes)
+            log = self.model.logs[name]
+            assert self.hand.call("append", name, specs, unlogged) == log.next
+            self.change(name, log.append(specs, not unlogged))
         self.look()
 
-    @precondition(has)
     @rule(
         which=st.lists(ANY, min_size=1, max_size=4),
         sizes=st.lists(SIZES, min_size=1, max_size=3),
@@ -138,7 +150,6 @@ class Lives(RuleBasedStateMachine):
         self.step(model)
         self.look()
 
-    @precondition(has)
     @rule(
         adds=st.lists(st.tuples(ANY, st.lists(SIZES, min_size=1, max_size=2)), max_size=3),
         ends=st.lists(st.tuples(ANY, ANY, st.integers(0, 3)), max_size=3),
@@ -152,16 +163,16 @@ class Lives(RuleBasedStateMachine):
     ) -> None:
         model = self.model
         appends, settles = [], []
-        for which, sizes in adds:
-            name, specs = self.log_of(which), self.specs(sizes)
-            appends.append((name, specs))
-            model = model.with_log(name, model.logs[name].append(specs, True))
         for which, place, more in ends:
             name = self.log_of(which)
             if flying := self.model.logs[name].in_flight():
                 first = pick(flying, place)
                 settles.append((name, first, first + more))
                 model = model.with_log(name, model.logs[name].settle(first, first + more))
+        for which, sizes in adds:
+            name, specs = self.log_of(which), self.specs(sizes)
+            appends.append((name, specs))
+            model = model.with_log(name, model.logs[name].append(specs, True))
         if not appends and not settles:
             return
         self.hand.call("transact", appends, settles, commit)
@@ -170,7 +181,7 @@ class Lives(RuleBasedStateMachine):
         self.look()
 
     @precondition(lambda self: self.has("queue", "kept"))
-    @rule(which=ANY, most=st.integers(1, 8))
+    @rule(which=ANY, most=st.integers(1, 12))
     def acquire(self, which: int, most: int) -> None:
         name = self.log_of(which, "queue", "kept")
         log = self.model.logs[name]
@@ -208,17 +219,27 @@ class Lives(RuleBasedStateMachine):
         self.change(name, log.give_back(offset, counted))
         self.look()
 
-    @precondition(lambda self: self.has("queue", "kept"))
-    @rule(which=ANY)
-    def purge(self, which: int) -> None:
+    @rule(
+        what=st.sampled_from(["purge", "trim", "truncate", "raise_epoch", "delete", "add"]),
+        which=ANY,
+        place=ANY,
+    )
+    def control(self, what: str, which: int, place: int) -> None:
+        getattr(self, what)(which, place)
+
+    def add(self, which: int, _: int) -> None:
+        if len(self.model.logs) < 4:
+            self.create(pick(KINDS, which))
+
+    def purge(self, which: int, _: int) -> None:
+        if not self.has("queue", "kept"):
+            return
         name = self.log_of(which, "queue", "kept")
         log = self.model.logs[name]
         assert self.hand.call("purge", name) == len(log.ready())
         self.change(name, log.purge())
         self.look()
 
-    @precondition(has)
-    @rule(which=ANY, place=ANY)
     def trim(self, which: int, place: int) -> None:
         name = self.log_of(which)
         log = self.model.logs[name]
@@ -227,8 +248,6 @@ class Lives(RuleBasedStateMachine):
         self.change(name, log.trim(offset))
         self.look()
 
-    @precondition(has)
-    @rule(which=ANY, place=ANY)
     def truncate(self, which: int, place: int) -> None:
         name = self.log_of(which)
         log = self.model.logs[name]
@@ -245,23 +264,20 @@ class Lives(RuleBasedStateMachine):
         self.confirmed()  # a checkpoint is part of it
         self.look()
 
-    @precondition(has)
-    @rule(which=ANY)
-    def raise_epoch(self, which: int) -> None:
+    def raise_epoch(self, which: int, _: int) -> None:
         name = self.log_of(which)
         log = self.model.logs[name]
         assert self.hand.call("raise_epoch", name) == log.epoch + 1
         self.change(name, replace(log, epoch=log.epoch + 1))
 
-    @precondition(lambda self: len(self.model.logs) > 2)
-    @rule(which=ANY)
-    def delete(self, which: int) -> None:
+    def delete(self, which: int, _: int) -> None:
+        if len(self.model.logs) < 2:
+            return
         name = self.log_of(which)
         self.hand.call("delete", name)
         self.model = self.model.without(name)
         self.confirmed()  # it waits for its record, so all before it is on disk
 
-    @precondition(has)
     @rule(which=ANY, place=ANY)
     def read(self, which: int, place: int) -> None:
         name = self.log_of(which)
@@ -295,8 +311,43 @@ class Lives(RuleBasedStateMachine):
 
     # -- ends and beginnings
 
+    @rule(how=st.sampled_from(ENDS), appends=APPENDS, delay=st.integers(0, 20), place=PLACES)
+    def end(self, how: str, appends: Appends, delay: int, place: float) -> None:
+        """And a new beginning."""
+        if how == "stop":
+            self.stop()
+            return
+        if how in ("torn WAL: cut", "torn WAL: flip", "torn WAL: zero"):
+            self.tear_wal(appends, how.split()[-1], place)
+        elif how == "quiet":
+            # Nothing is left in the WAL to replay, so the next life makes no checkpoint at once:
+            # one more crash, and the two have to be put together.
+            self.checkpoint()
+        elif how == "in appends":
+            for which, sizes, unlogged in appends:
+                name, specs = self.log_of(which), self.specs(sizes)
+                self.hand.ask("append", name, specs, unlogged)
+                self.change(name, self.model.logs[name].append(specs, not unlogged))
+        elif how in ("in checkpoint", "in close"):
+            self.hand.ask(how.split()[-1])
+        if how.startswith("in "):  # asked for, not waited for, and killed a moment later
+            time.sleep(delay / 4000)
+        self.hand.kill()
+        if how in ("torn segment: cut", "torn segment: flip", "torn segment: zero"):
+            self.tear_segment(delay, how.split()[-1], place)
+        elif how == "in recovery":
+            self.hand = Hand(self.data, OPTIONS)
+            self.hand.ask("open")
+            time.sleep(delay / 2000)
+            self.hand.kill()
+        self.begin()
+
     @rule()
-    def restart(self) -> None:
+    def kill(self) -> None:
+        self.hand.kill()
+        self.begin()
+
+    def stop(self) -> None:
         self.hand.call("close")
         self.hand.kill()
         self.confirmed()
@@ -307,61 +358,15 @@ class Lives(RuleBasedStateMachine):
         now = {name: (log.next, log.epoch) for name, log in self.model.logs.items()}
         assert now == exact
 
-    @rule()
-    def crash(self) -> None:
-        self.hand.kill()
-        self.begin()
-
-    @rule(
-        during=st.sampled_from(["appends", "checkpoint", "close"]),
-        appends=st.lists(
-            st.tuples(ANY, st.lists(SIZES, min_size=1, max_size=5), st.booleans()),
-            min_size=1,
-            max_size=6,
-        ),
-        delay=st.integers(0, 8),
-    )
-    def crash_during(
-        self, during: str, appends: list[tuple[int, list[int], bool]], delay: int
-    ) -> None:
-        """Asked for, not waited for, and killed a moment later."""
-        if during != "appends":
-            self.hand.ask(during)
-        elif self.model.logs:
-            for which, sizes, unlogged in appends:
-                name, specs = self.log_of(which), self.specs(sizes)
-                self.hand.ask("append", name, specs, unlogged)
-                self.change(name, self.model.logs[name].append(specs, not unlogged))
-        time.sleep(delay / 2000)
-        self.hand.kill()
-        self.begin()
-
-    @rule(delay=st.integers(0, 20))
-    def crash_in_recovery(self, delay: int) -> None:
-        self.hand.kill()
-        self.hand = Hand(self.data, OPTIONS)
-        self.hand.ask("open")
-        time.sleep(delay / 2000)
-        self.hand.kill()
-        self.begin()
-
-    @precondition(has)
-    @rule(
-        appends=st.lists(
-            st.tuples(ANY, st.lists(SMALL_SIZES, min_size=1, max_size=3)), min_size=1, max_size=3
-        ),
-        how=st.sampled_from(["cut", "flip", "zero"]),
-        place=st.floats(0, 1),
-    )
-    def torn_wal(self, appends: list[tuple[int, list[int]]], how: str, place: float) -> None:
+    def tear_wal(self, appends: Appends, how: str, place: float) -> None:
         """The last groups reach the disk in part. To know which bytes those are, the WAL is
         looked at before and after; nothing else may have been written meanwhile, because a
         segment gets nothing that isn't synced in the WAL."""
         self.hand.call("confirm")
         self.confirmed()
         before, others = self.wal_bytes(), self.other_files()
-        for which, sizes in appends:
-            name, specs = self.log_of(which), self.specs(sizes)
+        for which, sizes, _ in appends[:3]:
+            name, specs = self.log_of(which), self.specs([size % 1000 for size in sizes])
             self.hand.call("append", name, specs, False)
             self.change(name, self.model.logs[name].append(specs, True))
         self.hand.call("confirm")
@@ -373,7 +378,6 @@ class Lives(RuleBasedStateMachine):
         else:
             [path] = changed
             path.write_bytes(torn(before[path], after[path], how, place))
-        self.begin()
 
     def wal_bytes(self) -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in sorted(self.data.glob("wal/*.wal"))}
@@ -382,18 +386,14 @@ class Lives(RuleBasedStateMachine):
         files = [*self.data.glob("vhosts/**/*"), *self.data.glob("checkpoint")]
         return {path: (os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in files}
 
-    @precondition(has)
-    @rule(which=ANY, how=st.sampled_from(["cut", "flip", "zero"]), place=st.floats(0, 1))
-    def torn_segment(self, which: int, how: str, place: float) -> None:
+    def tear_segment(self, which: int, how: str, place: float) -> None:
         """Past the recovery point a segment proves nothing: logged records are in the WAL."""
-        self.hand.kill()
         tails = [(name, *tail) for name in self.model.logs for tail in self.tails(name)]
         if tails:
             name, path, start = pick(tails, which)
             raw = path.read_bytes()
             path.write_bytes(torn(raw[:start], raw, how, place))
             self.written[name] = 0  # unlogged ones have nothing else
-        self.begin()
 
     def tails(self, name: str) -> Iterator[tuple[Path, int]]:
         """Its segment files that have bytes past the recovery point, and where those start."""
