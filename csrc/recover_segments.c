@@ -175,6 +175,9 @@ static int scan_tail(om_store *store, om_patient *patient, om_segment *segment, 
     if (result != OM_OK)
         return result;
     count_scanned(store, scan.valid_size - from);
+    /* An unlogged batch may be all that is left of the life that wrote it. */
+    if (scan.last_epoch > log->leader_epoch)
+        log->leader_epoch = scan.last_epoch;
     if (scan.stopped != OM_OK) {
         om_store_add_report(store, OM_REPORT_TAIL_CUT, log, scan.next_offset, scan.next_offset,
                             "%s/%020lld.log: %llu bytes after the recovery point cut at %llu (%s)", log->folder,
@@ -297,10 +300,11 @@ static int note_missing_files(om_patient *patient, const listing *listing, const
         const om_manifest_entry *entry = &manifest->entries[i];
         /* Past the recovery point the manifest is older than the checkpoint: a truncation was last. */
         if (!is_listed(listing, entry->base_offset) && entry->next_offset > log->start_offset &&
-            entry->base_offset < log->recovery_point)
+            entry->base_offset >= patient->first_segment && entry->base_offset < log->recovery_point)
             result = note_damage(patient, entry->base_offset, entry->next_offset - 1, -1, "missing");
     }
-    if (result == OM_OK && log->recovery_base >= 0 && log->recovery_point > log->start_offset &&
+    if (result == OM_OK && log->recovery_base >= 0 && log->recovery_base >= patient->first_segment &&
+        log->recovery_point > log->start_offset &&
         !is_listed(listing, log->recovery_base) && !om_manifest_find(manifest, log->recovery_base))
         result = note_damage(patient, log->recovery_base, log->recovery_point - 1, -1, "missing");
     return result;

@@ -6,7 +6,7 @@ import pytest
 
 from ottermq.wal import LogFlags, Record, Store
 from ottermq.wal.errors import StaleEpoch
-from tests.wal.stores import SMALL, die, numbered, numbers, offsets, put
+from tests.wal.stores import SMALL, die, flush, numbered, numbers, offsets, put, small, until
 
 LEASE = 65536  # so many offsets are leased ahead
 
@@ -127,6 +127,27 @@ def test_a_leader_fenced_before_a_stop_is_fenced_after_it(data: Path) -> None:
         assert log.stat().leader_epoch == 3
         with pytest.raises(StaleEpoch):
             log.append(numbered(1), epoch=2)
+
+
+def test_an_unlogged_batch_tells_the_epoch_it_was_written_in(data: Path) -> None:
+    """It may reach its file before the first group of its life reaches the WAL."""
+
+    def first(store: Store) -> None:
+        put(store, store.create("q"), numbered(3))
+        flush(store)  # nothing to replay: the next life makes no checkpoint of its own accord
+
+    def second(store: Store) -> int:
+        log = store.get("q")
+        log.append(numbered(2, 3), unlogged=True)
+        until(lambda: log.stat().hot_batches == 0)
+        return log.stat().leader_epoch
+
+    die(data, first)
+    epoch = die(data, second, small(batch_max_wait_us=10_000_000))
+    assert epoch == 1
+    with Store.open(data, SMALL) as store:
+        assert store.get("q").stat().leader_epoch >= epoch
+        assert numbers(store.get("q")) == [0, 1, 2, 3, 4]
 
 
 def test_clean_stops_after_a_crash_raise_the_epoch_no_more(data: Path) -> None:
