@@ -52,14 +52,14 @@ class Life:
         self.until(lambda: self.count(kind) >= times, f"{kind.name} is not reported")
         return [report for report in self.reports if report.kind is kind][-1]
 
-    def until(self, true: Callable[[], bool], otherwise: str) -> None:
+    def until(self, true: Callable[[], object], otherwise: str) -> None:
         """Look again whenever the store says that something happened."""
         deadline = time.monotonic() + PATIENCE
         while not true():
             left = deadline - time.monotonic()
             assert left > 0, f"{otherwise}; {self.store.stat()}; {self.reports}"
-            # Half a second: not all that a test waits for is an event to the broker.
-            if select.select([self.store.event_fd], [], [], min(left, 0.5))[0]:
+            # Not all that a test waits for is an event to the broker.
+            if select.select([self.store.event_fd], [], [], min(left, 0.005))[0]:
                 os.eventfd_read(self.store.event_fd)
 
     def pause(self, seconds: float) -> None:

@@ -1,10 +1,11 @@
 """The life of a store that the power is taken from, somewhere: python -m tests.wal.power_loss_child
 
-    seed life steps end [direct]
+    seed life steps end [direct] [slow]
 
 `life` counts from 0: a later one opens what the one before left behind. `end` is close (a clean
 stop) or exit (the process just ends: what it wrote stays, what it held is gone). `direct`: the WAL
-is written past the page cache.
+is written past the page cache. `slow`: its syncs take a while and the checkpoint's even longer, so
+that more happens meanwhile.
 
 The WAL is small (1 MiB files, 4 MiB in all) and so are segments and hot tail: in a few hundred
 steps there are checkpoints, recycled WAL files, rolled, trimmed and rewritten segments, fan-outs
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from ottermq.wal import Log, Options, Store
 from ottermq.wal.store import DirectIO
+from tests.faults.rules import Faults, Op
 from tests.wal.scribe import Scribe, options_of
 
 LIFE = 1_000_000  # numbers a life may use
@@ -175,8 +177,11 @@ class Life:
                 self.scribe.truncate(log, batch.base_offset)
 
     def make_queue(self) -> None:
+        """One that is used at once, before its first lease can be on disk."""
         self.made += 1
-        self.scribe.create(f"extra-{self.life}-{self.made % 3}-{self.made}")
+        log = self.scribe.create(f"extra-{self.life}-{self.made}")
+        self.scribe.append_unlogged(log, [30])
+        self.scribe.take(log, 1)
 
     def drop_queue(self) -> None:
         extras = [log for log in self.logs if log.name not in LOGS]
@@ -199,6 +204,10 @@ class Life:
 
 def main(seed: int, life: int, steps: int, end: str, *flags: str) -> None:
     direct = DirectIO.ON if "direct" in flags else DirectIO.OFF
+    if "slow" in flags:
+        faults = Faults.from_environment()
+        faults.delay(Op.FDATASYNC, "wal/*.wal", seconds=0.002)
+        faults.delay(Op.FSYNC, "checkpoint.tmp", seconds=0.03)
     root = Path(os.environ["OTTERMQ_SHIM_ROOT"])
     store = Store.open(root, replace(OPTIONS, direct_io=direct))
     lived = Life(store, seed, life)

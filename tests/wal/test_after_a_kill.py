@@ -97,3 +97,19 @@ def test_a_store_that_is_closed_at_once_closes(tmp_path: Path) -> None:
         for n in range(15):
             with killed(store, f"killed-{n}"):
                 pass
+
+
+def test_a_log_trimmed_into_a_gap_misses_no_segment(tmp_path: Path) -> None:
+    """An unclean stop leaves a gap before the recovery point; no file needs to be there for it."""
+    with Store.open(tmp_path / "data", OPTIONS) as store:
+        store.wait(store.create("q").append([Record(b"x")] * 5).seq)
+        store.checkpoint()
+        with killed(store, "once") as once:
+            assert once.get("q").stat().next_offset > 60_000
+            once.checkpoint()
+            once.get("q").trim(30_000)
+            once.checkpoint()
+            while list(once.data.glob("vhosts/*/queues/*/*.log")):
+                time.sleep(0.01)  # it goes without hurry
+            with killed(once, "twice") as twice:
+                assert [report.text for report in twice.reports()] == []

@@ -302,6 +302,34 @@ def test_a_segment_that_was_made_again_may_be_smaller_than_it_was(memory_path: P
     outlive(a_rewritten_segment_is_smaller, memory_path)
 
 
+def pages_that_the_kernel_dropped(life: Life) -> None:
+    """What is read back after a failed sync may be anything: here it is made so."""
+    logs = busy_logs(life)
+    life.store.checkpoint()
+    good = {log.id: log.stat().size_bytes for log in logs}
+    for log in logs:
+        life.scribe.append(log, [300] * 50)
+    life.scribe.confirm()
+    rule = life.faults.fail(Op.SYNC, "vhosts/*.log*")
+    with pytest.raises(LogError):
+        life.store.checkpoint()
+    for log in logs:
+        [folder] = life.store.data.glob(f"vhosts/*/queues/*.{log.id}")
+        last = sorted(folder.glob("*.log"))[-1]
+        kept = max(0, last.stat().st_size - (log.stat().size_bytes - good[log.id]))
+        with last.open("r+b") as file:
+            file.seek(kept)
+            file.write(bytes(last.stat().st_size - kept))
+    rule.clear()
+    life.store.checkpoint()
+    for log in logs:
+        is_whole(life, log)
+
+
+def test_pages_that_the_kernel_dropped_come_back_from_the_wal(memory_path: Path) -> None:
+    outlive(pages_that_the_kernel_dropped, memory_path)
+
+
 def one_sync_for_many_fails(life: Life) -> None:
     logs = [filled(life, f"q{n}", batches=2) for n in range(40)]
     rule = life.faults.fail(Op.SYNCFS, times=1)
