@@ -1,0 +1,179 @@
+/* content.h -- an AMQP message's properties, and the message as a record of the log.
+ *
+ *   content header frame:  class u16 | weight u16 | body size u64 | property part
+ *   property part:         flags u16 | the values whose flags are set, highest bit first
+ *
+ *   record:  key = routing key | value = body | timestamp = arrival | headers:
+ *              "amqp"      version u8 = 1 | exchange shortstr | property part, as it came
+ *              "content-type", "message-id" ... and the string entries of the headers table, under
+ *              their own names: for Kafka readers, who can't read the first one
+ *
+ * An AMQP reader looks at the first header only and gets back, byte for byte, what the publisher
+ * sent. A record without it came from a Kafka producer: its properties are made up from its
+ * headers. Pure functions, bytes in, bytes out: no memory is allocated, nothing is kept, no byte is
+ * believed before its length was checked. Spans point into the bytes that were given.
+ */
+#ifndef OM_CONTENT_H
+#define OM_CONTENT_H
+#include "ottermq.h"
+
+/* ---- field tables (table.c) ---------------------------------------------------------- */
+
+/* How deep tables and arrays may lie in each other. RabbitMQ knows no limit; a client that needs
+ * more than this has another aim. */
+#define OM_TABLE_DEPTH 32
+
+/* One entry of a table or array, as type letter and value bytes:
+ *   t bool 1   b i8  B u8 1   s i16  u u16 2   I i32  i u32  f float 4   D scale u8 + i32 5
+ *   l i64  L i64  d double  T time in seconds 8   V nothing 0
+ *   S string   x bytes   A array   F table: the value without its u32 length */
+typedef struct om_field {
+    uint8_t type;
+    om_span name;            /* empty in an array */
+    om_span value;
+} om_field;
+
+/* Are these the bytes of a table, without its length, and right in every depth? OM_OK, OM_E_CORRUPT. */
+int om_table_check(const uint8_t *table, size_t len);
+/* Entry by entry: start with *at = 0. OM_OK, OM_END, OM_E_CORRUPT. Nested values are bounded, not
+ * looked into. */
+int om_table_next(const uint8_t *table, size_t len, size_t *at, om_field *out);
+int om_array_next(const uint8_t *array, size_t len, size_t *at, om_field *out);
+/* The first entry of that name: OM_OK, OM_END (none), OM_E_CORRUPT. NULL is an empty table. */
+int om_table_get(const uint8_t *table, size_t len, const char *name, om_field *out);
+/* Any of the integer types as a number; OM_E_INVALID for another type or one over INT64_MAX. */
+int om_field_integer(const om_field *field, int64_t *out);
+
+/* ---- properties (content.c) ---------------------------------------------------------- */
+
+#define OM_HAS_CONTENT_TYPE 0x8000
+#define OM_HAS_CONTENT_ENCODING 0x4000
+#define OM_HAS_HEADERS 0x2000
+#define OM_HAS_DELIVERY_MODE 0x1000
+#define OM_HAS_PRIORITY 0x0800
+#define OM_HAS_CORRELATION_ID 0x0400
+#define OM_HAS_REPLY_TO 0x0200
+#define OM_HAS_EXPIRATION 0x0100
+#define OM_HAS_MESSAGE_ID 0x0080
+#define OM_HAS_TIMESTAMP 0x0040
+#define OM_HAS_TYPE 0x0020
+#define OM_HAS_USER_ID 0x0010
+#define OM_HAS_APP_ID 0x0008
+#define OM_HAS_CLUSTER_ID 0x0004
+
+/* What is absent is 0, or {NULL, -1}. */
+typedef struct om_properties {
+    const uint8_t *data;     /* the property part itself */
+    uint32_t len;
+    uint16_t flags;          /* OM_HAS_* */
+    uint8_t delivery_mode, priority;
+    om_span headers;         /* the table's bytes without its length: for om_table_get */
+    om_span content_type, content_encoding, correlation_id, reply_to, expiration, message_id;
+    om_span type, user_id, app_id, cluster_id;
+    int64_t timestamp;       /* seconds, as the publisher set it */
+} om_properties;
+
+/* data: from the flags on, to the end of the content header frame. OM_OK or OM_E_CORRUPT: a value
+ * runs over the end, bytes are left over, a property nobody defined, a table that isn't one. */
+int om_properties_parse(const uint8_t *data, size_t len, om_properties *out);
+/* RabbitMQ's rules: decimal digits and nothing else, 0 .. 2^32 - 1. OM_OK or OM_E_INVALID. */
+int om_expiration_ms(om_span text, int64_t *out);
+
+/* ---- the message as a record (content_record.c) -------------------------------------- */
+
+/* What follows a record's value: `varint(header count) | headers`. The same for all messages with
+ * the same exchange and property part: make it once, keep it by those, copy it behind each. */
+#define OM_CONTENT_READABLE_MAX 4096 /* of it, at most so much is for Kafka readers */
+size_t om_content_headers_bound(om_span exchange, const om_properties *p); /* is always enough */
+/* The length, OM_E_SHORT (cap), OM_E_INVALID (exchange over 255 bytes). */
+int64_t om_content_template(uint8_t *out, size_t cap, om_span exchange, const om_properties *p);
+
+/* A whole record of a batch, length first, with such a template behind it. Deltas as in batch.h.
+ * Returns the length, OM_E_SHORT (cap), OM_E_INVALID (over INT32_MAX). With body.data NULL the body's
+ * body.len bytes are left as they are, for the caller to fill in: *body_at tells where (may be
+ * NULL). */
+#define OM_CONTENT_RECORD_OVERHEAD 31 /* cap: this, key, body and template */
+int64_t om_content_record(uint8_t *out, size_t cap, int64_t time_delta, int32_t offset_delta,
+                          om_span routing_key, om_span body, om_span tail, size_t *body_at);
+
+typedef struct om_content {
+    om_span exchange;        /* never null, at most 255 bytes */
+    om_span routing_key;     /* the same; a longer Kafka key is cut */
+    om_span body;            /* never null */
+    om_span properties;      /* flags and values, right, to be sent as they are */
+    int64_t offset, timestamp; /* timestamp in milliseconds: of its arrival */
+    int foreign;             /* came from Kafka: properties lie in the scratch buffer */
+} om_content;
+
+/* One record: body is what follows its length, batch the batch it lies in. scratch is where the
+ * properties of a Kafka producer's record are made; headers that don't fit there, or whose name
+ * is over 255 bytes, are left out, so give as much as a frame may have: at least
+ * OM_CONTENT_SCRATCH_MIN. checked (may be NULL): a property part that is known to be right, so that
+ * equal bytes aren't looked at again; it is set to this record's. Let it start as {NULL, -1} and
+ * live no longer than the bytes. OM_OK, OM_E_CORRUPT, OM_E_SHORT (scratch). */
+#define OM_CONTENT_SCRATCH_MIN 64
+int om_content_read(const uint8_t *body, size_t len, const om_batch_info *batch, uint8_t *scratch,
+                    size_t scratch_cap, om_span *checked, om_content *out);
+
+/* The same over a checked batch, record after record: OM_OK, OM_END, OM_E_CORRUPT (again each time).
+ * Init: as om_record_iter_init, OM_E_INVALID when compressed. A control batch (a transaction's
+ * end) has no messages: OM_END at once. om_content_next's out holds until the next call (its made-up
+ * properties, until scratch is used again). */
+typedef struct om_content_iter {
+    om_record_iter records;
+    om_span checked;
+    uint8_t *scratch;
+    size_t scratch_cap;
+} om_content_iter;
+int om_content_iter_init(om_content_iter *iter, const uint8_t *batch, size_t len, uint8_t *scratch,
+                         size_t scratch_cap);
+int om_content_next(om_content_iter *iter, om_content *out);
+/* Steps over records below that offset by their lengths alone; the next one is the first at or
+ * after it. OM_OK (then om_content_next, which may still say OM_END) or OM_E_CORRUPT. */
+int om_content_seek(om_content_iter *iter, int64_t offset);
+
+/* ---- rewriting (content_headers.c, death.c): a new property part ---------------------------- */
+
+/* All return the length of the property part written to out (which must not overlap the old
+ * one), OM_E_SHORT when cap is too small (om_headers_bound, om_death_bound: always enough),
+ * OM_E_CORRUPT for a headers table that isn't one. */
+
+typedef struct om_extra {
+    const char *name;
+    uint8_t type;            /* 'l' number, 'S' text, 't' number as a bool; 0: the entry is removed */
+    int64_t number;
+    om_span text;
+} om_extra;
+size_t om_headers_bound(const om_properties *in, const om_extra *extras, int32_t count);
+/* Entries set: what had the name goes (all of that name), the new ones come last, in order. */
+int64_t om_headers_with(uint8_t *out, size_t cap, const om_properties *in, const om_extra *extras,
+                        int32_t count);
+/* Entries removed, e.g. {"BCC"}; the headers property goes when nothing is left of it. */
+int64_t om_headers_without(uint8_t *out, size_t cap, const om_properties *in,
+                           const char *const *names, int32_t count);
+/* As the delayed-message plugin delivers: x-delay turned negative (an unsigned type becomes 'l');
+ * without such a number a plain copy. */
+int64_t om_headers_delayed(uint8_t *out, size_t cap, const om_properties *in);
+
+enum om_death_reason {
+    OM_DEATH_EXPIRED = 0,
+    OM_DEATH_REJECTED = 1,
+    OM_DEATH_MAXLEN = 2,
+    OM_DEATH_DELIVERY_LIMIT = 3
+};
+typedef struct om_death {
+    int reason;
+    om_span queue;           /* where it died */
+    om_span exchange, routing_key; /* as it was published there */
+    int64_t now_s;
+    int drop_cc;             /* the queue has a dead-letter-routing-key: CC goes with the old key */
+} om_death;
+size_t om_death_bound(const om_properties *in, const om_death *death);
+/* x-death with this death in front (one of the same queue and reason is counted up and moved there),
+ * x-first-death-*, x-last-death-*; without BCC; without expiration, which x-death keeps. */
+int64_t om_death_rewrite(uint8_t *out, size_t cap, const om_properties *in, const om_death *death);
+/* Has it been in that queue and come back without anyone rejecting it on the way? Then RabbitMQ
+ * drops it. in: parsed again after om_death_rewrite; not for a death that was itself a rejection. 1 or 0. */
+int om_death_cycle(const om_properties *in, om_span queue);
+
+#endif
