@@ -55,7 +55,7 @@ class RabbitMQ(Served):
         self.address = ("127.0.0.1", port)
         plugins, config = self.folder / "enabled_plugins", self.folder / "rabbitmq.conf"
         plugins.write_text("[].\n")
-        listen = ("listeners.tcp.local = 127.0.0.1:%d" % port, "log.file.level = warning")
+        listen = (f"listeners.tcp.local = 127.0.0.1:{port}", "log.file.level = warning")
         config.write_text("\n".join((*listen, *self.settings)) + "\n")
         kept = {key: value for key, value in os.environ.items() if not key.startswith("RABBITMQ_")}
         self.environment = {
