@@ -70,7 +70,8 @@ class _Page(ctypes.Structure):
         ("budget", ctypes.c_int64),
         ("free_bytes", ctypes.c_int64),
         ("skip_sync", ctypes.c_uint32),
-        ("pad", ctypes.c_char * 148),
+        ("dying", ctypes.c_uint32),
+        ("pad", ctypes.c_char * 144),
         ("rules", _Slot * RULES),
     ]
 

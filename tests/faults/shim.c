@@ -395,11 +395,11 @@ static int sync_traced(int fd, const char *relative, unsigned op, uint8_t kind, 
     shim_fault fault = shim_match(op, relative);
     uint64_t id = shim.page->next_sync++;
     record_sync(SHIM_EV_SYNC_START, kind, id, inode, relative, 0, -1, 0);
+    if (fault.action == SHIM_KILL && !fault.carried_out)
+        shim_die();
     shim_unlock();
     if (fault.action == SHIM_DELAY)
         shim_wait(&fault);
-    if (fault.action == SHIM_KILL && !fault.carried_out)
-        shim_die();
     int fails = fault.action == SHIM_FAIL;
     int error = 0;
     if (!(fails && !fault.carried_out) && !shim.page->skip_sync && call(fd) != 0)
@@ -408,9 +408,9 @@ static int sync_traced(int fd, const char *relative, unsigned op, uint8_t kind, 
         error = fault.error;
     shim_lock();
     record_sync(SHIM_EV_SYNC_END, kind, id, inode, relative, 0, -1, error);
-    shim_unlock();
     if (fault.action == SHIM_KILL)
         shim_die();
+    shim_unlock();
     if (error)
         errno = error;
     return error ? -1 : 0;

@@ -6,14 +6,15 @@
  *   shim_rules.c  which calls must fail, be cut short, be late, or be the last
  *
  * The promise: every change of a file below the root that went through libc is in the trace,
- * in an order that agrees with what the threads and processes could observe. Whatever the shim
- * sees but can't follow (a writable mapping, stdio) is in the trace as UNTRACED, so that the
- * simulator refuses it instead of being wrong in silence.
+ * in an order that agrees with what the threads and processes could observe. A process that ends
+ * itself, or by a rule, ends between two calls, never within one. Whatever the shim sees but
+ * can't follow (a writable mapping, stdio, a kill from outside amid a call) is in the trace as
+ * UNTRACED, so that the simulator refuses it instead of being wrong in silence.
  *
  * The control page (mapped shared by the parent, the child and the child's children):
  *
  *   0     | magic u32 | lock state u32 | process-shared robust mutex, 64 bytes |
- *   72    | trace end u64 | next sync u64 | budget i64 | free i64 | skip sync u32 | ... to 256
+ *   72    | trace end u64 | next sync u64 | budget i64 | free i64 | skip sync, dying u32 | to 256
  *   256   | rule 0, 256 bytes | rule 1 | ... | rule 30 |                            8192 in all
  *
  * tests/faults/rules.py mirrors it, tests/faults/trace.py mirrors the record.
@@ -77,7 +78,8 @@ typedef struct shim_page {
     int64_t budget;       /* bytes the disk still has; < 0: no limit */
     int64_t free_bytes;   /* what statvfs may report at most; < 0: the truth */
     uint32_t skip_sync;   /* don't bother the disk: the simulator is what counts */
-    char pad[148];
+    uint32_t dying;       /* the lock's holder chose to end: no call was cut in two */
+    char pad[144];
     shim_rule rules[SHIM_RULES];
 } shim_page;
 
@@ -126,6 +128,7 @@ _Static_assert(sizeof(shim_record) == 48, "trace.py relies on it");
 /* The one object of the shim. A preloaded library has no caller who could hold it. */
 typedef struct shim_state {
     int ready;
+    long dying;           /* the thread that ends this process: no other starts a call now */
     shim_page *page;
     dev_t root_device;
     size_t root_len;
@@ -181,6 +184,8 @@ shim_fault shim_match(unsigned ops, const char *path);
 int shim_enter(shim_fault *fault, unsigned ops, const char *path);
 long shim_leave(const shim_fault *fault, long result);
 void shim_wait(const shim_fault *fault);
+/* With the lock held: the process ends, by an exit that follows or by SIGKILL. */
+void shim_last_call(void);
 _Noreturn void shim_die(void);
 /* With the lock held: how many of `len` bytes at `offset` the budget lets through. Spends them.
  * whole: all or nothing. */

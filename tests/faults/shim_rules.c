@@ -62,8 +62,17 @@ shim_fault shim_match(unsigned ops, const char *path)
     return fault;
 }
 
+/* The lock is never let go: another thread's call, done but cut off before its record, would
+ * leave a change on the disk that the trace knows nothing of. */
+void shim_last_call(void)
+{
+    shim.page->dying = 1;
+    __atomic_store_n(&shim.dying, syscall(SYS_gettid), __ATOMIC_RELEASE);
+}
+
 _Noreturn void shim_die(void)
 {
+    shim_last_call();
     syscall(SYS_kill, syscall(SYS_getpid), SIGKILL);
     for (;;)
         syscall(SYS_pause);
@@ -86,7 +95,6 @@ int shim_enter(shim_fault *fault, unsigned ops, const char *path)
         shim_wait(fault);
         shim_lock();
     } else if (fault->action == SHIM_KILL && !fault->carried_out) {
-        shim_unlock();
         shim_die();
     } else if (fault->action == SHIM_FAIL && !fault->carried_out) {
         shim_unlock();
@@ -98,9 +106,9 @@ int shim_enter(shim_fault *fault, unsigned ops, const char *path)
 
 long shim_leave(const shim_fault *fault, long result)
 {
-    shim_unlock();
     if (fault->action == SHIM_KILL && fault->carried_out)
         shim_die();
+    shim_unlock();
     if (fault->action == SHIM_FAIL && fault->carried_out) {
         errno = fault->error;
         return -1;

@@ -39,6 +39,7 @@ static void make_lock(shim_page *page)
         pthread_mutexattr_init(&attr);
         pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
         pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+        pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE); /* for what exit() still does */
         pthread_mutex_init(&page->lock, &attr);
         pthread_mutexattr_destroy(&attr);
         __atomic_store_n(&page->lock_state, 2, __ATOMIC_RELEASE);
@@ -72,6 +73,23 @@ __attribute__((constructor)) static void start(void)
     shim.page = page;
     __atomic_store_n(&shim.ready, 1, __ATOMIC_RELEASE);
 }
+
+/* An exit ends the other threads wherever they are, like a kill. */
+__attribute__((destructor)) static void end(void)
+{
+    if (!shim.ready)
+        return;
+    shim_lock();
+    shim_last_call();
+}
+
+_Noreturn void _exit(int status)
+{
+    end();
+    for (;;)
+        syscall(SYS_exit_group, status);
+}
+_Noreturn void _Exit(int status) ALIAS(_exit);
 
 /* ---- where ---- */
 
@@ -167,9 +185,18 @@ enum shim_place shim_locate(int dirfd, const char *path, char relative[PATH_MAX]
 void shim_lock(void)
 {
     int kept = errno;
-    /* The holder was killed: what it guarded is whole, since trace_end moves last. */
-    if (pthread_mutex_lock(&shim.page->lock) == EOWNERDEAD)
+    int died = pthread_mutex_lock(&shim.page->lock) == EOWNERDEAD;
+    long dying = __atomic_load_n(&shim.dying, __ATOMIC_ACQUIRE);
+    while (dying && dying != syscall(SYS_gettid))
+        syscall(SYS_pause); /* the end is on its way to this thread too */
+    if (died) {
         pthread_mutex_consistent(&shim.page->lock);
+        /* The records are whole, since trace_end moves last. But a holder killed from outside may
+         * have made a change and not come to record it. */
+        if (!shim.page->dying)
+            shim_put_untraced("", "a call cut off by a signal from outside");
+        shim.page->dying = 0;
+    }
     errno = kept;
 }
 

@@ -290,6 +290,62 @@ def test_a_killed_process_leaves_a_whole_trace_that_the_next_one_goes_on_with(
     assert replayed(rec) == on_disk(rec.root) == {"log": b"x" * 8}
 
 
+@pytest.mark.parametrize("ending", ["kill", "exit", "os._exit"])
+def test_a_process_that_ends_amid_its_threads_calls_leaves_no_change_unrecorded(
+    rec: Recording, ending: str
+) -> None:
+    """The call of another thread must not be cut off between the deed and its record."""
+    program = (
+        PREAMBLE
+        + """
+import itertools, threading
+def work(me):
+    for number in itertools.count():
+        name = f"{os.getpid()} {me} {number}"
+        fd = new(name)
+        os.write(fd, b"some bytes")
+        os.rename(name, f"{name} renamed")
+        os.close(fd)
+before = len(os.listdir())
+for me in range(4):
+    threading.Thread(target=work, args=(me,), daemon=True).start()
+while len(os.listdir()) < before + 8:
+    pass
+"""
+    )
+    program += {
+        "kill": 'os.fsync(new("the last straw"))',
+        "exit": "sys.exit(0)",
+        "os._exit": "os._exit(0)",
+    }[ending]
+    for _ in range(5):
+        rec.faults.clear()
+        rec.faults.kill(Op.FSYNC, "the last straw")
+        rec.run([sys.executable, "-c", program], check=False)
+        assert replayed(rec) == on_disk(rec.root)
+
+
+def test_a_call_cut_off_by_a_kill_from_outside_is_not_passed_over(rec: Recording) -> None:
+    program = (
+        PREAMBLE
+        + """
+fd = new("f")
+print("up", flush=True)
+while True:
+    os.pwrite(fd, b"x" * 1_000_000, 0)
+"""
+    )
+    for _ in range(50):  # nearly all of its time is spent in the call: the first will do
+        with rec.popen([sys.executable, "-c", program]) as child:
+            assert child.stdout and child.stdout.readline() == "up\n"
+            child.kill()
+        run(rec, 'new("g")')
+        if rec.trace.of(Event.UNTRACED):
+            break
+    with pytest.raises(UntracedChange, match="cut off"):
+        replayed(rec)
+
+
 def test_what_lay_in_the_folder_before_is_where_the_trace_begins(tmp_path: Path) -> None:
     root = tmp_path / "old"
     (root / "d").mkdir(parents=True)
