@@ -12,12 +12,14 @@ from ottermq.config import load
 @click.command()
 @click.option("--config", metavar="FILE", type=click.Path(path_type=Path), help="A YAML file.")
 @click.option("--data", metavar="DIR", help="Where the log lives.  [default: ./data]")
+@click.option("--definitions", metavar="FILE", help="A RabbitMQ definitions file (JSON).")
 @click.option("--amqp", metavar="HOST:PORT", help="[default: 127.0.0.1:5672]")
 @click.option("--kafka", metavar="HOST:PORT", help="[default: 127.0.0.1:9092]")
 @click.option("--admin", metavar="HOST:PORT", help="[default: 127.0.0.1:15672]")
 def serve(
     config: Path | None,
     data: str | None,
+    definitions: str | None,
     amqp: str | None,
     kafka: str | None,
     admin: str | None,
@@ -33,6 +35,7 @@ def serve(
         os.environ,
         {
             ("data",): ("--data", data),
+            ("definitions",): ("--definitions", definitions),
             ("listen", "amqp"): ("--amqp", amqp),
             ("listen", "kafka"): ("--kafka", kafka),
             ("listen", "admin"): ("--admin", admin),

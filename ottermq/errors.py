@@ -32,6 +32,29 @@ class AccessRefused(OtterError):
     """Known, but not allowed to."""
 
 
+class LoginRefused(AccessRefused):
+    """Not let in. The text keeps from the client what `reason` tells the log."""
+
+    def __init__(self, mechanism: str, reason: str) -> None:
+        super().__init__(
+            f"Login was refused using authentication mechanism {mechanism}."
+            " For details see the broker logfile."
+        )
+        self.reason = reason
+
+
+class UnknownMechanism(OtterError):
+    """A way to log in that we don't offer."""
+
+
+class Malformed(OtterError):
+    """Bytes that aren't what the protocol says they are."""
+
+
+class NotAllowed(OtterError):
+    """Not here: the vhost isn't theirs, or a limit is reached."""
+
+
 class PreconditionFailed(OtterError):
     """It exists, and is not what the caller takes it for."""
 
@@ -61,6 +84,10 @@ class Codes(NamedTuple):
 CODES: dict[type[Exception], Codes] = {
     NotFound: Codes(amqp=404, kafka=3, http=404),  # UNKNOWN_TOPIC_OR_PARTITION
     AccessRefused: Codes(amqp=403, kafka=29, http=403),  # TOPIC_AUTHORIZATION_FAILED
+    LoginRefused: Codes(amqp=403, kafka=58, http=401),  # SASL_AUTHENTICATION_FAILED
+    UnknownMechanism: Codes(amqp=503, kafka=33, http=401),  # UNSUPPORTED_SASL_MECHANISM
+    Malformed: Codes(amqp=502, kafka=42, http=400),  # INVALID_REQUEST
+    NotAllowed: Codes(amqp=530, kafka=31, http=403),  # CLUSTER_AUTHORIZATION_FAILED
     PreconditionFailed: Codes(amqp=406, kafka=40, http=409),  # INVALID_CONFIG
     ResourceLocked: Codes(amqp=405, kafka=29, http=423),  # TOPIC_AUTHORIZATION_FAILED
     InvalidRequest: Codes(amqp=406, kafka=42, http=400),  # INVALID_REQUEST

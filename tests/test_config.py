@@ -159,9 +159,8 @@ def test_a_flag_goes_over_a_variable_over_the_file_over_the_default(tmp_path: Pa
     environ = {"OTTERMQ_LISTEN__AMQP": "env:1", "OTTERMQ_LISTEN__KAFKA": "env:2", "PATH": "/bin"}
     flags = {("listen", "amqp"): ("--amqp", "flag:1"), ("data",): ("--data", None)}
     config = load(file, environ, flags)
-    assert [str(place) for place in dataclasses.astuple(config.listen)] == [
-        str(place) for place in (("flag", 1), ("env", 2), ("file", 3))
-    ]
+    listen = config.listen
+    assert [str(listen.amqp), str(listen.kafka), str(listen.admin)] == ["flag:1", "env:2", "file:3"]
     assert config.data == Config().data
 
 
@@ -322,6 +321,27 @@ def test_one_rule_can_be_written_once_and_named_twice(tmp_path: Path) -> None:
         (
             "wal:\n  batch_max_size: 40MiB",
             "2: wal.batch_max_size = 40MiB: expected at most half of wal.file_size, which is 32MiB",
+        ),
+        (
+            "listen: {amqps: '127.0.0.1:0'}",
+            "1: tls.cert = null: expected the path of a file, as listen.amqps is set",
+        ),
+        (
+            "listen: {amqps: '127.0.0.1:0'}\ntls:\n  cert: c.pem",
+            "1: tls.key = null: expected the path of a file, as listen.amqps is set",
+        ),
+        (
+            "tls: {verify: required}",
+            "1: tls.ca = null: expected the path of a file, as tls.verify is required",
+        ),
+        (
+            "tls: {min_version: 1.1}",
+            "1: tls.min_version = 1.1: expected 1.2 or 1.3",
+        ),
+        (
+            "auth: {loopback_users: 'guest,,other'}",
+            "1: auth.loopback_users = guest,,other: expected names with commas between them,"
+            " such as guest, monitor, or null",
         ),
         (
             "queues: audit",

@@ -145,6 +145,29 @@ class Folder:
 
 
 @dataclass(frozen=True)
+class File:
+    expected: str = "the path of a file"
+
+    def parse(self, text: str) -> Path:
+        return Folder().parse(text)
+
+
+@dataclass(frozen=True)
+class Names:
+    example: str
+
+    @property
+    def expected(self) -> str:
+        return f"names with commas between them, such as {self.example}"
+
+    def parse(self, text: str) -> tuple[str, ...]:
+        names = tuple(name.strip() for name in text.split(","))
+        if not all(names):
+            raise ValueError(text)
+        return names
+
+
+@dataclass(frozen=True)
 class Text:
     expected: str
 

@@ -104,16 +104,23 @@ def _apply(base: Any, layer: Layer, prefix: Keys = ()) -> Any:
 def _check_together(config: Config, merged: Layer) -> None:
     """Settings that are fine alone and don't go with each other."""
 
-    def refuse(path: Keys, value: int, other: Keys, expected: str) -> NoReturn:
+    def refuse(path: Keys, value: str, other: Keys, expected: str) -> NoReturn:
         said = merged.get(path) or merged[other]  # the defaults go together: one was said
-        raise ConfigError(messages.bad_value(said.origin, path, format_size(value), expected))
+        raise ConfigError(messages.bad_value(said.origin, path, value, expected))
 
     wal, file_size = config.wal, ("wal", "file_size")
     if wal.max_size < 3 * wal.file_size:
         least = format_size(3 * wal.file_size)
         expected = f"at least three times wal.file_size, which is {least}"
-        refuse(("wal", "max_size"), wal.max_size, file_size, expected)
+        refuse(("wal", "max_size"), format_size(wal.max_size), file_size, expected)
     if wal.batch_max_size > wal.file_size // 2:
         most = format_size(wal.file_size // 2)
         expected = f"at most half of wal.file_size, which is {most}"
-        refuse(("wal", "batch_max_size"), wal.batch_max_size, file_size, expected)
+        refuse(("wal", "batch_max_size"), format_size(wal.batch_max_size), file_size, expected)
+    tls, amqps, verify = config.tls, ("listen", "amqps"), ("tls", "verify")
+    if config.listen.amqps and not tls.cert:
+        refuse(("tls", "cert"), "null", amqps, "the path of a file, as listen.amqps is set")
+    if config.listen.amqps and not tls.key:
+        refuse(("tls", "key"), "null", amqps, "the path of a file, as listen.amqps is set")
+    if tls.verify != "none" and not tls.ca:
+        refuse(("tls", "ca"), "null", verify, f"the path of a file, as tls.verify is {tls.verify}")

@@ -18,11 +18,13 @@ from ottermq.config.kinds import (
     Address,
     Choice,
     Count,
+    File,
     Flag,
     Folder,
     Kind,
     Listen,
     Maybe,
+    Names,
     Size,
     Text,
     Time,
@@ -49,8 +51,49 @@ def section(kind: type[T]) -> T:
 class ListenSettings:
     # Loopback: a broker nobody has set users up for must not be open to the network.
     amqp: Address = setting(Listen(), "127.0.0.1:5672")
+    amqps: Address | None = setting(Maybe(Listen()), "null")
     kafka: Address = setting(Listen(), "127.0.0.1:9092")
     admin: Address = setting(Listen(), "127.0.0.1:15672")
+
+
+@dataclass(frozen=True)
+class TlsSettings:
+    cert: Path | None = setting(Maybe(File()), "null")
+    key: Path | None = setting(Maybe(File()), "null")
+    ca: Path | None = setting(Maybe(File()), "null")
+    verify: str = setting(Choice(("none", "optional", "required")), "none")
+    login_from: str = setting(Choice(("distinguished_name", "common_name")), "distinguished_name")
+    min_version: str = setting(Choice(("1.2", "1.3")), "1.2")
+    check_interval: timedelta = setting(Time("1s", "1d", "10s"), "10s")
+
+
+@dataclass(frozen=True)
+class AuthSettings:
+    default_user: str = setting(Text("the name of a user"), "guest")
+    default_password: str = setting(Text("a password"), "guest")
+    loopback_users: tuple[str, ...] | None = setting(Maybe(Names("guest, monitor")), "guest")
+
+
+@dataclass(frozen=True)
+class Permit:
+    global_qos: bool = setting(Flag(), "true")
+    transient_queues: bool = setting(Flag(), "true")
+
+
+@dataclass(frozen=True)
+class AmqpSettings:
+    heartbeat: timedelta = setting(Time("0", "65535s", "60s"), "60s")
+    frame_max: int = setting(Size("4KiB", "16MiB", "128KiB"), "128KiB")
+    channel_max: int = setting(Count(1, 65535), "2047")
+    max_message_size: int = setting(Size("1KiB", "512MiB", "128MiB"), "128MiB")
+    handshake_timeout: timedelta = setting(Time("100ms", "1h", "10s"), "10s")
+    consumer_timeout: timedelta | None = setting(Maybe(Time("1s", "36500d", "30m")), "30m")
+    permit: Permit = section(Permit)
+
+
+@dataclass(frozen=True)
+class MemorySettings:
+    high_watermark: int = setting(Size("16MiB", "1000TiB", "1GiB"), "1GiB")
 
 
 @dataclass(frozen=True)
@@ -134,7 +177,12 @@ class QueueRule:
 @dataclass(frozen=True)
 class Config:
     data: Path = setting(Folder(), "./data")
+    definitions: Path | None = setting(Maybe(File()), "null")
     listen: ListenSettings = section(ListenSettings)
+    tls: TlsSettings = section(TlsSettings)
+    auth: AuthSettings = section(AuthSettings)
+    amqp: AmqpSettings = section(AmqpSettings)
+    memory: MemorySettings = section(MemorySettings)
     log: LogSettings = section(LogSettings)
     wal: WalSettings = section(WalSettings)
     queues: tuple[QueueRule, ...] = ()

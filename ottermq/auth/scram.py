@@ -1,0 +1,63 @@
+"""What SCRAM checks a client against: verifiers, made when a password is set (RFC 5802, 7677).
+
+SCRAM never sends the password, so it can't be worked out later from a login: a verifier is kept
+for each hash from the start. It holds what the server needs and can't log in with:
+
+    SaltedPassword = PBKDF2(password, salt, iterations)
+    StoredKey = H(HMAC(SaltedPassword, "Client Key"))
+    ServerKey = HMAC(SaltedPassword, "Server Key")
+
+Written as SCRAM-SHA-256$<iterations>:<salt>$<StoredKey>:<ServerKey>, the way PostgreSQL does.
+"""
+
+import base64
+import hashlib
+import hmac
+import os
+from dataclasses import dataclass
+
+# Kafka's clients take 4,096 and up; its own tools allow at most 16,384.
+ITERATIONS = 8192
+SALT_SIZE = 16
+HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+
+
+@dataclass(frozen=True)
+class Verifier:
+    mechanism: str
+    iterations: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+
+    def __str__(self) -> str:
+        salt, stored, server = (
+            base64.b64encode(part).decode()
+            for part in (self.salt, self.stored_key, self.server_key)
+        )
+        return f"{self.mechanism}${self.iterations}:{salt}${stored}:{server}"
+
+
+def make(mechanism: str, password: bytes) -> Verifier:
+    hash, salt = HASHES[mechanism], os.urandom(SALT_SIZE)
+    salted = hashlib.pbkdf2_hmac(hash, password, salt, ITERATIONS)
+    client_key = hmac.digest(salted, b"Client Key", hash)
+    return Verifier(
+        mechanism,
+        ITERATIONS,
+        salt,
+        stored_key=hashlib.new(hash, client_key).digest(),
+        server_key=hmac.digest(salted, b"Server Key", hash),
+    )
+
+
+def read(text: str) -> Verifier | None:
+    """A verifier as it was written; empty: there is none yet."""
+    if not text:
+        return None
+    mechanism, numbers, keys = text.split("$")
+    iterations, salt = numbers.split(":")
+    stored, server = keys.split(":")
+    return Verifier(
+        mechanism, int(iterations), *(base64.b64decode(part) for part in (salt, stored, server))
+    )

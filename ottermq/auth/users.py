@@ -1,0 +1,225 @@
+"""The users, and how one of them logs in.
+
+All users are in memory; a change is on disk first. A User is a snapshot: whoever holds one asks
+permissions by its name, which stop the moment the user is deleted.
+"""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import trio
+
+from ottermq import eventlog
+from ottermq.auth import delays, passwords, sasl, scram
+from ottermq.auth.changes import Change, Changes
+from ottermq.auth.database import Database, Statement
+from ottermq.auth.delays import Delays
+from ottermq.auth.verified import NO_SECRETS, Secrets, Verified
+from ottermq.config.schema import AuthSettings
+from ottermq.errors import InvalidRequest, LoginRefused, NotFound
+
+LONGEST_NAME = 255  # of a short string, which carries it in AMQP
+
+
+@dataclass(frozen=True)
+class User:
+    name: str
+    tags: tuple[str, ...] = ()
+    secrets: Secrets = field(default=NO_SECRETS, repr=False)
+
+    @property
+    def is_administrator(self) -> bool:
+        return "administrator" in self.tags
+
+
+class Users:
+    def __init__(self, database: Database, settings: AuthSettings, changes: Changes) -> None:
+        self._database = database
+        self._changes = changes
+        self._verified = Verified()
+        self._delays = Delays()
+        self._loopback_only = frozenset(settings.loopback_users or ())
+        self._users = {row[0]: _from_row(*row) for row in database.query(_SELECT)}
+
+    def get(self, name: str) -> User | None:
+        return self._users.get(name)
+
+    def existing(self, name: str) -> User:
+        if name not in self._users:
+            raise NotFound(f"no user '{name}'")
+        return self._users[name]
+
+    def all(self) -> list[User]:
+        return sorted(self._users.values(), key=lambda user: user.name)
+
+    # -- logging in
+
+    def mechanisms(self, certificate: str | None = None) -> str:
+        """For connection.start. certificate: the name in it, if the TLS layer verified one."""
+        return sasl.offered(certificate)
+
+    async def authenticate(
+        self, mechanism: str, response: bytes, peer: str, certificate: str | None = None
+    ) -> User:
+        """Who that is; peer is the address it comes from. See the package for what is raised."""
+        try:
+            credentials = sasl.read(mechanism, response, certificate)
+            user = await self._login(mechanism, credentials, peer)
+        except LoginRefused as refusal:
+            eventlog.warning(
+                "login refused", peer=peer, mechanism=mechanism, reason=refusal.reason[:300]
+            )
+            raise
+        return user
+
+    async def check_password(self, name: str, password: str | bytes, peer: str) -> User:
+        """The same for a door that isn't AMQP's: HTTP, Kafka's SASL/PLAIN."""
+        raw = password.encode() if isinstance(password, str) else password
+        return await self.authenticate("PLAIN", b"\0" + name.encode() + b"\0" + raw, peer)
+
+    async def _login(self, mechanism: str, credentials: sasl.Credentials, peer: str) -> User:
+        name, password = credentials.user, credentials.password
+        wait = self._delays.turn(peer)
+        if wait is None:
+            raise LoginRefused(mechanism, "too many failed logins from this address")
+        if wait:
+            await trio.sleep(wait)
+        try:
+            if name in self._loopback_only and not delays.is_loopback(peer):
+                raise LoginRefused(mechanism, f"user '{name}' can only connect via localhost")
+            user = self._users.get(name)
+            if password is not None:
+                stored = user.secrets.stored if user else None
+                right = await self._verified.check(name, stored, password)
+                # The password may have been changed while the old one was checked.
+                if not right or self._users.get(name) is not user:
+                    user = None
+            if user is None:
+                raise LoginRefused(mechanism, f"user '{name}' - invalid credentials")
+        except LoginRefused:
+            self._delays.failed(peer)
+            raise
+        if password is not None and not user.secrets.stored.is_current:
+            user = await self._upgrade(user, password)
+        return user
+
+    async def _upgrade(self, user: User, password: bytes) -> User:
+        """An imported hash gives way to ours, now that the password is known. No change to tell."""
+        secrets = await self._verified.make(password)
+        async with self._changes.one_at_a_time:
+            if self._users.get(user.name) is not user:  # another login, or a change, was first
+                return self._users.get(user.name) or user
+            upgraded = dataclasses.replace(user, secrets=secrets)
+            await self._database.commit([_upsert(upgraded)])
+            self._users[user.name] = upgraded
+            self._verified.remember(user.name, secrets.stored, password)
+        return upgraded
+
+    # -- changing them
+
+    async def put(
+        self, name: str, password: str | bytes | None = None, tags: Sequence[str] | None = None
+    ) -> User:
+        """Make a user or change one; what is None stays as it is."""
+        secrets = None
+        if password is not None:
+            raw = password.encode() if isinstance(password, str) else password
+            if not raw:
+                raise InvalidRequest(f"user '{name}': a password can't be blank")
+            if b"\0" in raw:
+                raise InvalidRequest(f"user '{name}': a password can't hold a NUL")
+            secrets = await self._verified.make(raw)
+        return await self._put(name, secrets, tags)
+
+    async def put_hashed(
+        self, name: str, password_hash: str, algorithm: str | None, tags: Sequence[str] | None
+    ) -> User:
+        """The same from a definitions file. A file loaded at each start changes nothing twice."""
+        stored = passwords.imported(password_hash, algorithm)
+        return await self._put(name, Secrets(stored, None, None), tags, keep_upgraded=True)
+
+    async def clear_password(self, name: str) -> None:
+        """From now on only a certificate lets that user in."""
+        self.existing(name)
+        await self._put(name, NO_SECRETS, None)
+
+    async def set_tags(self, name: str, tags: Sequence[str]) -> None:
+        self.existing(name)
+        await self._put(name, None, tags)
+
+    async def delete(self, name: str, with_it: Sequence[Statement] = ()) -> bool:
+        """False: there is none. with_it: what else goes in the same transaction."""
+        async with self._changes.one_at_a_time:
+            if name not in self._users:
+                return False
+            gone: Statement = ("DELETE FROM users WHERE name = ?", (name,))
+            origin: Statement = ("DELETE FROM imported_hashes WHERE user = ?", (name,))
+            await self._database.commit([gone, origin, *with_it])
+            del self._users[name]
+            self._verified.forget(name)
+        self._changes.tell(Change(name, closing=f"user '{name}' was deleted", deleted=True))
+        return True
+
+    async def _put(
+        self,
+        name: str,
+        secrets: Secrets | None,
+        tags: Sequence[str] | None,
+        keep_upgraded: bool = False,
+    ) -> User:
+        if not name or len(name.encode()) > LONGEST_NAME or "\0" in name:
+            raise InvalidRequest("a user's name has 1 to 255 bytes and no NUL")
+        async with self._changes.one_at_a_time:
+            old = self._users.get(name)
+            statements: list[Statement] = []
+            if keep_upgraded and secrets is not None:
+                origin = (name, secrets.stored.algorithm, secrets.stored.hash)
+                if old and self._database.query(_IMPORTED, origin):
+                    secrets = None  # that hash was here before, and a login has upgraded it
+                else:
+                    statements.append(("REPLACE INTO imported_hashes VALUES (?, ?, ?)", origin))
+            elif secrets is not None:
+                statements.append(("DELETE FROM imported_hashes WHERE user = ?", (name,)))
+            user = User(
+                name,
+                tuple(tags) if tags is not None else old.tags if old else (),
+                secrets or (old.secrets if old else NO_SECRETS),
+            )
+            if user == old:
+                return old
+            await self._database.commit([*statements, _upsert(user)])
+            self._users[name] = user
+            if secrets is not None:
+                self._verified.forget(name)
+        changed = old is not None and secrets is not None
+        closing = f"the password of user '{name}' was changed" if changed else None
+        self._changes.tell(Change(user=name, closing=closing))
+        return user
+
+
+_SELECT = """SELECT name, tags, hashing_algorithm, password_hash, scram_sha_256, scram_sha_512
+             FROM users"""
+_IMPORTED = "SELECT 1 FROM imported_hashes WHERE user = ? AND algorithm = ? AND hash = ?"
+
+
+def _from_row(name: str, tags: str, algorithm: str, hash: str, sha256: str, sha512: str) -> User:
+    stored = passwords.Stored(algorithm, hash)
+    secrets = Secrets(stored, scram.read(sha256), scram.read(sha512))
+    return User(name, tuple(json.loads(tags)), secrets)
+
+
+def _upsert(user: User) -> Statement:
+    secrets = user.secrets
+    return (
+        "REPLACE INTO users VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            user.name,
+            json.dumps(user.tags),
+            secrets.stored.algorithm,
+            secrets.stored.hash,
+            str(secrets.scram_sha_256 or ""),
+            str(secrets.scram_sha_512 or ""),
+        ),
+    )
