@@ -1,6 +1,5 @@
 """The configuration: what is written becomes what was meant, or one line says why not."""
 
-import dataclasses
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
