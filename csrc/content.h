@@ -39,9 +39,10 @@ int om_table_check(const uint8_t *table, size_t len);
  * looked into. */
 int om_table_next(const uint8_t *table, size_t len, size_t *at, om_field *out);
 int om_array_next(const uint8_t *array, size_t len, size_t *at, om_field *out);
-/* The first entry of that name: OM_OK, OM_END (none), OM_E_CORRUPT. NULL is an empty table. */
+/* The first entry of that name: OM_OK, OM_END (none), OM_E_CORRUPT. A NULL table has none, so that
+ * an absent headers property (NULL, -1) can be asked too. */
 int om_table_get(const uint8_t *table, size_t len, const char *name, om_field *out);
-/* Any of the integer types as a number; OM_E_INVALID for another type or one over INT64_MAX. */
+/* Any of the integer types as a number; OM_E_INVALID for another type. */
 int om_field_integer(const om_field *field, int64_t *out);
 
 /* ---- properties (content.c) ---------------------------------------------------------- */
