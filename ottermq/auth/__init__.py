@@ -1,6 +1,6 @@
 """Who may come in, and what they may touch: users, passwords, permissions, limits.
 
-    auth = await open_auth(database, settings)          # reads what meta.db holds
+    auth = open_auth(database, settings)                # reads what meta.db holds
     await auth.first_start()                            # guest, if nobody was ever made
 
     offered = auth.users.mechanisms(certificate)        # "PLAIN AMQPLAIN", connection.start
@@ -90,7 +90,7 @@ class Auth:
         the users its author wants, and guest with a known password isn't one of them. Nor again
         after somebody deleted it.
         """
-        if self.database.query("SELECT 1 FROM auth_marks WHERE name = 'first start'"):
+        if self.database.read("SELECT 1 FROM auth_marks WHERE name = 'first start'"):
             return
         if not self.users.all():
             name = self.settings.default_user
@@ -110,8 +110,8 @@ class Auth:
         await self.limits.clear_vhost(vhost)
 
 
-async def open_auth(database: Database, settings: AuthSettings) -> Auth:
-    await database.commit([(table, ()) for table in SCHEMA])
+def open_auth(database: Database, settings: AuthSettings) -> Auth:
+    database.define(SCHEMA)
     changes = Changes()
     users = Users(database, settings, changes)
     permissions = Permissions(database, users, changes)

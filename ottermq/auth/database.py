@@ -7,54 +7,55 @@ committed first and in force after, so that nobody acts on what a crash could ta
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-Statement = tuple[str, Sequence[object]]
+Statement = tuple[str, tuple[object, ...]]
 
 
 class Database(Protocol):
+    """ottermq.topology.metadb.MetaDb, as far as we use it."""
+
+    def define(self, schema: str) -> None: ...
+
+    def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Blocks: for the start."""
+
     async def commit(self, statements: Sequence[Statement]) -> None:
         """All of them, in one transaction, on disk when this returns."""
 
-    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]: ...
 
-
-SCHEMA = (
-    """CREATE TABLE IF NOT EXISTS users (
+SCHEMA = """
+    CREATE TABLE IF NOT EXISTS users (
         name TEXT PRIMARY KEY,
-        tags TEXT NOT NULL,
+        tags TEXT NOT NULL,  -- a JSON list
         hashing_algorithm TEXT NOT NULL,
         password_hash TEXT NOT NULL,
         scram_sha_256 TEXT NOT NULL,
-        scram_sha_512 TEXT NOT NULL
-    ) WITHOUT ROWID""",
-    # What a definitions file said before a login upgraded it: the same file, loaded again at the
-    # next start, is no new password.
-    """CREATE TABLE IF NOT EXISTS imported_hashes (
-        user TEXT PRIMARY KEY,
-        algorithm TEXT NOT NULL,
-        hash TEXT NOT NULL
-    ) WITHOUT ROWID""",
-    """CREATE TABLE IF NOT EXISTS permissions (
+        scram_sha_512 TEXT NOT NULL,
+        -- What a definitions file said before a login upgraded it.
+        imported_algorithm TEXT NOT NULL,
+        imported_hash TEXT NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS permissions (
         user TEXT NOT NULL,
         vhost TEXT NOT NULL,
         configure TEXT NOT NULL,
         write TEXT NOT NULL,
         read TEXT NOT NULL,
         PRIMARY KEY (user, vhost)
-    ) WITHOUT ROWID""",
-    """CREATE TABLE IF NOT EXISTS topic_permissions (
+    ) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS topic_permissions (
         user TEXT NOT NULL,
         vhost TEXT NOT NULL,
         exchange TEXT NOT NULL,
         write TEXT NOT NULL,
         read TEXT NOT NULL,
         PRIMARY KEY (user, vhost, exchange)
-    ) WITHOUT ROWID""",
-    """CREATE TABLE IF NOT EXISTS limits (
+    ) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS limits (
         scope TEXT NOT NULL CHECK (scope IN ('user', 'vhost')),
         owner TEXT NOT NULL,
         name TEXT NOT NULL,
         most INTEGER NOT NULL,
         PRIMARY KEY (scope, owner, name)
-    ) WITHOUT ROWID""",
-    "CREATE TABLE IF NOT EXISTS auth_marks (name TEXT PRIMARY KEY) WITHOUT ROWID",
-)
+    ) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS auth_marks (name TEXT PRIMARY KEY) WITHOUT ROWID;
+"""

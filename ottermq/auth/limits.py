@@ -24,7 +24,7 @@ class Limits:
         self._database = database
         self._users = users
         self._changes = changes
-        rows = database.query("SELECT scope, owner, name, most FROM limits")
+        rows = database.read("SELECT scope, owner, name, most FROM limits")
         self._most: dict[tuple[str, str, str], int] = {row[:3]: row[3] for row in rows}
         self._connections: Counter[tuple[str, str]] = Counter()  # (scope, owner) → open now
         self._channels: Counter[str] = Counter()  # user → open now

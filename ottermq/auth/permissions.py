@@ -65,9 +65,9 @@ class Permissions:
         self._database = database
         self._users = users
         self._changes = changes
-        rows = database.query("SELECT user, vhost, configure, write, read FROM permissions")
+        rows = database.read("SELECT user, vhost, configure, write, read FROM permissions")
         self._granted = {(row[0], row[1]): Permission(*row) for row in rows}
-        rows = database.query("SELECT user, vhost, exchange, write, read FROM topic_permissions")
+        rows = database.read("SELECT user, vhost, exchange, write, read FROM topic_permissions")
         self._topics = {(row[0], row[1], row[2]): TopicPermission(*row) for row in rows}
         changes.listen(self._drop_deleted)
 

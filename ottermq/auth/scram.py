@@ -39,12 +39,16 @@ class Verifier:
 
 
 def make(mechanism: str, password: bytes) -> Verifier:
-    hash, salt = HASHES[mechanism], os.urandom(SALT_SIZE)
-    salted = hashlib.pbkdf2_hmac(hash, password, salt, ITERATIONS)
+    return derive(mechanism, password, os.urandom(SALT_SIZE), ITERATIONS)
+
+
+def derive(mechanism: str, password: bytes, salt: bytes, iterations: int) -> Verifier:
+    hash = HASHES[mechanism]
+    salted = hashlib.pbkdf2_hmac(hash, password, salt, iterations)
     client_key = hmac.digest(salted, b"Client Key", hash)
     return Verifier(
         mechanism,
-        ITERATIONS,
+        iterations,
         salt,
         stored_key=hashlib.new(hash, client_key).digest(),
         server_key=hmac.digest(salted, b"Server Key", hash),

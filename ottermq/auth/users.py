@@ -41,7 +41,7 @@ class Users:
         self._verified = Verified()
         self._delays = Delays()
         self._loopback_only = frozenset(settings.loopback_users or ())
-        self._users = {row[0]: _from_row(*row) for row in database.query(_SELECT)}
+        self._users = {row[0]: _from_row(*row) for row in database.read(_SELECT)}
 
     def get(self, name: str) -> User | None:
         return self._users.get(name)
@@ -107,7 +107,8 @@ class Users:
 
     async def _upgrade(self, user: User, password: bytes) -> User:
         """An imported hash gives way to ours, now that the password is known. No change to tell."""
-        secrets = await self._verified.make(password)
+        fresh = await self._verified.make(password)
+        secrets = dataclasses.replace(fresh, origin=user.secrets.stored)
         async with self._changes.one_at_a_time:
             if self._users.get(user.name) is not user:  # another login, or a change, was first
                 return self._users.get(user.name) or user
@@ -137,8 +138,9 @@ class Users:
         self, name: str, password_hash: str, algorithm: str | None, tags: Sequence[str] | None
     ) -> User:
         """The same from a definitions file. A file loaded at each start changes nothing twice."""
-        stored = passwords.imported(password_hash, algorithm)
-        return await self._put(name, Secrets(stored, None, None), tags, keep_upgraded=True)
+        return await self._put(
+            name, Secrets(passwords.imported(password_hash, algorithm), None, None), tags
+        )
 
     async def clear_password(self, name: str) -> None:
         """From now on only a certificate lets that user in."""
@@ -155,33 +157,19 @@ class Users:
             if name not in self._users:
                 return False
             gone: Statement = ("DELETE FROM users WHERE name = ?", (name,))
-            origin: Statement = ("DELETE FROM imported_hashes WHERE user = ?", (name,))
-            await self._database.commit([gone, origin, *with_it])
+            await self._database.commit([gone, *with_it])
             del self._users[name]
             self._verified.forget(name)
         self._changes.tell(Change(name, closing=f"user '{name}' was deleted", deleted=True))
         return True
 
-    async def _put(
-        self,
-        name: str,
-        secrets: Secrets | None,
-        tags: Sequence[str] | None,
-        keep_upgraded: bool = False,
-    ) -> User:
+    async def _put(self, name: str, secrets: Secrets | None, tags: Sequence[str] | None) -> User:
         if not name or len(name.encode()) > LONGEST_NAME or "\0" in name:
             raise InvalidRequest("a user's name has 1 to 255 bytes and no NUL")
         async with self._changes.one_at_a_time:
             old = self._users.get(name)
-            statements: list[Statement] = []
-            if keep_upgraded and secrets is not None:
-                origin = (name, secrets.stored.algorithm, secrets.stored.hash)
-                if old and self._database.query(_IMPORTED, origin):
-                    secrets = None  # that hash was here before, and a login has upgraded it
-                else:
-                    statements.append(("REPLACE INTO imported_hashes VALUES (?, ?, ?)", origin))
-            elif secrets is not None:
-                statements.append(("DELETE FROM imported_hashes WHERE user = ?", (name,)))
+            if old and secrets and secrets.stored in (old.secrets.stored, old.secrets.origin):
+                secrets = None
             user = User(
                 name,
                 tuple(tags) if tags is not None else old.tags if old else (),
@@ -189,7 +177,7 @@ class Users:
             )
             if user == old:
                 return old
-            await self._database.commit([*statements, _upsert(user)])
+            await self._database.commit([_upsert(user)])
             self._users[name] = user
             if secrets is not None:
                 self._verified.forget(name)
@@ -199,21 +187,27 @@ class Users:
         return user
 
 
-_SELECT = """SELECT name, tags, hashing_algorithm, password_hash, scram_sha_256, scram_sha_512
-             FROM users"""
-_IMPORTED = "SELECT 1 FROM imported_hashes WHERE user = ? AND algorithm = ? AND hash = ?"
+_SELECT = """SELECT name, tags, hashing_algorithm, password_hash, scram_sha_256, scram_sha_512,
+             imported_algorithm, imported_hash FROM users"""
 
 
-def _from_row(name: str, tags: str, algorithm: str, hash: str, sha256: str, sha512: str) -> User:
-    stored = passwords.Stored(algorithm, hash)
-    secrets = Secrets(stored, scram.read(sha256), scram.read(sha512))
+def _from_row(
+    name: str, tags: str, algorithm: str, hash: str, sha256: str, sha512: str, *origin: str
+) -> User:
+    secrets = Secrets(
+        passwords.Stored(algorithm, hash),
+        scram.read(sha256),
+        scram.read(sha512),
+        passwords.Stored(*origin) if any(origin) else None,
+    )
     return User(name, tuple(json.loads(tags)), secrets)
 
 
 def _upsert(user: User) -> Statement:
     secrets = user.secrets
+    origin = secrets.origin or passwords.Stored("", "")
     return (
-        "REPLACE INTO users VALUES (?, ?, ?, ?, ?, ?)",
+        "REPLACE INTO users VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
             user.name,
             json.dumps(user.tags),
@@ -221,5 +215,7 @@ def _upsert(user: User) -> Statement:
             secrets.stored.hash,
             str(secrets.scram_sha_256 or ""),
             str(secrets.scram_sha_512 or ""),
+            origin.algorithm,
+            origin.hash,
         ),
     )

@@ -25,6 +25,9 @@ class Secrets:
     stored: Stored
     scram_sha_256: scram.Verifier | None
     scram_sha_512: scram.Verifier | None
+    # The imported hash that a login upgraded: the same definitions file, loaded again at the next
+    # start, is no new password.
+    origin: Stored | None = None
 
 
 NO_SECRETS = Secrets(passwords.NO_PASSWORD, None, None)
@@ -58,8 +61,8 @@ class Verified:
             right = await trio.to_thread.run_sync(
                 against.matches, password, limiter=trio.CapacityLimiter(1)
             )
-        if right and against is stored:
-            self.remember(user, stored, password)
+            if right and against is stored:
+                self.remember(user, stored, password)
         return right and against is stored
 
     async def make(self, password: bytes) -> Secrets:

@@ -1,11 +1,14 @@
 """An Auth over a database in memory, and what tests ask of it."""
 
+import base64
+import hashlib
 import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
 from ottermq.auth import Auth, Permission, User, open_auth
 from ottermq.auth.database import Statement
+from ottermq.auth.passwords import RABBIT
 from ottermq.config.schema import AuthSettings
 
 
@@ -22,12 +25,15 @@ class Memory:
                 self.connection.execute(sql, tuple(parameters))
         self.commits += 1
 
-    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    def define(self, schema: str) -> None:
+        self.connection.executescript(schema)
+
+    def read(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         return self.connection.execute(sql, tuple(parameters)).fetchall()
 
 
-async def room(database: Memory | None = None) -> Auth:
-    return await open_auth(database or Memory(), AuthSettings())
+def room(database: Memory | None = None) -> Auth:
+    return open_auth(database or Memory(), AuthSettings())
 
 
 async def with_user(auth: Auth, name: str, configure: str, write: str, read: str) -> User:
@@ -39,3 +45,10 @@ async def with_user(auth: Auth, name: str, configure: str, write: str, read: str
 
 def plain(user: str, password: str) -> bytes:
     return f"\0{user}\0{password}".encode()
+
+
+def rabbit_hash(password: str, algorithm: str = "rabbit_password_hashing_sha256") -> str:
+    """As RabbitMQ exports it."""
+    salt = b"salt"
+    digest = hashlib.new(RABBIT[algorithm], salt + password.encode()).digest()
+    return base64.b64encode(salt + digest).decode()
