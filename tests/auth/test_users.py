@@ -207,7 +207,7 @@ async def test_a_password_that_nobody_could_send_is_refused(password: str) -> No
 @pytest.mark.parametrize("name", ["", "x" * 256, "a\0b"])
 async def test_a_name_that_nobody_could_send_is_refused(name: str) -> None:
     with pytest.raises(InvalidRequest):
-        room().users.put(name, "x")
+        await room().users.put(name, "x")
 
 
 async def test_a_scram_verifier_is_kept_with_each_password_that_is_set() -> None:
