@@ -67,6 +67,14 @@ class InvalidRequest(OtterError):
     """A name, number or argument that can't be right."""
 
 
+class NotAllowed(OtterError):
+    """Against the rules of the house: no such vhost, a limit is reached."""
+
+
+class NotSupported(OtterError):
+    """Understood, and not done here."""
+
+
 class TooLarge(OtterError):
     """A message or request over its limit."""
 
@@ -91,6 +99,8 @@ CODES: dict[type[Exception], Codes] = {
     PreconditionFailed: Codes(amqp=406, kafka=40, http=409),  # INVALID_CONFIG
     ResourceLocked: Codes(amqp=405, kafka=29, http=423),  # TOPIC_AUTHORIZATION_FAILED
     InvalidRequest: Codes(amqp=406, kafka=42, http=400),  # INVALID_REQUEST
+    NotAllowed: Codes(amqp=530, kafka=29, http=403),  # TOPIC_AUTHORIZATION_FAILED
+    NotSupported: Codes(amqp=540, kafka=35, http=501),  # UNSUPPORTED_VERSION
     TooLarge: Codes(amqp=311, kafka=10, http=413),  # MESSAGE_TOO_LARGE
     InternalError: Codes(amqp=541, kafka=-1, http=500),  # UNKNOWN_SERVER_ERROR
     # What the log itself refuses:
@@ -115,3 +125,31 @@ def codes_of(error: BaseException) -> Codes:
         if issubclass(cls, Exception) and cls in CODES:
             return CODES[cls]
     return CODES[InternalError]
+
+
+AMQP_NAMES = {
+    311: "CONTENT_TOO_LARGE",
+    312: "NO_ROUTE",
+    313: "NO_CONSUMERS",
+    320: "CONNECTION_FORCED",
+    402: "INVALID_PATH",
+    403: "ACCESS_REFUSED",
+    404: "NOT_FOUND",
+    405: "RESOURCE_LOCKED",
+    406: "PRECONDITION_FAILED",
+    501: "FRAME_ERROR",
+    502: "SYNTAX_ERROR",
+    503: "COMMAND_INVALID",
+    504: "CHANNEL_ERROR",
+    505: "UNEXPECTED_FRAME",
+    506: "RESOURCE_ERROR",
+    530: "NOT_ALLOWED",
+    540: "NOT_IMPLEMENTED",
+    541: "INTERNAL_ERROR",
+}
+
+
+def reply_of(error: BaseException) -> tuple[int, str]:
+    """Code and text of the close that answers it: 404, "NOT_FOUND - no queue 'q' in vhost '/'"."""
+    code = codes_of(error).amqp
+    return code, f"{AMQP_NAMES[code]} - {error}"

@@ -1,0 +1,61 @@
+"""Exchanges: what each type makes of its bindings. One type a file.
+
+A type is a `Router`: it is told of each binding that comes and goes and asked, for a message,
+where it goes. `TYPES` maps the names clients use to them. Walking from exchange to exchange, the
+alternate ones included, is topology.py's.
+"""
+
+from collections.abc import Callable
+
+from ottermq.errors import PreconditionFailed
+from ottermq.topology.exchange.consistent_hash import ConsistentHash
+from ottermq.topology.exchange.delayed import DELAYED_TYPE, inner_type
+from ottermq.topology.exchange.direct import Direct
+from ottermq.topology.exchange.exchange import Binding, Destination, Exchange
+from ottermq.topology.exchange.fanout import Fanout
+from ottermq.topology.exchange.headers import Headers
+from ottermq.topology.exchange.random import Random
+from ottermq.topology.exchange.router import Message, Router
+from ottermq.topology.exchange.topic import Topic
+from ottermq.topology.values import Table
+
+TYPES: dict[str, Callable[[Table], Router]] = {
+    "direct": Direct,
+    "fanout": Fanout,
+    "headers": Headers,
+    "topic": Topic,
+    "x-consistent-hash": ConsistentHash,
+    "x-random": Random,
+}
+
+# Name and type of those that every vhost has. The first is the default exchange.
+BUILT_IN = (
+    ("", "direct"),
+    ("amq.direct", "direct"),
+    ("amq.fanout", "fanout"),
+    ("amq.headers", "headers"),
+    ("amq.match", "headers"),
+    ("amq.rabbitmq.trace", "topic"),
+    ("amq.topic", "topic"),
+)
+
+
+def router_for(type: str, arguments: Table) -> Router:
+    """PreconditionFailed: no such type, or not with these arguments."""
+    routes_as = inner_type(arguments) if type == DELAYED_TYPE else type
+    if routes_as not in TYPES:
+        raise PreconditionFailed(f"unknown exchange type '{routes_as}'")
+    return TYPES[routes_as](arguments)
+
+
+__all__ = [
+    "BUILT_IN",
+    "DELAYED_TYPE",
+    "TYPES",
+    "Binding",
+    "Destination",
+    "Exchange",
+    "Message",
+    "Router",
+    "router_for",
+]

@@ -1,0 +1,27 @@
+"""fanout: everywhere, whatever the keys."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ottermq.topology.exchange.router import Message, Router
+from ottermq.topology.exchange.tally import Tally
+from ottermq.topology.values import Table
+
+if TYPE_CHECKING:
+    from ottermq.topology.exchange.exchange import Binding, Destination
+
+
+class Fanout(Router):
+    by_key = True
+
+    def __init__(self, arguments: Table) -> None:
+        self._bound = Tally()
+
+    def add(self, binding: "Binding") -> None:
+        self._bound.add(binding.destination)
+
+    def remove(self, binding: "Binding") -> None:
+        self._bound.remove(binding.destination)
+
+    def match(self, message: Message) -> Iterable["Destination"]:
+        return self._bound

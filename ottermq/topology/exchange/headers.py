@@ -1,0 +1,74 @@
+"""headers: by the message's headers against the binding's arguments; the key doesn't matter.
+
+x-match tells how: `all` (the default) or `any` of them, without arguments that begin with x-, or
+`all-with-x` and `any-with-x`, with those. An argument without a value asks only that the header
+is there.
+"""
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ottermq.errors import PreconditionFailed
+from ottermq.topology.exchange.router import Message, Router
+from ottermq.topology.values import Table, frozen, kind_of, shown
+
+if TYPE_CHECKING:
+    from ottermq.topology.exchange.exchange import Binding, Destination
+
+X_MATCH = "x-match"
+MODES: dict[str, tuple[Callable[[Iterable[object]], bool], bool]] = {
+    "all": (all, False),
+    "any": (any, False),
+    "all-with-x": (all, True),
+    "any-with-x": (any, True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    enough: Callable[[Iterable[object]], bool]
+    values: tuple[tuple[str, Hashable], ...]
+    destination: "Destination"
+
+    def granted_by(self, headers: dict[str, Hashable]) -> bool:
+        return self.enough(
+            name in headers and (value is None or headers[name] == value)
+            for name, value in self.values
+        )
+
+
+class Headers(Router):
+    by_key = False
+
+    def __init__(self, arguments: Table) -> None:
+        self._wishes: dict[Binding, _Wish] = {}
+
+    def check(self, key: str, arguments: Table) -> None:
+        mode = arguments.get(X_MATCH, "all")
+        if not isinstance(mode, str):
+            raise PreconditionFailed(
+                f"Invalid x-match field type {kind_of(mode)} (value {shown(mode)}); "
+                "expected longstr"
+            )
+        if mode not in MODES:
+            raise PreconditionFailed(
+                f'Invalid x-match field value <<"{mode}">>; '
+                "expected all, any, all-with-x, or any-with-x"
+            )
+
+    def add(self, binding: "Binding") -> None:
+        enough, with_x = MODES[binding.arguments.get(X_MATCH, "all")]
+        values = tuple(
+            (name, None if value is None else frozen(value))
+            for name, value in binding.arguments.items()
+            if name != X_MATCH and (with_x or not name.startswith("x-"))
+        )
+        self._wishes[binding] = _Wish(enough, values, binding.destination)
+
+    def remove(self, binding: "Binding") -> None:
+        del self._wishes[binding]
+
+    def match(self, message: Message) -> Iterable["Destination"]:
+        headers = {name: frozen(value) for name, value in message.headers.items()}
+        return [wish.destination for wish in self._wishes.values() if wish.granted_by(headers)]

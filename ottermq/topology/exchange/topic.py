@@ -1,0 +1,101 @@
+"""topic: keys are words between dots; in a binding `*` is any one word, `#` any number of them.
+
+The bindings form a trie, a word a step:
+
+    stock.#         root ─ stock ─ #      → {audit}
+    stock.*.nyse              └─── * ─ nyse → {prices}
+
+A message walks all paths at once. Which (node, word) pairs were seen is remembered: a binding such
+as `#.#.#.#.#` can't make it walk for ever.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ottermq.topology.exchange.router import Message, Router
+from ottermq.topology.exchange.tally import Tally
+from ottermq.topology.values import Table
+
+if TYPE_CHECKING:
+    from ottermq.topology.exchange.exchange import Binding, Destination
+
+WILD = ("*", "#")
+
+
+class _Node:
+    __slots__ = ("next", "bound")
+
+    def __init__(self) -> None:
+        self.next: dict[str, _Node] = {}
+        self.bound: Tally | None = None
+
+
+class Topic(Router):
+    by_key = True
+
+    def __init__(self, arguments: Table) -> None:
+        self._root = _Node()
+
+    def add(self, binding: "Binding") -> None:
+        node = self._root
+        for word in _words(binding.key):
+            step = node.next.get(word)
+            if step is None:
+                step = node.next[word] = _Node()
+            node = step
+        if node.bound is None:
+            node.bound = Tally()
+        node.bound.add(binding.destination)
+
+    def remove(self, binding: "Binding") -> None:
+        node = self._root
+        path = []
+        for word in _words(binding.key):
+            path.append((node, word))
+            node = node.next[word]
+        assert node.bound is not None
+        node.bound.remove(binding.destination)
+        if node.bound:
+            return
+        node.bound = None
+        for parent, word in reversed(path):  # what leads nowhere now
+            child = parent.next[word]
+            if child.next or child.bound:
+                break
+            del parent.next[word]
+
+    def match(self, message: Message) -> Iterable["Destination"]:
+        found: dict[Destination, None] = {}
+        for key in message.keys:
+            self._walk(_words(key), found)
+        return found
+
+    def _walk(self, words: list[str], found: dict["Destination", None]) -> None:
+        end = len(words)
+        todo = [(self._root, 0)]
+        seen: set[tuple[int, int]] = set()
+        while todo:
+            node, at = todo.pop()
+            if at == end and node.bound:
+                found.update(dict.fromkeys(node.bound))
+            steps = node.next
+            if not steps:
+                continue
+            if at < end:
+                word = words[at]
+                if word in steps and word not in WILD:  # a key may hold a `*` of its own
+                    todo.append((steps[word], at + 1))
+                if "*" in steps:
+                    todo.append((steps["*"], at + 1))
+            rest = steps.get("#")
+            if rest is not None and (id(rest), at) not in seen:
+                for skipped in range(at, end + 1):
+                    # From here on it was already tried with every tail.
+                    if (id(rest), skipped) in seen:
+                        break
+                    seen.add((id(rest), skipped))
+                    todo.append((rest, skipped))
+
+
+def _words(key: str) -> list[str]:
+    return key.split(".") if key else []

@@ -1,0 +1,28 @@
+"""How things are called: in sentences, by the server, and what the server keeps for itself."""
+
+import base64
+import secrets
+
+from ottermq.errors import AccessRefused
+
+RESERVED = "amq."
+LINE_ENDS = str.maketrans("", "", "\r\n")
+
+
+def label(kind: str, name: str, vhost: str) -> str:
+    return f"{kind} '{name}' in vhost '{vhost}'"
+
+
+def stripped(name: str) -> str:
+    """RabbitMQ drops line ends from declared names, so that no log line can be forged."""
+    return name.translate(LINE_ENDS)
+
+
+def refuse_reserved(kind: str, name: str) -> None:
+    if name.startswith(RESERVED):
+        raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
+
+
+def generated(prefix: str = "amq.gen-") -> str:
+    """128 random bits in 22 characters of base64url."""
+    return prefix + base64.urlsafe_b64encode(secrets.token_bytes(16))[:22].decode()

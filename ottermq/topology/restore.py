@@ -1,0 +1,95 @@
+"""The topology as meta.db remembers it."""
+
+from typing import Any
+
+from ottermq.topology import rows
+from ottermq.topology.exchange import Binding, Destination, Exchange, router_for
+from ottermq.topology.exchange.exchange import ALTERNATE
+from ottermq.topology.metadb import MetaDb
+from ottermq.topology.policy import Policy
+from ottermq.topology.queue import Queue, QueueType
+from ottermq.topology.topology import QUEUE_TYPE, Topology
+from ottermq.topology.values import load
+from ottermq.topology.vhost import VHostOptions
+
+DEFAULT_VHOST = "/"
+
+
+def restore(db: MetaDb) -> Topology:
+    """Blocks. The first start makes the vhost `/`."""
+    db.define(rows.SCHEMA)
+    topology = Topology(db)
+    _vhosts(db, topology)
+    if not topology.vhosts:
+        topology.save_now(topology.create_vhost(DEFAULT_VHOST))
+    _parameters(db, topology)
+    _exchanges(db, topology)
+    _queues(db, topology)
+    _bindings(db, topology)
+    return topology
+
+
+def _vhosts(db: MetaDb, topology: Topology) -> None:
+    for name, options, limits in db.read("SELECT name, options, limits FROM vhosts"):
+        chosen: dict[str, Any] = load(options)
+        chosen["tags"] = tuple(chosen.get("tags", ()))
+        topology.create_vhost(name, VHostOptions(**chosen))
+        topology.vhost(name).limits = load(limits)
+
+
+def _parameters(db: MetaDb, topology: Topology) -> None:
+    for name, component, key, text in db.read("SELECT * FROM parameters"):
+        vhost, value = topology.vhost(name), load(text)
+        if component == rows.POLICY:
+            vhost.policies[key] = _policy(name, key, value, operator=False)
+        elif component == rows.OPERATOR_POLICY:
+            vhost.operator_policies[key] = _policy(name, key, value, operator=True)
+        else:
+            vhost.parameters[component, key] = value
+
+
+def _policy(vhost: str, name: str, value: dict[str, Any], *, operator: bool) -> Policy:
+    return Policy(
+        vhost=vhost,
+        name=name,
+        pattern=value["pattern"],
+        definition=value["definition"],
+        priority=value["priority"],
+        apply_to=value["apply-to"],
+        operator=operator,
+    )
+
+
+def _exchanges(db: MetaDb, topology: Topology) -> None:
+    for vhost, name, type, auto_delete, internal, text in db.read("SELECT * FROM exchanges"):
+        arguments = load(text)
+        topology.put(
+            Exchange(
+                topology.next_id(),
+                vhost,
+                name,
+                type,
+                True,
+                bool(auto_delete),
+                bool(internal),
+                arguments,
+                router_for(type, arguments),
+                arguments.get(ALTERNATE),
+            )
+        )
+
+
+def _queues(db: MetaDb, topology: Topology) -> None:
+    for vhost, name, auto_delete, text in db.read("SELECT * FROM queues"):
+        arguments = load(text)
+        type = QueueType(arguments[QUEUE_TYPE])
+        topology.put(
+            Queue(topology.next_id(), vhost, name, type, True, None, bool(auto_delete), arguments)
+        )
+
+
+def _bindings(db: MetaDb, topology: Topology) -> None:
+    for vhost, source, kind, name, key, text in db.read("SELECT * FROM bindings"):
+        host = topology.vhost(vhost)
+        there: Destination = (host.queues if kind == "queue" else host.exchanges)[name]
+        topology.put(Binding(host.exchanges[source], there, key, load(text)))

@@ -1,0 +1,544 @@
+"""The rules: who may be declared, deleted, bound and unbound, and what follows from it.
+
+Everything here happens in memory and at once. Each call that changes something checks first, and
+raises an error of ottermq/errors.py with RabbitMQ's text when the rules forbid it; then nothing
+has changed. Else it returns a `Change`, which `save` brings to disk. Permissions are the door's.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import count
+from typing import Any, Literal
+
+from ottermq.errors import (
+    AccessRefused,
+    InvalidRequest,
+    NotAllowed,
+    NotFound,
+    PreconditionFailed,
+)
+from ottermq.topology import arguments as queue_arguments
+from ottermq.topology import policy as policies
+from ottermq.topology import rows
+from ottermq.topology.change import Change, Statement, Thing
+from ottermq.topology.exchange import BUILT_IN, Binding, Destination, Exchange, Message, router_for
+from ottermq.topology.exchange.exchange import ALTERNATE, identity
+from ottermq.topology.graph import Graph
+from ottermq.topology.metadb import MetaDb
+from ottermq.topology.names import generated, label, refuse_reserved, stripped
+from ottermq.topology.policy import Policy
+from ottermq.topology.queue import Queue, QueueType, check_properties
+from ottermq.topology.routing import Route, walk
+from ottermq.topology.settings import QueueSettings, settings_of
+from ottermq.topology.values import NONE, Table, kind_of, shown
+from ottermq.topology.vhost import MAX_CONNECTIONS, MAX_QUEUES, PLAIN_VHOST, VHost, VHostOptions
+
+Kind = Literal["queue", "exchange"]
+QUEUE_TYPE = "x-queue-type"
+NAME_PREFIX = "x-name-prefix"
+MAX_PREFIX = 64
+
+
+class Topology:
+    def __init__(self, db: MetaDb | None = None) -> None:
+        """Without a db nothing is kept: for tests of rules."""
+        self._db = db
+        self._ids = count(1)
+        self._graph = Graph()
+        self._settings: dict[Queue, QueueSettings] = {}
+        # Called with the ids of exchanges whose routes may be others now, after each change.
+        self.on_change: list[Callable[[frozenset[int]], None]] = []
+        # Called with queues whose settings are others now, after a change of policies.
+        self.on_settings: list[Callable[[Sequence[Queue]], None]] = []
+
+    # -- vhosts
+
+    @property
+    def vhosts(self) -> Mapping[str, VHost]:
+        return self._graph.vhosts
+
+    def vhost(self, name: str) -> VHost:
+        try:
+            return self._graph.vhosts[name]
+        except KeyError:
+            raise NotAllowed(f"vhost {name} not found") from None
+
+    def create_vhost(self, name: str, options: VHostOptions = PLAIN_VHOST) -> Change:
+        """One that is there takes the options."""
+        default = options.default_queue_type
+        if default is not None and default not in queue_arguments.TYPES:
+            raise InvalidRequest(f"vhost '{name}': unsupported queue type '{default}'")
+        change = Change()
+        found = self._graph.vhosts.get(name)
+        if found:
+            if found.options != options:
+                change.steps.append(partial(setattr, found, "options", found.options))
+                found.options = options
+                change.statements.append(rows.put_vhost(found))
+            return change
+        vhost = self._graph.vhosts[name] = VHost(name, options)
+        change.created = True
+        change.steps.append(partial(self._graph.vhosts.__delitem__, name))
+        change.statements.append(rows.put_vhost(vhost))
+        for built_in, type in BUILT_IN:
+            self._graph.add_exchange(change, self._built_in(name, built_in, type))
+        return change
+
+    def _built_in(self, vhost: str, name: str, type: str) -> Exchange:
+        internal = name == "amq.rabbitmq.trace"
+        return Exchange(
+            next(self._ids), vhost, name, type, True, False, internal, NONE, router_for(type, NONE)
+        )
+
+    def delete_vhost(self, name: str) -> Change:
+        """With all that is in it: `removed` holds its queues."""
+        vhost = self._graph.vhosts.get(name)
+        if vhost is None:
+            raise NotFound(f"no vhost '{name}'")
+        change = Change()
+        for queue in list(vhost.queues.values()):
+            self._graph.remove_queue(change, queue)
+            self._settings.pop(queue, None)
+        change.touched.update(exchange.id for exchange in vhost.exchanges.values())
+        del self._graph.vhosts[name]
+        change.steps.append(partial(self._graph.vhosts.__setitem__, name, vhost))
+        change.statements[:] = rows.drop_vhost(vhost)
+        return self._told(change)
+
+    def set_limits(self, vhost: str, limits: Mapping[str, int]) -> Change:
+        """max-queues and max-connections; below zero, or absent: none."""
+        for name, most in limits.items():
+            if name not in (MAX_QUEUES, MAX_CONNECTIONS):
+                raise InvalidRequest(f"vhost '{vhost}': there is no limit '{name}'")
+            if not isinstance(most, int) or isinstance(most, bool):
+                raise InvalidRequest(f"vhost '{vhost}': {name} must be a number: {shown(most)}")
+        found = self.vhost(vhost)
+        change = Change()
+        change.steps.append(partial(setattr, found, "limits", found.limits))
+        found.limits = dict(limits)
+        change.statements.append(rows.put_vhost(found))
+        return change
+
+    # -- exchanges
+
+    def find_exchange(self, vhost: str, name: str) -> Exchange | None:
+        return self.vhost(vhost).exchanges.get(name)
+
+    def exchange(self, vhost: str, name: str) -> Exchange:
+        found = self.vhost(vhost).exchanges.get(name)
+        if found is None:
+            raise NotFound(f"no {label('exchange', name, vhost)}")
+        return found
+
+    def passive_exchange(self, vhost: str, name: str) -> Exchange:
+        _refuse_default(name)
+        return self.exchange(vhost, stripped(name))
+
+    def publishable(self, vhost: str, name: str) -> Exchange:
+        """For basic.publish: nobody publishes to an internal one."""
+        found = self.exchange(vhost, name)
+        if found.internal:
+            raise AccessRefused(f"cannot publish to internal {found.label}")
+        return found
+
+    def declare_exchange(
+        self,
+        vhost: str,
+        name: str,
+        type: str = "direct",
+        *,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Table = NONE,
+    ) -> Change:
+        host = self.vhost(vhost)
+        name = stripped(name)
+        found = host.exchanges.get(name)
+        router = router_for(type, arguments) if found is None or found.type != type else None
+        _refuse_default(name)
+        if found:
+            found.check_equivalent(
+                type=type,
+                durable=durable,
+                auto_delete=auto_delete,
+                internal=internal,
+                arguments=arguments,
+            )
+            return Change(exchange=found, waits=found in self._graph.unsaved)
+        assert router is not None
+        refuse_reserved("exchange", name)
+        alternate = arguments.get(ALTERNATE)
+        if alternate is not None and not isinstance(alternate, str):
+            raise PreconditionFailed(
+                f"invalid type '{kind_of(alternate)}' for arg '{ALTERNATE}' in "
+                f"{label('exchange', name, vhost)}"
+            )
+        exchange = Exchange(
+            next(self._ids), vhost, name, type, durable, auto_delete, internal, arguments, router
+        )
+        exchange.alternate = self._alternate_of(host, exchange)
+        change = Change(exchange=exchange, created=True)
+        self._graph.add_exchange(change, exchange)
+        return self._told(change)
+
+    def delete_exchange(self, vhost: str, name: str, *, if_unused: bool = False) -> Change:
+        """None to delete is no error."""
+        name = stripped(name)
+        _refuse_default(name)
+        exchange = self.vhost(vhost).exchanges.get(name)
+        if name.startswith("amq."):
+            what = label("exchange", name, vhost)
+            raise AccessRefused(f"deletion of system {what} not allowed")
+        change = Change(exchange=exchange)
+        if exchange is None:
+            return change
+        if if_unused and exchange.bindings:
+            raise PreconditionFailed(f"{exchange.label} in use")
+        self._graph.remove_exchange(change, exchange)
+        return self._told(change)
+
+    # -- queues
+
+    def find_queue(self, vhost: str, name: str) -> Queue | None:
+        return self.vhost(vhost).queues.get(name)
+
+    def queue(self, vhost: str, name: str, connection: int | None = None) -> Queue:
+        """For whoever uses it: exclusive ones are there for their own connection only."""
+        found = self.vhost(vhost).queues.get(name)
+        if found is None:
+            raise NotFound(f"no {label('queue', name, vhost)}")
+        found.check_access(connection)
+        return found
+
+    def owned_by(self, connection: int) -> list[Queue]:
+        """The exclusive queues that end with it."""
+        return list(self._graph.owned.get(connection, ()))
+
+    def declare_queue(
+        self,
+        vhost: str,
+        name: str = "",
+        *,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: Table = NONE,
+        connection: int | None = None,
+    ) -> Change:
+        """An empty name: one is made up. exclusive: to `connection`, and never durable."""
+        host = self.vhost(vhost)
+        given = dict(arguments)
+        prefix = given.pop(NAME_PREFIX, None)
+        if given.get(QUEUE_TYPE) is None:
+            given[QUEUE_TYPE] = _default_type(
+                host, durable=durable, exclusive=exclusive, auto_delete=auto_delete
+            )
+        owner = connection if exclusive else None
+        durable = durable and not exclusive
+        name = stripped(name)
+        if name:
+            refuse_reserved("queue", name)
+            found = host.queues.get(name)
+            if found:
+                found.check_equivalent(
+                    durable=durable, owner=owner, auto_delete=auto_delete, arguments=given
+                )
+                return Change(queue=found, waits=found in self._graph.unsaved)
+        else:
+            name = _made_up(given, prefix)
+        what = label("queue", name, vhost)
+        queue_arguments.check_queue_type(given, what)
+        type = QueueType(shown(given[QUEUE_TYPE]))
+        queue_arguments.check(type, given, what)
+        check_properties(type, what, durable=durable, exclusive=exclusive, auto_delete=auto_delete)
+        self._check_room(host, name)
+        queue = Queue(next(self._ids), vhost, name, type, durable, owner, auto_delete, given)
+        change = Change(queue=queue, created=True)
+        self._graph.add_queue(change, queue)
+        return self._told(change)
+
+    def _check_room(self, vhost: VHost, name: str) -> None:
+        most = vhost.limit(MAX_QUEUES)
+        if most is not None and len(vhost.queues) >= most:
+            raise PreconditionFailed(
+                f"cannot declare queue '{name}': "
+                f"queue limit in vhost '{vhost.name}' ({most}) is reached"
+            )
+
+    def delete_queue(self, vhost: str, name: str, connection: int | None = None) -> Change:
+        """None to delete is no error. Whether it is in use or empty, the engine knows."""
+        queue = self.vhost(vhost).queues.get(stripped(name))
+        if queue is None:
+            return Change()
+        queue.check_access(connection)
+        return self.remove([queue])
+
+    def remove(self, queues: Iterable[Queue]) -> Change:
+        """These, whoever owns them: a connection ended, they expired, nobody consumes any more."""
+        change = Change()
+        for queue in queues:
+            if self.vhost(queue.vhost).queues.get(queue.name) is queue:
+                change.queue = queue
+                self._graph.remove_queue(change, queue)
+                self._settings.pop(queue, None)
+        return self._told(change)
+
+    # -- bindings
+
+    def bind(
+        self,
+        vhost: str,
+        source: str,
+        destination: str,
+        key: str = "",
+        arguments: Table = NONE,
+        *,
+        kind: Kind = "queue",
+        connection: int | None = None,
+    ) -> Change:
+        """queue.bind, or exchange.bind with kind="exchange". `created` is False if it was there."""
+        there, exchange = self._ends(vhost, source, destination, kind)
+        if exchange is None:
+            raise NotFound(f"no {label('exchange', source, vhost)}")
+        if there is None:
+            raise NotFound(f"no {label(kind, destination, vhost)}")
+        exchange.router.check(key, arguments)
+        if isinstance(there, Queue):
+            there.check_access(connection)
+        found = exchange.bindings.get(identity(there, key, arguments))
+        if found:
+            return Change(exchange=exchange, waits=found in self._graph.unsaved)
+        change = Change(exchange=exchange, created=True)
+        self._graph.add_binding(change, Binding(exchange, there, key, arguments))
+        return self._told(change)
+
+    def unbind(
+        self,
+        vhost: str,
+        source: str,
+        destination: str,
+        key: str = "",
+        arguments: Table = NONE,
+        *,
+        kind: Kind = "queue",
+        connection: int | None = None,
+    ) -> Change:
+        """Nothing to unbind is no error, whichever part is missing."""
+        there, exchange = self._ends(vhost, source, destination, kind)
+        change = Change(exchange=exchange)
+        if exchange is None or there is None:
+            return change
+        binding = exchange.bindings.get(identity(there, key, arguments))
+        if binding is None:
+            return change
+        if isinstance(there, Queue):
+            there.check_access(connection)
+        self._graph.remove_binding(change, binding)
+        return self._told(change)
+
+    def _ends(
+        self, vhost: str, source: str, destination: str, kind: Kind
+    ) -> tuple[Destination | None, Exchange | None]:
+        host = self.vhost(vhost)
+        _refuse_default(source)
+        if kind == "exchange":
+            _refuse_default(destination)
+            return host.exchanges.get(destination), host.exchanges.get(source)
+        return host.queues.get(destination), host.exchanges.get(source)
+
+    def bindings_to(self, destination: Destination) -> list[Binding]:
+        return list(self._graph.incoming(destination))
+
+    # -- policies
+
+    def set_policy(self, policy: Policy) -> Change:
+        """New, or in place of the one of that name."""
+        known = self._policies(policy.vhost, policy.operator)
+        return self._with_policies(
+            policy.vhost, policy.operator, {**known, policy.name: policy}, rows.put_policy(policy)
+        )
+
+    def clear_policy(self, vhost: str, name: str, *, operator: bool = False) -> Change:
+        known = dict(self._policies(vhost, operator))
+        gone = known.pop(name, None)
+        if gone is None:
+            raise NotFound(f"no policy '{name}' in vhost '{vhost}'")
+        return self._with_policies(vhost, operator, known, rows.drop_policy(gone))
+
+    def _policies(self, vhost: str, operator: bool) -> dict[str, Policy]:
+        host = self.vhost(vhost)
+        return host.operator_policies if operator else host.policies
+
+    def _with_policies(
+        self, vhost: str, operator: bool, wanted: dict[str, Policy], statement: Statement
+    ) -> Change:
+        host = self.vhost(vhost)
+        field = "operator_policies" if operator else "policies"
+        change = Change(statements=[statement])
+        # Undone last, so that what follows from them is worked out from the old ones.
+        change.steps.append(partial(self._apply_policies, host))
+        change.steps.append(partial(setattr, host, field, getattr(host, field)))
+        setattr(host, field, wanted)
+        for exchange in host.exchanges.values():
+            self._graph.set_alternate(change, exchange, self._alternate_of(host, exchange))
+        self._apply_policies(host)
+        return self._told(change)
+
+    def _apply_policies(self, vhost: VHost) -> None:
+        others = []
+        for queue in vhost.queues.values():
+            before = self._settings.pop(queue, None)
+            if before is not None and self.effective(queue) != before:
+                others.append(queue)
+        if others:
+            for listener in self.on_settings:
+                listener(others)
+
+    def set_parameter(self, vhost: str, component: str, name: str, value: Any) -> Change:
+        """A plugin's: kept and exported, never looked at. None: away with it."""
+        parameters = self.vhost(vhost).parameters
+        change = Change()
+        before = parameters.pop((component, name), None)
+        if value is not None:
+            parameters[component, name] = value
+            change.statements.append(rows.put_parameter(vhost, component, name, value))
+        elif before is not None:
+            change.statements.append(rows.drop_parameter(vhost, component, name))
+        change.steps.append(partial(_put_back, parameters, (component, name), before))
+        return change
+
+    # -- what follows from all that
+
+    def policy_of(self, thing: Queue | Exchange, *, operator: bool = False) -> Policy | None:
+        """The one that counts."""
+        kind = thing.type if isinstance(thing, Queue) else "exchange"
+        return policies.best(self._policies(thing.vhost, operator).values(), kind, thing.name)
+
+    def _ruled(self, thing: Queue | Exchange) -> Table:
+        return policies.merged(self.policy_of(thing), self.policy_of(thing, operator=True))
+
+    def effective(self, queue: Queue) -> QueueSettings:
+        """What the queue goes by: arguments and policies, merged."""
+        found = self._settings.get(queue)
+        if found is None:
+            found = self._settings[queue] = settings_of(queue, self._ruled(queue))
+        return found
+
+    def _alternate_of(self, vhost: VHost, exchange: Exchange) -> str | None:
+        named = exchange.arguments.get(ALTERNATE)
+        if named is None and (vhost.policies or vhost.operator_policies):
+            named = self._ruled(exchange).get(ALTERNATE)
+        return named
+
+    def route(
+        self,
+        vhost: str,
+        exchange: str,
+        routing_key: str,
+        headers: Table | None = None,
+        properties: Table | None = None,
+        *,
+        also: Sequence[str] = (),
+    ) -> Route:
+        """also: the keys of CC and BCC. NotFound: no such exchange."""
+        message = Message((routing_key, *also), headers or NONE, properties or NONE)
+        return walk(self.vhost(vhost), self.exchange(vhost, exchange), message)
+
+    def upstream(self, exchange: Exchange) -> frozenset[int]:
+        """All exchanges whose routes may change when this one's do, itself included."""
+        return frozenset(each.id for each in self._graph.upstream(exchange))
+
+    # -- the disk
+
+    def next_id(self) -> int:
+        return next(self._ids)
+
+    def put(self, thing: Thing) -> None:
+        """Back in its place at the start, as it was on disk: no rule is asked again."""
+        match thing:
+            case Queue():
+                self._graph.put_queue(thing)
+            case Exchange():
+                if thing.alternate is None:
+                    thing.alternate = self._alternate_of(self.vhost(thing.vhost), thing)
+                self._graph.put_exchange(thing)
+            case Binding():
+                self._graph.attach(thing)
+
+    async def save(self, change: Change, also: Sequence[Statement] = ()) -> None:
+        """On disk when it returns, in one commit with `also`. LogError: it is undone.
+
+        Needed for what was found, too: another connection's declaration may still be under way.
+        """
+        if self._db is None:
+            self._forget_unsaved(change)
+            return
+        statements = [*change.statements, *also]
+        if statements or change.waits:
+            await self._db.commit(statements, partial(self.undo, change))
+            self._forget_unsaved(change)
+
+    def save_now(self, change: Change) -> None:
+        """The same, blocking: for the start."""
+        if self._db is not None and change.statements:
+            try:
+                self._db.commit_now(change.statements)
+            except BaseException:
+                self.undo(change)
+                raise
+        self._forget_unsaved(change)
+
+    def undo(self, change: Change) -> None:
+        """As if it had never been."""
+        self._forget_unsaved(change)
+        for step in reversed(change.steps):
+            step()
+        change.steps.clear()
+        if change.created and change.queue:
+            self._settings.pop(change.queue, None)
+        self._told(change)
+
+    def _forget_unsaved(self, change: Change) -> None:
+        self._graph.unsaved.difference_update(change.made)
+
+    def _told(self, change: Change) -> Change:
+        if change.touched:
+            ids = frozenset(change.touched)
+            for listener in self.on_change:
+                listener(ids)
+        return change
+
+
+def _refuse_default(name: str) -> None:
+    if not name:
+        raise AccessRefused("operation not permitted on the default exchange")
+
+
+def _default_type(vhost: VHost, *, durable: bool, exclusive: bool, auto_delete: bool) -> str:
+    """The vhost's, unless such a queue can't be of that type."""
+    default = vhost.options.default_queue_type
+    if default is None or not durable or exclusive or auto_delete:
+        return QueueType.CLASSIC.value
+    return default
+
+
+def _made_up(arguments: Table, prefix: Any) -> str:
+    type = shown(arguments[QUEUE_TYPE])
+    if type != QueueType.CLASSIC and type in queue_arguments.TYPES:
+        raise PreconditionFailed(
+            f"Cannot declare a server-named queue for type rabbit_{type}_queue"
+        )
+    if not isinstance(prefix, str) or not prefix:
+        return generated()
+    if len(prefix.encode()) > MAX_PREFIX:
+        raise PreconditionFailed(
+            f"Queue name prefix '{stripped(prefix)}' exceeds the {MAX_PREFIX}-byte limit"
+        )
+    return generated(stripped(prefix))
+
+
+def _put_back(table: dict[Any, Any], key: Any, value: Any) -> None:
+    table.pop(key, None)
+    if value is not None:
+        table[key] = value

@@ -1,0 +1,46 @@
+"""A virtual host: a world of its own, and all that lives in it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ottermq.topology.exchange import Exchange
+from ottermq.topology.policy import Policy
+from ottermq.topology.queue import Queue
+
+MAX_QUEUES = "max-queues"
+MAX_CONNECTIONS = "max-connections"
+
+
+@dataclass(frozen=True, slots=True)
+class VHostOptions:
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    default_queue_type: str | None = None  # of queues declared without one
+
+
+PLAIN_VHOST = VHostOptions()
+
+
+@dataclass(slots=True, eq=False)
+class VHost:
+    name: str
+    options: VHostOptions = PLAIN_VHOST
+    limits: Mapping[str, int] = field(default_factory=dict)
+    exchanges: dict[str, Exchange] = field(default_factory=dict)
+    queues: dict[str, Queue] = field(default_factory=dict)
+    policies: dict[str, Policy] = field(default_factory=dict)
+    operator_policies: dict[str, Policy] = field(default_factory=dict)
+    # Runtime parameters of plugins, kept and exported: (component, name) → value.
+    parameters: dict[tuple[str, str], Any] = field(default_factory=dict)
+    # Who names an exchange as its alternate, whether that exists or not.
+    alternates: dict[str, dict[Exchange, None]] = field(default_factory=dict)
+
+    def limit(self, name: str) -> int | None:
+        """None: there is none."""
+        most = self.limits.get(name, -1)
+        return None if most < 0 else most
+
+    @property
+    def default_exchange(self) -> Exchange:
+        return self.exchanges[""]
