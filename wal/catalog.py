@@ -6,14 +6,19 @@ its files are: what the catalogue doesn't name doesn't exist.
 
 Rows are written with synchronous=FULL. A deletion is a WAL record first, then the row, then the
 files; a crash in between is finished at the next start, in the same order.
+
+A queue's row and its log's belong into one commit, which is made by who keeps the queues: `reserve`
+hands out the rows for it. Their ids are taken from a lease that is on disk already, so that an id
+isn't given again either when that commit never comes.
 """
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 SCHEMA = """
@@ -25,7 +30,11 @@ CREATE TABLE IF NOT EXISTS logs (
     UNIQUE (vhost, name)
 )
 """
+LEASE = 1024  # ids at a time
 NAME_LIMIT = 200  # bytes of a folder's name; ext4 takes 255, the id follows
+
+
+Statement = tuple[str, tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,7 @@ class Catalog:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
         self._db.execute(SCHEMA)
+        self._leased = iter(range(0))
 
     def close(self) -> None:
         self._db.close()
@@ -87,6 +97,45 @@ class Catalog:
         )
         assert row.lastrowid is not None
         return Entry(row.lastrowid, vhost, name, flags)
+
+    def reserve(
+        self, vhost: str, names: Sequence[str], flags: int
+    ) -> tuple[list[Entry], list[Statement]]:
+        """Entries, and the rows that make them last: for the caller's own transaction."""
+        entries = [Entry(self._next_id(), vhost, name, flags) for name in names]
+        rows: list[Statement] = [
+            (
+                "INSERT INTO logs (id, vhost, name, flags) VALUES (?, ?, ?, ?)",
+                (entry.id, entry.vhost, entry.name, entry.flags),
+            )
+            for entry in entries
+        ]
+        return entries, rows
+
+    def _next_id(self) -> int:
+        id = next(self._leased, None)
+        if id is None:
+            self._leased = self._lease()
+            id = next(self._leased)
+        return id
+
+    def _lease(self) -> Iterator[int]:
+        with self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            row = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'logs'").fetchone()
+            if row is None:
+                self._db.execute("INSERT INTO sqlite_sequence VALUES ('logs', ?)", (LEASE,))
+            else:
+                self._db.execute(
+                    "UPDATE sqlite_sequence SET seq = seq + ? WHERE name = 'logs'", (LEASE,)
+                )
+        first = (row[0] if row else 0) + 1
+        return iter(range(first, first + LEASE))
+
+    @staticmethod
+    def removal(id: int) -> Statement:
+        """The row's end, for the caller's own transaction."""
+        return ("DELETE FROM logs WHERE id = ?", (id,))
 
     def remove(self, ids: Iterable[int]) -> None:
         with self._db:

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ottermq._core import ffi, lib
-from ottermq.wal.catalog import Catalog, Entry
+from ottermq.wal.catalog import Catalog, Entry, Statement
 from ottermq.wal.errors import LogError, StorageFailure, check
 from ottermq.wal.log import Appended, Log, Transaction
 from ottermq.wal.records import Record, RecordArray
@@ -268,6 +268,21 @@ class Store:
             for entry in entries
         ]
 
+    def reserve(
+        self, names: Sequence[str], *, vhost: str = "/", flags: LogFlags = DURABLE,
+        options: LogOptions | None = None,
+    ) -> tuple[list[Log], list[Statement]]:  # fmt: skip
+        """Logs to be used at once, and the rows that make them last: the caller commits them
+        together with its own. Without that commit they are gone at the next start."""
+        if flags & LogFlags.SCRATCH:
+            return self.create_many(names, vhost=vhost, flags=flags, options=options), []
+        entries, rows = self._catalog.reserve(vhost, names, int(flags))
+        logs = [
+            self._add(entry, _folder(entry), False, options or self._rules(entry.name))
+            for entry in entries
+        ]
+        return logs, rows
+
     def _scratch_entry(self, vhost: str, name: str, flags: LogFlags) -> Entry:
         self._scratch_ids += 1
         return Entry(self._scratch_ids, vhost, name, int(flags))
@@ -312,6 +327,17 @@ class Store:
         del self._by_id[log.id]
         del self._by_name[log.vhost, log.name]
         self._let_go(log)
+
+    def discard(self, log: Log) -> tuple[int, list[Statement]]:
+        """The same as `delete` for who commits rows: a sequence to wait for first, then rows."""
+        seq = ffi.new("uint64_t *")
+        check(lib.om_log_delete(log._log, seq), f"delete {log.name}")
+        rows = [] if log.id >= SCRATCH_IDS else [self._catalog.removal(log.id)]
+        del self._by_id[log.id]
+        if self._by_name.get((log.vhost, log.name)) is log:
+            del self._by_name[log.vhost, log.name]
+        self._let_go(log)
+        return (int(seq[0]) if rows else 0), rows
 
     def set_options(self, log: Log, options: LogOptions) -> None:
         lib.om_log_set_options(log._log, _log_options(options, 0))
