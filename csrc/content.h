@@ -135,9 +135,9 @@ int om_content_seek(om_content_iter *iter, int64_t offset);
 
 /* ---- rewriting (content_headers.c, death.c): a new property part ---------------------------- */
 
-/* All return the length of the property part written to out (which must not overlap the old
- * one), OM_E_SHORT when cap is too small (om_headers_bound, om_death_bound: always enough),
- * OM_E_CORRUPT for a headers table that isn't one. */
+/* All take parsed properties and return the length of the property part written to out (which
+ * must not overlap the old one), or OM_E_SHORT when cap is too small. Always enough:
+ * om_death_bound, om_headers_bound; for om_headers_without and _delayed the latter without extras. */
 
 typedef struct om_extra {
     const char *name;
@@ -152,8 +152,10 @@ int64_t om_headers_with(uint8_t *out, size_t cap, const om_properties *in, const
 /* Entries removed, e.g. {"BCC"}; the headers property goes when nothing is left of it. */
 int64_t om_headers_without(uint8_t *out, size_t cap, const om_properties *in,
                            const char *const *names, int32_t count);
-/* As the delayed-message plugin delivers: x-delay turned negative (an unsigned type becomes 'l');
- * without such a number a plain copy. */
+/* x-delay as the delayed-message plugin reads it: an integer of any type, a float, or digits as
+ * text. OM_OK, or OM_END when there is no such number. */
+int om_delay_ms(const om_properties *in, int64_t *out);
+/* As the plugin delivers: a delay above 0 negative, as 'l'; anything else is a plain copy. */
 int64_t om_headers_delayed(uint8_t *out, size_t cap, const om_properties *in);
 
 enum om_death_reason {

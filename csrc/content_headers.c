@@ -87,7 +87,7 @@ static void put_extra(om_rewrite *to, const om_extra *extra) {
 }
 
 size_t om_headers_bound(const om_properties *in, const om_extra *extras, int32_t count) {
-    size_t bound = 4 + (size_t)in->len;
+    size_t bound = 4 + 8 + (size_t)in->len; /* a table's length, a delay that becomes an 'l' */
     for (int32_t i = 0; i < count; i++)
         bound += 1 + UINT8_MAX + 1 + 8 + (extras[i].text.len > 0 ? (size_t)extras[i].text.len : 0);
     return bound;
@@ -135,14 +135,53 @@ int64_t om_headers_without(uint8_t *out, size_t cap, const om_properties *in,
 
 /* ---- x-delay ------------------------------------------------------------------------- */
 
-/* The number, negative, in its own type; an unsigned one has no room for that. */
-static void put_negative(om_rewrite *to, uint8_t type, int64_t number) {
-    uint8_t bytes[8];
-    int own = type == 'b' || type == 's' || type == 'I';
-    size_t width = type == 'b' ? 1 : type == 's' ? 2 : type == 'I' ? 4 : 8;
-    om_put_be64(bytes, (uint64_t)-number);
-    om_rewrite_name(to, "x-delay", own ? type : 'l');
-    om_rewrite_bytes(to, bytes + 8 - width, width);
+static int delay_of_text(const om_span *text, int64_t *out) {
+    int64_t value = 0;
+    if (text->len < 1 || text->len > 18) /* digits that fit */
+        return OM_END;
+    for (int32_t i = 0; i < text->len; i++) {
+        uint8_t digit = (uint8_t)(text->data[i] - '0');
+        if (digit > 9)
+            return OM_END;
+        value = value * 10 + digit;
+    }
+    *out = value;
+    return OM_OK;
+}
+
+static int delay_of_float(double value, int64_t *out) {
+    if (!(value > -1e18 && value < 1e18)) /* nor a NaN */
+        return OM_END;
+    *out = (int64_t)value;
+    return OM_OK;
+}
+
+static int delay_of(const om_field *field, int64_t *out) {
+    float single;
+    double number;
+    uint32_t bits;
+    uint64_t wide;
+    switch (field->type) {
+    case 'S':
+        return delay_of_text(&field->value, out);
+    case 'f':
+        bits = om_get_be32(field->value.data);
+        memcpy(&single, &bits, sizeof single);
+        return delay_of_float(single, out);
+    case 'd':
+        wide = om_get_be64(field->value.data);
+        memcpy(&number, &wide, sizeof number);
+        return delay_of_float(number, out);
+    default:
+        return om_field_integer(field, out) == OM_OK ? OM_OK : OM_END;
+    }
+}
+
+int om_delay_ms(const om_properties *in, int64_t *out) {
+    om_field field;
+    if (om_table_get(in->headers.data, (size_t)in->headers.len, "x-delay", &field) != OM_OK)
+        return OM_END;
+    return delay_of(&field, out);
 }
 
 int64_t om_headers_delayed(uint8_t *out, size_t cap, const om_properties *in) {
@@ -155,10 +194,12 @@ int64_t om_headers_delayed(uint8_t *out, size_t cap, const om_properties *in) {
         result = om_table_next(in->headers.data, (size_t)in->headers.len, &at, &field);
         if (result != OM_OK)
             break;
-        if (om_span_is(&field.name, "x-delay") && om_field_integer(&field, &delay) == OM_OK && delay > 0)
-            put_negative(&to, field.type, delay);
-        else
+        if (om_span_is(&field.name, "x-delay") && delay_of(&field, &delay) == OM_OK && delay > 0) {
+            om_rewrite_name(&to, "x-delay", 'l');
+            om_rewrite_long(&to, -delay);
+        } else {
             om_rewrite_bytes(&to, in->headers.data + from, at - from);
+        }
     }
     return result == OM_END ? om_rewrite_end(&to, 0) : OM_E_CORRUPT;
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -21,6 +22,10 @@ sys.path.append(str(ROOT))
 # Another broker to hold the AMQP tests against: OTTERMQ_TEST_URL=amqp://127.0.0.1:5672 is how
 # they were proved with RabbitMQ before ours was held to them.
 OTHER = os.environ.get("OTTERMQ_TEST_URL")
+
+# A test never fails because the machine was busy.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
