@@ -92,6 +92,7 @@ static int note_touched(work *work, om_log *log) {
         return OM_E_NO_MEMORY;
     if (log->manifest_stale && log->segment_count && om_manifest_text(log, &item->manifest) == OM_OK)
         log->manifest_stale = 0;
+    log->syncing = 1;
     om_log_ref(log);
     work->files += item->count + (item->manifest.len != 0);
     work->count++;
@@ -126,6 +127,17 @@ static void give_back(om_store *store, const work *work) {
         }
     }
     om_turn_give(&store->turn);
+}
+
+/* Files of logs that were deleted meanwhile may go now. */
+static void let_go(om_store *store, const work *work) {
+    om_turn_take(&store->turn);
+    for (size_t i = 0; i < work->count; i++)
+        work->logs[i].log->syncing = 0;
+    int graves = store->graves != NULL;
+    om_turn_give(&store->turn);
+    if (graves)
+        om_writer_wake(store);
 }
 
 static void work_free(work *work) {
@@ -191,6 +203,14 @@ static int sync_each(om_store *store, work *work) {
     return result;
 }
 
+/* A folder's name may never have been synced: made by a life that was killed, or by another log
+ * that is gone by now. Once a life, all of them up to the data folder. */
+static void doubt_folders(const om_store *store, work *work) {
+    for (size_t i = 0; i < work->count; i++)
+        if (!work->logs[i].log->folder_synced && work->logs[i].count)
+            om_segment_doubt_name(store, work->logs[i].log, work->logs[i].segments[0]);
+}
+
 static void suspect_all(work *work) {
     for (size_t i = 0; i < work->count; i++)
         for (uint32_t j = 0; j < work->logs[i].count; j++)
@@ -225,8 +245,10 @@ static int sync_segments(om_store *store, work *work) {
         suspect_all(work);
         result = write_manifests(work, 1);
     }
-    if (result == OM_OK && !many)
+    if (result == OM_OK && !many) {
+        doubt_folders(store, work);
         result = sync_each(store, work);
+    }
     int renamed = 0;
     for (size_t i = 0; i < work->count && result == OM_OK; i++)
         if (work->logs[i].manifest.len) {
@@ -247,6 +269,7 @@ static void move_recovery_points(om_store *store, const work *work) {
             item->log->recovery_point = item->point;
             item->log->recovery_base = item->base;
             item->log->recovery_position = item->position;
+            item->log->folder_synced |= item->count > 0;
         }
         om_turn_give(&store->turn);
     }
@@ -386,6 +409,7 @@ static int sync_and_save(om_store *store, int closing) {
         put_back(store, doomed);
     if (result == OM_OK && closing)
         om_removal_all(store);
+    let_go(store, &work);
     work_free(&work);
     om_files_reap(store->files);
     return result;

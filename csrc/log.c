@@ -65,12 +65,19 @@ void om_log_raise_epoch(om_log *log, int32_t epoch) {
         put_lease(log, log->lease_end);
 }
 
+/* Who has waited for a sequence reads at once: the tick that notes the lease may come later. */
+static int64_t leased_end(const om_log *log) {
+    int seen = !log->leased || log->lease_seq <= om_wal_durable_seq(log->store->wal);
+    return seen ? log->lease_end : log->lease_durable;
+}
+
 static int extend_lease(om_log *log) {
     om_store *store = log->store;
     int64_t end = log->next_offset + OM_LEASE_STEP;
     uint64_t seq = put_lease(log, end);
     if (!seq)
         return OM_E_FENCED;
+    log->lease_durable = leased_end(log); /* of the one before: its sequence is forgotten now */
     log->lease_end = end;
     log->lease_seq = seq;
     if (!log->leased) {
@@ -83,7 +90,9 @@ static int extend_lease(om_log *log) {
 int64_t om_log_claim(om_log *log, int64_t count) {
     int64_t first = log->next_offset;
     log->next_offset += count;
-    if (om_log_uses_wal(log) && log->next_offset > log->lease_end - OM_LEASE_STEP / 2) {
+    if (!om_log_uses_wal(log))
+        return first;
+    if (log->next_offset > log->lease_end - OM_LEASE_STEP / 2) {
         int result = extend_lease(log);
         /* Past the lease nothing may be used; within it the renewal can be tried again. */
         if (result != OM_OK && log->next_offset > log->lease_end) {
@@ -91,17 +100,15 @@ int64_t om_log_claim(om_log *log, int64_t count) {
             return result;
         }
     }
+    /* A batch is shown whole or not at all: one that reaches past the lease waits for the next. */
+    int64_t base = log->open ? log->open_base : first, leased = leased_end(log);
+    if (base < leased && leased < log->next_offset)
+        log->lease_durable = base;
     return first;
 }
 
 static int64_t sealed_end(const om_log *log) {
     return log->open ? log->open_base : log->next_offset;
-}
-
-/* Who has waited for a sequence reads at once: the tick that notes the lease may come later. */
-static int64_t leased_end(const om_log *log) {
-    int seen = !log->leased || log->lease_seq <= om_wal_durable_seq(log->store->wal);
-    return seen ? log->lease_end : log->lease_durable;
 }
 
 int64_t om_log_readable_end(const om_log *log) {

@@ -101,15 +101,21 @@ typedef struct extent {
     int64_t first_offset, next_offset;
 } extent;
 
-/* How many whole batches from the start of the view fit; the first always does. */
+/* How many whole batches from the start of the view fit; the first always does, unless it lies
+ * past the limit (there was a gap before it). */
 static int measure(const om_view *view, int64_t limit, uint64_t max_bytes, extent *out) {
     size_t at = 0;
+    int past = 0;
     om_guard_begin(view);
     while (at < view->len) {
         om_batch_info info;
         if (om_batch_peek(view->data + at, view->len - at, &info) != OM_OK || (size_t)info.size > view->len - at)
             break;
-        if (at && (info.base_offset >= limit || at + (size_t)info.size > max_bytes))
+        if (info.base_offset >= limit) {
+            past = 1;
+            break;
+        }
+        if (at && at + (size_t)info.size > max_bytes)
             break;
         if (!at)
             out->first_offset = info.base_offset;
@@ -118,7 +124,7 @@ static int measure(const om_view *view, int64_t limit, uint64_t max_bytes, exten
     }
     int faulted = om_guard_end(view);
     out->len = at;
-    return faulted != OM_OK ? faulted : at ? OM_OK : OM_E_CORRUPT;
+    return faulted != OM_OK ? faulted : at ? OM_OK : past ? OM_END : OM_E_CORRUPT;
 }
 
 static void report_unreadable(om_log *log, om_segment *segment, const char *why) {

@@ -111,6 +111,12 @@ int om_log_find_time(om_log *log, int64_t timestamp, int64_t *offset, int64_t *f
         }
         moment.from = past;
     }
+    if (result == OM_OK) {
+        om_turn_take(&log->store->turn);
+        if (moment.offset >= om_log_readable_end(log))
+            result = OM_END; /* it is there, but nobody may be shown it yet */
+        om_turn_give(&log->store->turn);
+    }
     *offset = moment.offset;
     *found_timestamp = moment.timestamp;
     return result;

@@ -67,12 +67,35 @@ static int make_room(om_store *store) {
     return wrote < 0 ? (int)wrote : OM_OK;
 }
 
+/* Is what lies at that place this very batch? Its base offset and its epoch have no checksum. */
+static int is_the_same(const om_log *log, const om_batch_info *info) {
+    uint32_t index = om_log_segment_for(log, info->base_offset), hot = om_hot_find(&log->hot, info->base_offset);
+    om_batch_info found;
+    uint64_t position;
+    if (index == log->segment_count || (hot < log->hot.count && om_hot_at(&log->hot, hot)->base_offset <= info->base_offset))
+        return 1; /* it came from the WAL */
+    return om_segment_find(log->segments[index], info->base_offset, &position, &found) == OM_OK &&
+           found.base_offset == info->base_offset && found.size == info->size && found.crc == info->crc &&
+           found.leader_epoch == info->leader_epoch;
+}
+
+/* Was it cut off later on? Then it must not come back in the second pass, which knows only batches. */
+static int is_cut_off(const om_patient *patient, const om_batch_info *info, uint64_t seq) {
+    for (uint32_t i = 0; i < patient->cut_count; i++)
+        if (patient->cuts[i].seq > seq && patient->cuts[i].offset <= info->base_offset)
+            return 1;
+    return 0;
+}
+
 static int replay_batch(recovery *recovery, om_log *log, om_bytes *bytes, om_batch_info *info, uint64_t seq) {
     om_patient *patient = log->patient;
     int64_t last = info->base_offset + info->last_offset_delta;
-    if (last < log->recovery_point || om_ranges_contain(&patient->present, info->base_offset))
+    if (last < log->recovery_point)
         return OM_OK;
-    if (recovery->pass == 2 && (patient->rebuild_from < 0 || info->base_offset < patient->rebuild_from))
+    if (om_ranges_contain(&patient->present, info->base_offset) && (recovery->pass == 2 || is_the_same(log, info)))
+        return OM_OK;
+    if (recovery->pass == 2 && (patient->rebuild_from < 0 || info->base_offset < patient->rebuild_from ||
+                                is_cut_off(patient, info, seq)))
         return OM_OK;
     if (info->base_offset < log->next_offset)
         return om_ranges_add(&patient->missing, info->base_offset, last);
@@ -186,9 +209,21 @@ static void remove_doomed(om_store *store) {
     }
 }
 
-static void apply_truncate(om_store *store, om_log *log, const uint8_t *data) {
+static int note_cut(om_patient *patient, int64_t offset, uint64_t seq) {
+    void *cuts = realloc(patient->cuts, (patient->cut_count + 1) * sizeof *patient->cuts);
+    if (!cuts)
+        return OM_E_NO_MEMORY;
+    patient->cuts = cuts;
+    patient->cuts[patient->cut_count].seq = seq;
+    patient->cuts[patient->cut_count++].offset = offset;
+    return OM_OK;
+}
+
+static int apply_truncate(om_store *store, om_log *log, const uint8_t *data, uint64_t seq) {
     om_patient *patient = log->patient;
     int64_t offset = (int64_t)om_get_le64(data);
+    if (note_cut(patient, offset, seq) != OM_OK)
+        return OM_E_NO_MEMORY;
     om_log_cut(log, offset, (int32_t)om_get_le32(data + 8));
     remove_doomed(store);
     om_ranges_cut(&patient->present, offset);
@@ -197,6 +232,7 @@ static void apply_truncate(om_store *store, om_log *log, const uint8_t *data) {
     for (om_damage *damage = patient->damages; damage; damage = damage->next)
         if (damage->last >= offset)
             damage->last = offset - 1;
+    return OM_OK;
 }
 
 static int apply_delete(om_store *store, om_log *log) {
@@ -269,7 +305,7 @@ static int apply(recovery *recovery, uint8_t type, uint64_t log_id, const uint8_
     else if (type == OM_REC_TRIM)
         apply_trim(log, (int64_t)om_get_le64(data));
     else if (type == OM_REC_TRUNCATE)
-        apply_truncate(store, log, data);
+        return apply_truncate(store, log, data, seq);
     else
         return OM_E_CORRUPT;
     return OM_OK;
@@ -447,6 +483,7 @@ static void patient_free(om_patient *patient) {
     free(patient->present.items);
     free(patient->control.items);
     free(patient->missing.items);
+    free(patient->cuts);
 }
 
 static int admit_patients(om_store *store, recovery *recovery) {

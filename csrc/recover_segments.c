@@ -229,7 +229,7 @@ static int load_recovery_segment(om_store *store, om_patient *patient, om_segmen
 }
 
 /* Whoever made it may have died before its name, and its folders' names, were on disk. */
-static void doubt_its_name(const om_store *store, const om_log *log, om_segment *segment) {
+void om_segment_doubt_name(const om_store *store, const om_log *log, om_segment *segment) {
     int folders = 2; /* its own, and the data folder; between them: */
     for (const char *at = log->folder + strlen(store->dir) + 1; *at; at++)
         folders += *at == '/';
@@ -243,7 +243,7 @@ static int load_tail_segment(om_store *store, om_patient *patient, om_segment *s
         return result;
     if (result != OM_OK || !segment->size)
         return om_segment_unlink(segment); /* nothing of it is worth keeping: the WAL has it */
-    doubt_its_name(store, patient->log, segment);
+    om_segment_doubt_name(store, patient->log, segment);
     om_segment_ref(segment);
     return om_log_add_segment(patient->log, segment);
 }

@@ -113,6 +113,7 @@ struct om_log {
     uint8_t prompted;        /* on its list of those that can't wait: unlogged batches */
     uint8_t leased;          /* on the list of leases under way */
     uint8_t touched;         /* written since the last checkpoint: on the sync list */
+    uint8_t syncing;         /* a checkpoint has it in hand: its files stay, deleted or not */
     uint8_t manifest_stale;
     uint8_t folder_synced;   /* its directory entry is known to be on disk */
     uint8_t has_files;       /* recovery: the folder was there */
@@ -432,9 +433,13 @@ typedef struct om_patient {
     om_ranges present;       /* records past the recovery point that are there */
     om_ranges control;       /* ... and those of them that no consumer is given */
     om_ranges missing;       /* in the WAL, not in the segments, though later ones are */
+    struct { uint64_t seq; int64_t offset; } *cuts; /* the truncations that the WAL tells of */
+    uint32_t cut_count;
     om_damage *damages;
 } om_patient;
 int om_patient_load(om_store *store, om_patient *patient); /* checkpoint entry and segments */
+/* Its next sync is one of its folders too, up to the data folder. */
+void om_segment_doubt_name(const om_store *store, const om_log *log, om_segment *segment);
 
 int om_recover(om_store *store, om_wal_tail *tail, char *err, size_t err_len);
 /* ---- redo.c: a segment whose sync failed is made again from the WAL ---- */

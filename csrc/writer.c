@@ -325,7 +325,7 @@ static void bury(om_store *store) {
     om_grave *open = NULL, **link = &store->graves;
     while (*link) {
         om_grave *grave = *link;
-        if (grave->seq > durable || grave->log->writing || (grave->files_gone && is_listed(grave->log))) {
+        if (grave->seq > durable || grave->log->writing || grave->log->syncing || (grave->files_gone && is_listed(grave->log))) {
             link = &grave->next;
             continue;
         }

@@ -8,9 +8,11 @@
 Threads: every call may come from any thread. In trio, `wait_durable` waits without blocking.
 """
 
+import os
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 from functools import cache
@@ -157,7 +159,7 @@ class Store:
         # A start that fails shuts in its own thread while others still watch it.
         self._shutting = threading.Lock()
         error = ffi.new("char[]", ERROR_SIZE)
-        data.mkdir(parents=True, exist_ok=True)
+        _make_folder(data)
         shutil.rmtree(data / "scratch", ignore_errors=True)
         self._catalog = Catalog(data)
         self._handle: Any = lib.om_store_open(
@@ -430,6 +432,21 @@ class Store:
         if stat.fenced:
             return "a sync of the write-ahead log failed: it is fenced until an operator acts"
         return "too little space left on the disk" if stat.no_space else None
+
+
+def _make_folder(data: Path) -> None:
+    """Its name must be on disk before anything in it counts; also if an earlier start, which was
+    killed, has made it."""
+    made = [folder for folder in data.parents if not folder.exists()]
+    data.mkdir(parents=True, exist_ok=True)
+    for folder in (data, *made):
+        # Whoever may not look into the folder above can't have made this one.
+        with suppress(PermissionError):
+            above = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(above)
+            finally:
+                os.close(above)
 
 
 def _store_options(options: Options) -> Any:

@@ -283,6 +283,12 @@ class Found:
         if shown:
             raise Broken(f"{self.log.name}: {why}: {shown[:10]} of {len(shown)}; {self.stat}")
 
+    def can_tell(self, offset: int) -> bool:
+        """Whether it was settled: one that nobody was promised may have vanished instead."""
+        if offset < self.stat.start_offset:
+            return False
+        return offset in self.records or offset in self.promised.must_be_there()
+
     def check(self) -> None:
         self.check_content()
         self.check_promised()
@@ -369,7 +375,7 @@ def check_whole(whole: Whole, found: dict[int, Found]) -> None:
     seen |= {
         offset not in found[id].ready
         for id, offset in whole.settles
-        if id in found and offset >= found[id].stat.start_offset
+        if id in found and found[id].can_tell(offset)
     }
     demand(len(seen) < 2, f"half of it is there: {whole}")
 

@@ -1,5 +1,7 @@
 """Trim, truncate, delete: what they take away, and that a crash doesn't bring it back."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,9 @@ import pytest
 from ottermq.wal import Log, LogFlags, LogOptions, Record, ReportKind, Store
 from ottermq.wal.errors import InvalidArgument, OutOfRange
 from ottermq.wal.store import DURABLE
+from tests.faults.rules import Op
+from tests.faults.shim import recorded
+from tests.wal.faulty import Life, command, outlive
 from tests.wal.stores import (
     SMALL,
     die,
@@ -256,3 +261,50 @@ def test_names_that_no_folder_could_have(data: Path) -> None:
                 [record] = store.get(name, vhost).records()
                 assert record.value == f"{vhost} {name}".encode()
     assert {path.name for path in data.parent.iterdir()} == {"data"}
+
+
+# -- beside a checkpoint ----------------------------------------------------------------------
+
+
+def a_log_deleted_beside_a_checkpoint(life: Life) -> None:
+    stays, goes = life.scribe.create("stays"), life.scribe.create("goes")
+    for log in (stays, goes):
+        life.scribe.append(log, [100] * 3)
+    life.scribe.confirm()
+    folder = life.store.data / f"vhosts/%2F/queues/goes.{goes.id}"
+    late = life.faults.delay(Op.FDATASYNC, "vhosts/*.log", seconds=0.3)
+    with ThreadPoolExecutor() as pool:
+        checkpoint = pool.submit(life.store.checkpoint)
+        life.until(lambda: late.fired, "nothing is synced")
+        life.scribe.delete(goes)
+        checkpoint.result()  # what is gone is none of its business
+    assert not life.count(ReportKind.CHECKPOINT_FAILED)
+    life.until(lambda: not folder.exists(), "its files are left behind")
+
+
+def test_a_log_may_be_deleted_while_a_checkpoint_has_it_in_hand(memory_path: Path) -> None:
+    outlive(a_log_deleted_beside_a_checkpoint, memory_path)
+
+
+def a_truncation_that_is_killed_before_its_checkpoint(life: Life) -> None:
+    log = life.scribe.create("s", "stream")
+    for _ in range(10):
+        life.scribe.append(log, [30_000])  # four to a segment
+        life.scribe.confirm()
+    life.faults.kill(Op.FSYNC, "checkpoint.tmp")
+    life.scribe.truncate(log, 7)
+
+
+def test_what_was_truncated_stays_away_when_the_log_is_made_again_from_the_wal(
+    memory_path: Path,
+) -> None:
+    """A hole in an early segment: from there on the second pass takes all from the WAL."""
+    with recorded(memory_path) as rec:
+        story = command(a_truncation_that_is_killed_before_its_checkpoint)
+        assert rec.run(story, check=False).returncode == -9
+    first, *rest = sorted(rec.root.glob("vhosts/*/queues/s.*/*.log"))
+    assert rest, "one segment has no hole before its end"
+    os.truncate(first, 45_000)  # what the power may leave of it, while the later ones are whole
+    with Store.open(rec.root, SMALL) as store:
+        assert offsets(store.get("s")) == list(range(7))
+        assert put(store, store.get("s"), numbered(1)) >= 7

@@ -6,6 +6,9 @@ import pytest
 
 from ottermq.wal import LogFlags, Record, Store
 from ottermq.wal.errors import StaleEpoch
+from tests.faults.rules import Op
+from tests.faults.shim import recorded
+from tests.wal.faulty import Life, command
 from tests.wal.stores import SMALL, die, flush, numbered, numbers, offsets, put, small, until
 
 LEASE = 65536  # so many offsets are leased ahead
@@ -70,6 +73,44 @@ def test_a_log_that_uses_more_than_a_lease_has_it_renewed_in_time(data: Path) ->
     assert given == 150_000
     with Store.open(data, SMALL) as store:
         assert store.get("q").stat().next_offset >= given
+
+
+def test_nothing_is_shown_behind_a_gap_before_its_lease_is_on_disk(data: Path) -> None:
+    """After a crash the next record stands where the old lease ended, behind a gap: who reads from
+    before the gap must wait for the new lease like anybody else."""
+
+    def first(store: Store) -> None:
+        put(store, store.create("s", flags=LogFlags.NO_CURSOR), numbered(3))
+        flush(store)  # nothing to replay: the next life makes no checkpoint of its own accord
+
+    def second(store: Store) -> None:
+        log = store.get("s")
+        given = log.append(numbered(1, 7), unlogged=True).first_offset
+        until(lambda: log.stat().hot_batches == 0)  # in its file
+        assert log.stat().readable_end <= given
+        assert offsets(log) == [0, 1, 2]
+        assert log.read(3) == []
+        assert log.find_time(7) is None
+
+    die(data, first)
+    die(data, second, small(batch_max_wait_us=600_000_000))  # the lease isn't synced before long
+
+
+def a_batch_that_reaches_past_its_lease(life: Life) -> None:
+    log = life.store.create("q")
+    put(life.store, log, numbered(3))
+    syncing = life.faults.delay(Op.FDATASYNC, "wal/*.wal", seconds=600)
+    given = log.append(numbered(LEASE + 10, 3), unlogged=True)
+    life.until(lambda: log.stat().hot_batches == 0, "it is not in its file")
+    life.until(lambda: syncing.fired, "the next lease is not under way")
+    assert given.first_offset + LEASE + 10 < log.stat().lease_end
+    assert log.stat().readable_end == 3, "a batch is shown whole or not at all"
+    assert offsets(log) == log.acquire(10) == [0, 1, 2]
+
+
+def test_a_batch_that_reaches_past_its_lease_is_not_shown_before_the_next(tmp_path: Path) -> None:
+    with recorded(tmp_path) as rec:
+        rec.run(command(a_batch_that_reaches_past_its_lease))
 
 
 def test_offsets_lost_with_a_crash_count_as_settled(data: Path) -> None:

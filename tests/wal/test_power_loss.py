@@ -200,6 +200,27 @@ def test_a_manifest_from_before_a_truncation_misses_nothing(memory_path: Path, m
     outlive(a_log_that_grows_again_where_it_was_cut, memory_path, model=MODELS[model], crashes=25)
 
 
+def a_log_in_a_folder_that_another_has_made(life: Life) -> None:
+    first = life.scribe.create("first")
+    life.scribe.append_unlogged(first, [100])  # to its file at once: all the folders are made
+    life.until(lambda: first.stat().hot_batches == 0, "not written")
+    log = life.scribe.create("q")
+    life.scribe.append(log, [100] * 3)
+    life.scribe.append_unlogged(log, [100])
+    life.scribe.confirm()
+    life.until(lambda: log.stat().hot_batches == 0, "not written")
+    life.scribe.delete(first)  # and with it whoever would have synced them
+    life.store.checkpoint()
+    life.scribe.append(log, [100])
+    life.scribe.confirm()
+
+
+def test_all_the_folders_of_a_log_are_on_disk_before_a_checkpoint_counts_on_it(
+    memory_path: Path,
+) -> None:
+    outlive(a_log_in_a_folder_that_another_has_made, memory_path, model=POSIX, crashes=40)
+
+
 def crash_twice(
     states: Sequence[CrashState], folder: Path, n: int, model: Model = EXT4, steps: int = 5
 ) -> None:

@@ -245,6 +245,33 @@ def test_a_segments_tail_torn_at_every_byte(memory_path: Path, checkpointed: int
     torn.each(check)
 
 
+def test_a_record_that_stands_at_anothers_place_does_not_hide_it(data: Path) -> None:
+    """A base offset has no checksum. A settled record whose base was spoilt must not pass for the
+    one that comes next."""
+
+    def life(store: Store) -> None:
+        log = store.create("q")
+        for n in range(6):
+            put(store, log, numbered(1, n))
+        log.acquire(6)
+        store.wait(log.settle(2, 2)[1])
+        log.append(numbered(1, 6), unlogged=True)
+        until(lambda: log.stat().hot_batches == 0)
+
+    die(data, life, OPTIONS)
+    [path] = data.glob("vhosts/*/queues/*/*.log")
+    raw = bytearray(path.read_bytes())
+    place = sum(len(batch.data) for batch in list(batches(bytes(raw)))[:2])
+    assert raw[place : place + 8] == (2).to_bytes(8, "big")
+    raw[place + 7] ^= 1
+    path.write_bytes(raw)
+    with Store.open(data, OPTIONS) as store:
+        log = store.get("q")
+        ready = log.acquire(10)
+        found = {record.offset: int(record.value or b"") for record in log.records()}
+        assert [found[offset] for offset in ready][:5] == [0, 1, 3, 4, 5]
+
+
 @pytest.mark.parametrize("checkpointed", [0, 2])
 def test_zeros_in_a_segments_tail(memory_path: Path, checkpointed: int) -> None:
     """Pages the kernel had not written when the power went: at the end, or with more behind."""
