@@ -114,3 +114,24 @@ int om_expiration_ms(om_span text, int64_t *out) {
     *out = value;
     return OM_OK;
 }
+
+int om_properties_copies(const om_properties *p, om_span *cc, om_span *bcc) {
+    om_field field;
+    int result = OM_OK;
+    *cc = *bcc = (om_span){NULL, -1};
+    for (size_t at = 0; p->headers.len > 0 &&
+         om_table_next(p->headers.data, (size_t)p->headers.len, &at, &field) == OM_OK;) {
+        om_span *copies = NULL;
+        if (field.name.len == 2 && memcmp(field.name.data, "CC", 2) == 0)
+            copies = cc;
+        else if (field.name.len == 3 && memcmp(field.name.data, "BCC", 3) == 0)
+            copies = bcc;
+        if (copies == NULL || copies->len >= 0) /* the first of a name counts */
+            continue;
+        if (field.type == 'A')
+            *copies = field.value;
+        else
+            result = OM_E_INVALID;
+    }
+    return result;
+}

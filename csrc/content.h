@@ -4,7 +4,8 @@
  *   property part:         flags u16 | the values whose flags are set, highest bit first
  *
  *   record:  key = routing key | value = body | timestamp = arrival | headers:
- *              "amqp"      version u8 = 1 | exchange shortstr | property part, as it came
+ *              "amqp"      version u8 = 1 (highest bit: has died here) | exchange shortstr |
+ *                          property part, as it came
  *              "content-type", "message-id" ... and the string entries of the headers table, under
  *              their own names: for Kafka readers, who can't read the first one
  *
@@ -80,6 +81,10 @@ int om_properties_parse(const uint8_t *data, size_t len, om_properties *out);
 /* RabbitMQ's rules: decimal digits and nothing else, 0 .. 2^32 - 1. OM_OK or OM_E_INVALID. */
 int om_expiration_ms(om_span text, int64_t *out);
 
+/* The arrays of further routing keys, for om_array_next; {NULL, -1} when absent. Entries that aren't
+ * 'S' are no keys. OM_E_INVALID when one is there and no array: RabbitMQ refuses that message. */
+int om_properties_copies(const om_properties *p, om_span *cc, om_span *bcc);
+
 /* ---- the message as a record (content_record.c) -------------------------------------- */
 
 /* What follows a record's value: `varint(header count) | headers`. The same for all messages with
@@ -88,6 +93,8 @@ int om_expiration_ms(om_span text, int64_t *out);
 size_t om_content_headers_bound(om_span exchange, const om_properties *p); /* is always enough */
 /* The length, OM_E_SHORT (cap), OM_E_INVALID (exchange over 255 bytes). */
 int64_t om_content_template(uint8_t *out, size_t cap, om_span exchange, const om_properties *p);
+/* For a dead-lettered message: its x-death is the broker's own, not a publisher's invention. */
+void om_content_mark_died(uint8_t *made);
 
 /* A whole record of a batch, length first, with such a template behind it. Deltas as in batch.h.
  * Returns the length, OM_E_SHORT (cap), OM_E_INVALID (over INT32_MAX). With body.data NULL the body's
@@ -104,6 +111,7 @@ typedef struct om_content {
     om_span properties;      /* flags and values, right, to be sent as they are */
     int64_t offset, timestamp; /* timestamp in milliseconds: of its arrival */
     int foreign;             /* came from Kafka: properties lie in the scratch buffer */
+    int died;                /* was dead-lettered by this broker before: for om_death.first */
 } om_content;
 
 /* One record: body is what follows its length, batch the batch it lies in. scratch is where the
@@ -170,6 +178,8 @@ typedef struct om_death {
     om_span exchange, routing_key; /* as it was published there */
     int64_t now_s;
     int drop_cc;             /* the queue has a dead-letter-routing-key: CC goes with the old key */
+    int first;               /* it never died here: an x-death that it has is its publisher's and is
+                              * written over, as RabbitMQ 4 does; without this it is believed */
 } om_death;
 size_t om_death_bound(const om_properties *in, const om_death *death);
 /* x-death with this death in front (one of the same queue and reason is counted up and moved there),

@@ -12,6 +12,7 @@
 #include "bytes.h"
 
 #define VERSION 1
+#define DIED 0x80
 #define MARK_SIZE 4
 #define MARK "amqp"
 /* With at most so many headers their count is one byte of varint. */
@@ -157,6 +158,13 @@ int64_t om_content_template(uint8_t *out, size_t cap, om_span exchange, const om
     return readable.at - out;
 }
 
+void om_content_mark_died(uint8_t *made) {
+    uint8_t *at = made + 2 + MARK_SIZE;
+    while (*at & 0x80) /* the value's length */
+        at++;
+    at[1] |= DIED;
+}
+
 int64_t om_content_record(uint8_t *out, size_t cap, int64_t time_delta, int32_t offset_delta,
                           om_span routing_key, om_span body, om_span tail, size_t *body_at) {
     if (routing_key.len < 0 || body.len < 0 || tail.len < 0 || offset_delta < 0)
@@ -206,8 +214,10 @@ static inline int read_own(const uint8_t *at, const uint8_t *end, om_span *check
     if (at[0] == 0 || at[0] >= 0x80 || at[1] != MARK_SIZE << 1 || !starts_with_mark(at + 2))
         return 0;
     at = get_span(at + 2 + MARK_SIZE, end, &value);
-    if (at == NULL || value.len < 4 || value.data[0] != VERSION || value.data[1] > value.len - 4)
+    if (at == NULL || value.len < 4 || (value.data[0] & ~DIED) != VERSION ||
+        value.data[1] > value.len - 4)
         return 0;
+    out->died = (value.data[0] & DIED) != 0;
     out->exchange = (om_span){value.data + 2, value.data[1]};
     out->properties = (om_span){value.data + 2 + value.data[1], value.len - 2 - value.data[1]};
     if (checked != NULL && checked->len == out->properties.len &&
@@ -283,6 +293,7 @@ static int read_foreign(const uint8_t *at, const uint8_t *end, uint8_t *scratch,
     out->exchange = (om_span){scratch, 0};
     out->properties = (om_span){scratch, (int32_t)(put - scratch)};
     out->foreign = 1;
+    out->died = 0;
     return OM_OK;
 }
 

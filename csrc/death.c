@@ -110,7 +110,7 @@ static void put_counted_up(om_rewrite *to, const om_span *entry) {
 
 static void put_deaths(om_rewrite *to, const om_death *death) {
     om_span deaths, entry, again = {NULL, -1};
-    int known = get_array(to->in, "x-death", &deaths);
+    int known = !death->first && get_array(to->in, "x-death", &deaths);
     om_rewrite_name(to, "x-death", 'A');
     size_t array = om_rewrite_open(to);
     for (size_t at = 0; known && again.data == NULL && next_death(&deaths, &at, &entry);)
@@ -161,7 +161,8 @@ int64_t om_death_rewrite(uint8_t *out, size_t cap, const om_properties *in, cons
     if (death->reason < 0 || death->reason >= REASON_COUNT || death->queue.len < 0 ||
         death->exchange.len < 0 || death->routing_key.len < 0)
         return OM_E_INVALID;
-    int keeps_first = get_array(in, "x-death", &deaths) && next_death(&deaths, &start, &entry) &&
+    int keeps_first = !death->first && get_array(in, "x-death", &deaths) &&
+                      next_death(&deaths, &start, &entry) &&
                       om_table_get(in->headers.data, (size_t)in->headers.len,
                                    "x-first-death-reason", &field) == OM_OK;
     om_rewrite_begin(&to, out, cap, in);

@@ -151,6 +151,7 @@ class Message:
     offset: int = 0
     timestamp: int = NOW
     foreign: bool = False
+    died: bool = False
 
 
 def batch_of(messages: list[Message]) -> bytes:
@@ -200,4 +201,5 @@ def _from_c(content: Any) -> Message:
         content.offset,
         content.timestamp,
         bool(content.foreign),
+        bool(content.died),
     )

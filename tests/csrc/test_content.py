@@ -217,6 +217,39 @@ def test_every_integer_type_is_a_number(kind: str, data: bytes, number: int) -> 
     del alive
 
 
+# ---- CC and BCC ------------------------------------------------------------------------
+
+
+def copies(headers: dict[str, Any] | None) -> tuple[int, list[str] | None, list[str] | None]:
+    parsed = parse(property_part(headers=headers) if headers is not None else b"\0\0")
+    cc, bcc = ffi.new("om_span *"), ffi.new("om_span *")
+    result = lib.om_properties_copies(parsed.c, cc, bcc)
+    return result, keys(cc), keys(bcc)
+
+
+def keys(array: Any) -> list[str] | None:
+    if array.len < 0:
+        return None
+    field, at, found = ffi.new("om_field *"), ffi.new("size_t *"), []
+    while lib.om_array_next(array.data, array.len, at, field) == lib.OM_OK:
+        if chr(field.type) == "S":
+            found.append(bytes(ffi.buffer(field.value.data, field.value.len)).decode())
+    return found
+
+
+def test_further_routing_keys_are_found() -> None:
+    assert copies(None) == (lib.OM_OK, None, None)
+    assert copies({"cc": ["x"], "C": ["x"]}) == (lib.OM_OK, None, None)
+    assert copies({"CC": ["a", "b"], "x": 1}) == (lib.OM_OK, ["a", "b"], None)
+    assert copies({"CC": [], "BCC": ["c", 7]}) == (lib.OM_OK, [], ["c"])
+
+
+@pytest.mark.parametrize("wrong", ["a", 7, None, {"a": "b"}])
+def test_further_routing_keys_that_are_no_array_are_refused(wrong: Any) -> None:
+    assert copies({"CC": wrong})[0] == lib.OM_E_INVALID
+    assert copies({"CC": ["fine"], "BCC": wrong})[0] == lib.OM_E_INVALID
+
+
 # ---- expiration ------------------------------------------------------------------------
 
 

@@ -135,6 +135,16 @@ def test_a_body_that_comes_in_pieces_gets_its_room() -> None:
     del a, b
 
 
+@pytest.mark.parametrize("exchange", [b"", b"x" * 61, b"x" * 255])
+def test_a_message_that_died_is_marked(exchange: bytes) -> None:
+    made = exact(template(exchange, b"\x10\0\x02"))
+    lib.om_content_mark_died(made)
+    tail = bytes(ffi.buffer(made, len(made)))
+    batch = raw_batch(record(b"k", b"body", tail), 1, base_timestamp=NOW)
+    (found,) = read_messages(batch)[1]
+    assert found == Message(exchange, b"k", b"body", b"\x10\0\x02", died=True)
+
+
 # ---- what Kafka readers see ------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ class Death:
     routing_key: str = "eu.new"
     time: int = NOW
     drop_cc: bool = False
+    first: bool = False
 
 
 def die(part: bytes, death: Death) -> bytes:
@@ -37,6 +38,7 @@ def die(part: bytes, death: Death) -> bytes:
         "routing_key": key,
         "now_s": death.time,
         "drop_cc": death.drop_cc,
+        "first": death.first,
     }
     c_death = ffi.new("om_death *", fields)
     bound = lib.om_death_bound(parsed.c, c_death)
@@ -152,6 +154,15 @@ def test_a_dead_letter_routing_key_replaces_cc_too() -> None:
     headers = read_properties(part)["headers"]
     assert "CC" not in headers
     assert headers["x-death"][0]["routing-keys"] == ["k", "c"]
+
+
+def test_a_history_that_a_publisher_brought_along_counts_for_nothing() -> None:
+    brought = die(die(b"\0\0", Death("a", "expired")), Death("b", "expired"))
+    part = die(brought, Death("a", "expired", first=True))
+    assert deaths(part) == [("a", "expired", 1)]
+    assert read_properties(part)["headers"]["x-first-death-queue"] == "a"
+    assert not cycles(part, "b")
+    assert len(read_properties(part)["headers"]) == 7
 
 
 @pytest.mark.parametrize("made_up", ["text", 7, [], ["text", 7], {"queue": "a"}])
