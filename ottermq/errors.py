@@ -51,10 +51,6 @@ class Malformed(OtterError):
     """Bytes that aren't what the protocol says they are."""
 
 
-class NotAllowed(OtterError):
-    """Not here: the vhost isn't theirs, or a limit is reached."""
-
-
 class PreconditionFailed(OtterError):
     """It exists, and is not what the caller takes it for."""
 
@@ -91,7 +87,6 @@ CODES: dict[type[Exception], Codes] = {
     LoginRefused: Codes(amqp=403, kafka=58, http=401),  # SASL_AUTHENTICATION_FAILED
     UnknownMechanism: Codes(amqp=503, kafka=33, http=401),  # UNSUPPORTED_SASL_MECHANISM
     Malformed: Codes(amqp=502, kafka=42, http=400),  # INVALID_REQUEST
-    NotAllowed: Codes(amqp=530, kafka=31, http=403),  # CLUSTER_AUTHORIZATION_FAILED
     PreconditionFailed: Codes(amqp=406, kafka=40, http=409),  # INVALID_CONFIG
     ResourceLocked: Codes(amqp=405, kafka=29, http=423),  # TOPIC_AUTHORIZATION_FAILED
     InvalidRequest: Codes(amqp=406, kafka=42, http=400),  # INVALID_REQUEST
