@@ -93,13 +93,15 @@ class Limits:
     async def set_user(self, user: str, name: str, most: int) -> None:
         async with self._changes.one_at_a_time:
             self._users.existing(user)
-            await self._set("user", user, name, most, USER_LIMITS)
-        self._changes.tell(Change(user=user))
+            changed = await self._set("user", user, name, most, USER_LIMITS)
+        if changed:
+            self._changes.tell(Change(user=user))
 
     async def set_vhost(self, vhost: str, name: str, most: int) -> None:
         async with self._changes.one_at_a_time:
-            await self._set("vhost", vhost, name, most, VHOST_LIMITS)
-        self._changes.tell(Change(vhost=vhost))
+            changed = await self._set("vhost", vhost, name, most, VHOST_LIMITS)
+        if changed:
+            self._changes.tell(Change(vhost=vhost))
 
     async def clear_user(self, user: str) -> None:
         async with self._changes.one_at_a_time:
@@ -126,12 +128,16 @@ class Limits:
 
     async def _set(
         self, scope: str, owner: str, name: str, most: int, known: tuple[str, ...]
-    ) -> None:
+    ) -> bool:
+        """False: it is so already."""
         if name not in known:
             raise InvalidRequest(f"no limit {name} for a {scope}: {' or '.join(known)}")
+        if self._most.get((scope, owner, name)) == most:
+            return False
         sql = "REPLACE INTO limits VALUES (?, ?, ?, ?)"
         await self._database.commit([(sql, (scope, owner, name, most))])
         self._most[scope, owner, name] = most
+        return True
 
     def _of(self, scope: str, owner: str) -> dict[str, int]:
         return {key[2]: most for key, most in self._most.items() if key[:2] == (scope, owner)}

@@ -123,7 +123,7 @@ class Users:
     async def put(
         self, name: str, password: str | bytes | None = None, tags: Sequence[str] | None = None
     ) -> User:
-        """Make a user or change one; what is None stays as it is."""
+        """Make a user or change one; what is None stays as it is, and the same is no change."""
         secrets = None
         if password is not None:
             raw = password.encode() if isinstance(password, str) else password
@@ -131,7 +131,11 @@ class Users:
                 raise InvalidRequest(f"user '{name}': a password can't be blank")
             if b"\0" in raw:
                 raise InvalidRequest(f"user '{name}': a password can't hold a NUL")
-            secrets = await self._verified.make(raw)
+            old = self._users.get(name)
+            if old is None or not await self._verified.check(name, old.secrets.stored, raw):
+                secrets = await self._verified.make(raw)
+            elif not old.secrets.stored.is_current:
+                await self._upgrade(old, raw)
         return await self._put(name, secrets, tags)
 
     async def put_hashed(

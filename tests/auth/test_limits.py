@@ -110,6 +110,15 @@ async def test_limits_are_there_after_a_restart_until_they_are_cleared() -> None
         assert limits.of_user("ann") == limits.of_vhost("/") == {}
 
 
+async def test_a_limit_that_is_so_already_is_no_change() -> None:
+    disk = Memory()
+    limits = room(disk).limits
+    await limits.set_vhost("/", "max-queues", 9)
+    before = disk.commits
+    await limits.set_vhost("/", "max-queues", 9)
+    assert disk.commits == before
+
+
 async def test_a_limit_nobody_knows_is_refused() -> None:
     limits = room().limits
     with pytest.raises(InvalidRequest, match="max-connections or max-queues"):

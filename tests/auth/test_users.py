@@ -170,6 +170,20 @@ async def test_a_changed_password_counts_at_once_and_the_old_one_no_more() -> No
     await auth.users.authenticate("PLAIN", plain("ann", "new"), HERE)
 
 
+async def test_the_same_password_set_again_is_no_change() -> None:
+    """A definitions file with passwords, loaded at each start, closes nobody's connection."""
+    disk = Memory()
+    auth = room(disk)
+    user = await auth.users.put("ann", "geheim", ["management"])
+    await auth.users.put_hashed("bob", rabbit_hash("geheim"), None, [])
+    told: list[Change] = []
+    auth.on_change(told.append)
+    assert await auth.users.put("ann", "geheim", ["management"]) == user
+    bob = await auth.users.put("bob", "geheim")
+    assert bob.secrets.stored.is_current and bob == room(disk).users.get("bob")
+    assert told == []
+
+
 async def test_a_password_that_changes_during_its_check_lets_nobody_in(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
