@@ -63,6 +63,10 @@ class InvalidRequest(OtterError):
     """A name, number or argument that can't be right."""
 
 
+class NotAllowed(OtterError):
+    """Against the rules of the house: no such vhost, a limit is reached."""
+
+
 class NotSupported(OtterError):
     """Understood, and not done here."""
 
@@ -90,6 +94,7 @@ CODES: dict[type[Exception], Codes] = {
     PreconditionFailed: Codes(amqp=406, kafka=40, http=409),  # INVALID_CONFIG
     ResourceLocked: Codes(amqp=405, kafka=29, http=423),  # TOPIC_AUTHORIZATION_FAILED
     InvalidRequest: Codes(amqp=406, kafka=42, http=400),  # INVALID_REQUEST
+    NotAllowed: Codes(amqp=530, kafka=29, http=403),  # TOPIC_AUTHORIZATION_FAILED
     NotSupported: Codes(amqp=540, kafka=35, http=501),  # UNSUPPORTED_VERSION
     TooLarge: Codes(amqp=311, kafka=10, http=413),  # MESSAGE_TOO_LARGE
     InternalError: Codes(amqp=541, kafka=-1, http=500),  # UNKNOWN_SERVER_ERROR
