@@ -106,7 +106,8 @@ int64_t om_content_record(uint8_t *out, size_t cap, int64_t time_delta, int32_t 
 
 typedef struct om_content {
     om_span exchange;        /* never null, at most 255 bytes */
-    om_span routing_key;     /* the same; a longer Kafka key is cut */
+    om_span routing_key;     /* the same; empty for a Kafka key that can't be one (over 255 bytes, no
+                              * UTF-8), which is then in the header x-kafka-key */
     om_span body;            /* never null */
     om_span properties;      /* flags and values, right, to be sent as they are */
     int64_t offset, timestamp; /* timestamp in milliseconds: of its arrival */
@@ -141,7 +142,7 @@ int om_content_next(om_content_iter *iter, om_content *out);
  * after it. OM_OK (then om_content_next, which may still say OM_END) or OM_E_CORRUPT. */
 int om_content_seek(om_content_iter *iter, int64_t offset);
 
-/* ---- rewriting (content_headers.c, death.c): a new property part ---------------------------- */
+/* ---- rewriting (content_headers.c, death.c): a new property part ---------------------- */
 
 /* All take parsed properties and return the length of the property part written to out (which
  * must not overlap the old one), or OM_E_SHORT when cap is too small. Always enough:
@@ -154,7 +155,8 @@ typedef struct om_extra {
     om_span text;
 } om_extra;
 size_t om_headers_bound(const om_properties *in, const om_extra *extras, int32_t count);
-/* Entries set: what had the name goes (all of that name), the new ones come last, in order. */
+/* Entries set: what had the name goes (all of that name), the new ones come last, in order.
+ * OM_E_INVALID: a type that isn't one of those, a name over 255 bytes. */
 int64_t om_headers_with(uint8_t *out, size_t cap, const om_properties *in, const om_extra *extras,
                         int32_t count);
 /* Entries removed, e.g. {"BCC"}; the headers property goes when nothing is left of it. */
@@ -186,7 +188,7 @@ size_t om_death_bound(const om_properties *in, const om_death *death);
  * x-first-death-*, x-last-death-*; without BCC; without expiration, which x-death keeps. */
 int64_t om_death_rewrite(uint8_t *out, size_t cap, const om_properties *in, const om_death *death);
 /* Has it been in that queue and come back without anyone rejecting it on the way? Then RabbitMQ
- * drops it. in: parsed again after om_death_rewrite; not for a death that was itself a rejection. 1 or 0. */
+ * drops it. in: what om_death_rewrite wrote, parsed. 1 or 0; always 0 after a rejection. */
 int om_death_cycle(const om_properties *in, om_span queue);
 
 #endif
