@@ -1,0 +1,286 @@
+"""Time-to-live of messages and queues, length limits, overflow, consumer time-outs."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pamqp.commands import Basic
+
+from tests.amqp.wire import Channel, Client, Confirms, Refused, eventually, refused
+
+Connect = Callable[..., Client]
+Unique = Callable[[str], str]
+
+
+def arrive(channel: Channel, queue: str, *bodies: bytes, **properties: Any) -> None:
+    """Publish, and wait until they are in the queue: one that is empty may not be so yet."""
+    channel.confirm()
+    for body in bodies:
+        channel.publish(body, key=queue, **properties)
+        channel.expect(Basic.Ack)
+
+
+# -- messages
+
+
+def test_messages_expire_by_the_queues_ttl(channel: Channel) -> None:
+    queue = channel.declare("", {"x-message-ttl": 30})
+    arrive(channel, queue, b"x")
+    assert channel.becomes(queue, 0)
+    assert channel.get(queue) is None
+
+
+def test_messages_expire_by_their_own_expiration(channel: Channel) -> None:
+    queue = channel.declare()
+    arrive(channel, queue, b"x", expiration="30")
+    assert channel.becomes(queue, 0)
+
+
+def test_the_shorter_of_both_counts(channel: Channel) -> None:
+    short = channel.declare("", {"x-message-ttl": 30})
+    arrive(channel, short, b"x", expiration="600000")
+    assert channel.becomes(short, 0)
+    long = channel.declare("", {"x-message-ttl": 600_000})
+    arrive(channel, long, b"x", expiration="30")
+    assert channel.becomes(long, 0)
+
+
+def test_a_message_does_not_expire_before_its_time(channel: Channel) -> None:
+    queue = channel.declare("", {"x-message-ttl": 60_000})
+    arrive(channel, queue, b"x", expiration="60000")
+    arrive(channel, queue, b"y")
+    assert channel.nothing_comes() and channel.count(queue) == 2
+
+
+@pytest.mark.parametrize("by", ["queue", "message"])
+def test_a_ttl_of_zero_means_now_or_never(channel: Channel, by: str) -> None:
+    queue = channel.declare("", {"x-message-ttl": 0} if by == "queue" else None)
+    expiration: dict[str, Any] = {"expiration": "0"} if by == "message" else {}
+    arrive(channel, queue, b"nobody waits", **expiration)
+    assert channel.becomes(queue, 0)
+    channel.consume(queue, no_ack=True)
+    channel.publish(b"somebody waits", key=queue, **expiration)
+    assert channel.delivery().body == b"somebody waits"
+
+
+def test_a_classic_queue_looks_at_its_head_only(channel: Channel) -> None:
+    queue = channel.declare()
+    arrive(channel, queue, b"lasting")
+    arrive(channel, queue, b"brief", expiration="1")
+    time.sleep(0.05)
+    assert channel.count(queue) == 2
+    assert channel.must_get(queue).body == b"lasting"
+    assert channel.becomes(queue, 0)
+
+
+def test_an_expired_message_is_never_delivered(channel: Channel) -> None:
+    queue = channel.declare()
+    channel.publish(b"lasting", key=queue)
+    channel.publish(b"brief", key=queue, expiration="1")
+    channel.publish(b"end", key=queue)
+    assert channel.becomes(queue, 3)
+    time.sleep(0.05)
+    channel.consume(queue)
+    assert [m.body for m in channel.deliveries(2)] == [b"lasting", b"end"]
+
+
+def test_an_unacked_message_does_not_expire_until_it_comes_back(channel: Channel) -> None:
+    queue = channel.declare("", {"x-message-ttl": 100})
+    channel.publish(b"x", key=queue)
+    message = channel.must_get(queue, no_ack=False)
+    time.sleep(0.2)
+    channel.ack(message.tag)  # its own: no error
+    channel.round_trip()
+    channel.publish(b"y", key=queue)
+    message = channel.must_get(queue, no_ack=False)
+    time.sleep(0.2)
+    channel.nack(message.tag)
+    assert channel.becomes(queue, 0)
+
+
+def test_the_ttl_counts_from_the_publish_also_after_a_requeue(channel: Channel) -> None:
+    queue = channel.declare("", {"x-message-ttl": 150})
+    channel.publish(b"x", key=queue)
+    limit = time.monotonic() + 20
+    seen = 0
+    while (message := channel.get(queue, no_ack=False)) or not seen:
+        assert time.monotonic() < limit
+        if message:
+            seen += 1
+            channel.nack(message.tag)
+    assert seen
+
+
+def test_expired_messages_do_not_count_as_ready_for_long(channel: Channel) -> None:
+    queue = channel.declare("", {"x-message-ttl": 50})
+    channel.confirm()
+    for _ in range(500):
+        channel.publish(b"x", key=queue)
+    channel.confirmed(500)
+    assert channel.becomes(queue, 0)
+
+
+# -- queues
+
+
+def test_an_unused_queue_expires(client: Client, unique: Unique) -> None:
+    name = client.channel().declare(unique("brief"), {"x-expires": 100})
+
+    def gone() -> bool:
+        # a passive declare is a use: look seldom
+        time.sleep(0.3)
+        try:
+            client.channel().look(name)
+        except Refused as no:
+            return no.code == 404
+        return False
+
+    assert eventually(gone)
+
+
+@pytest.mark.parametrize("use", ["consumer", "declare", "get"])
+def test_a_queue_in_use_does_not_expire(client: Client, unique: Unique, use: str) -> None:
+    channel = client.channel()
+    name = channel.declare(unique("brief"), {"x-expires": 400})
+    if use == "consumer":
+        channel.consume(name)
+    until = time.monotonic() + 1
+    while time.monotonic() < until:
+        if use == "declare":
+            channel.declare(name, {"x-expires": 400})
+        elif use == "get":
+            channel.get(name)
+        time.sleep(0.02)
+    assert channel.count(name) == 0
+
+
+# -- length
+
+
+def test_a_full_queue_drops_from_its_head(channel: Channel) -> None:
+    queue = channel.declare("", {"x-max-length": 3})
+    for number in range(10):
+        channel.publish(b"%d" % number, key=queue)
+    assert channel.becomes(queue, 3)
+    assert channel.drain(queue) == [b"7", b"8", b"9"]
+
+
+def test_unacked_messages_do_not_count_towards_the_length(channel: Channel) -> None:
+    queue = channel.declare("", {"x-max-length": 1})
+    channel.publish(b"1", key=queue)
+    channel.must_get(queue, no_ack=False)
+    channel.publish(b"2", key=queue)
+    assert channel.becomes(queue, 1)
+    assert channel.drain(queue) == [b"2"]
+
+
+def test_max_length_bytes_counts_bodies(channel: Channel) -> None:
+    queue = channel.declare("", {"x-max-length-bytes": 100})
+    for number in range(5):
+        channel.publish(b"%d" % number * 40, key=queue)
+    assert channel.becomes(queue, 2)
+    assert channel.drain(queue) == [b"3" * 40, b"4" * 40]
+
+
+def test_whichever_limit_is_met_first_counts(channel: Channel) -> None:
+    queue = channel.declare("", {"x-max-length": 10, "x-max-length-bytes": 50})
+    for _ in range(20):
+        channel.publish(b"x" * 20, key=queue)
+    assert channel.becomes(queue, 2)
+
+
+def test_a_queue_of_length_zero_hands_on_but_keeps_nothing(channel: Channel) -> None:
+    queue = channel.declare("", {"x-max-length": 0})
+    arrive(channel, queue, b"lost")
+    assert channel.becomes(queue, 0)
+
+
+@pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
+def test_a_full_queue_may_refuse_instead(channel: Channel, overflow: str) -> None:
+    queue = channel.declare("", {"x-max-length": 2, "x-overflow": overflow})
+    channel.confirm()
+    confirms = Confirms(channel)
+    for number in range(1, 6):
+        channel.publish(b"%d" % number, key=queue)
+        confirms.until(number)
+    assert confirms.taken == {1, 2}
+    assert confirms.refused == {3, 4, 5}
+    assert channel.drain(queue) == [b"1", b"2"]
+
+
+def test_a_queue_that_refuses_takes_again_when_there_is_room(channel: Channel) -> None:
+    queue = channel.declare("", {"x-max-length": 1, "x-overflow": "reject-publish"})
+    channel.confirm()
+    confirms = Confirms(channel)
+    for number, answer in ((1, "taken"), (2, "refused")):
+        channel.publish(b"%d" % number, key=queue)
+        confirms.until(number)
+        assert number in getattr(confirms, answer)
+    channel.drain(queue)
+    channel.publish(b"3", key=queue)
+    confirms.until(3)
+    assert 3 in confirms.taken
+
+
+def test_without_confirms_a_refused_message_is_dropped(channel: Channel) -> None:
+    queue = channel.declare("", {"x-max-length": 1, "x-overflow": "reject-publish"})
+    channel.publish(b"1", key=queue)
+    assert channel.becomes(queue, 1)
+    channel.publish(b"2", key=queue)
+    channel.round_trip()
+    assert channel.nothing_comes()
+    assert channel.drain(queue) == [b"1"]
+
+
+def test_a_message_refused_by_one_of_its_queues_is_nacked(channel: Channel, unique: Unique) -> None:
+    exchange = channel.declare_exchange(unique("x"), "fanout")
+    full = channel.declare("", {"x-max-length": 0, "x-overflow": "reject-publish"})
+    roomy = channel.declare()
+    for queue in (full, roomy):
+        channel.bind(queue, exchange)
+    channel.confirm()
+    channel.publish(b"x", exchange=exchange)
+    answer = channel.expect(Basic.Ack, Basic.Nack)
+    assert isinstance(answer, Basic.Nack)
+    assert channel.becomes(roomy, 1)
+
+
+# -- consumers that never answer
+
+
+@pytest.mark.ottermq_only("x-consumer-timeout on every work queue; RabbitMQ looks once a minute")
+@pytest.mark.parametrize("type", ["classic", "quorum"])
+def test_a_consumer_that_never_acks_is_ended(client: Client, unique: Unique, type: str) -> None:
+    channel, other = client.channel(), client.channel()
+    arguments: dict[str, Any] = {"x-queue-type": type, "x-consumer-timeout": 200}
+    queue = other.declare(unique("slow"), arguments, durable=True)
+    other.publish(b"x", key=queue)
+    channel.consume(queue)
+    channel.delivery()
+    no = channel.refusal()
+    assert (no.code, no.connection) == (406, False)
+    assert no.text.startswith("PRECONDITION_FAILED - delivery acknowledgement on channel")
+    again = other.must_get(queue)
+    assert (again.body, again.redelivered) == (b"x", True)
+
+
+@pytest.mark.ottermq_only("x-consumer-timeout on every work queue; RabbitMQ looks once a minute")
+def test_a_consumer_that_acks_in_time_stays(client: Client, unique: Unique) -> None:
+    channel = client.channel()
+    queue = channel.declare(unique("slow"), {"x-consumer-timeout": 2000}, durable=True)
+    channel.consume(queue)
+    for _ in range(5):
+        channel.publish(b"x", key=queue)
+        channel.ack(channel.delivery().tag)
+        time.sleep(0.05)
+    channel.round_trip()
+
+
+@pytest.mark.parametrize("value", [-1, "soon"])
+@pytest.mark.ottermq_only("3.10 knows no x-consumer-timeout")
+def test_a_consumer_timeout_out_of_range_is_406(
+    channel: Channel, unique: Unique, value: Any
+) -> None:
+    with refused(406):
+        channel.declare(unique("slow"), {"x-consumer-timeout": value}, durable=True)
