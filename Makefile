@@ -38,8 +38,9 @@ lint: $(VENV)/.core $(VENV)/.tests ## ruff, mypy --strict, gcc -Wall -Wextra -We
 	@ln -s $(addprefix $(CURDIR)/,$(wildcard ottermq/*)) build/types/ottermq/
 	@ln -s $(addprefix $(CURDIR)/,wal amqp cli) build/types/ottermq/
 	MYPYPATH=build/types $(PY) -m mypy --strict -p ottermq
+	$(PY) -m mypy --strict -p perf
 	@mkdir -p build/lint
-	cd build/lint && gcc -std=gnu11 -O3 -Wall -Wextra -Werror -c $(addprefix $(CURDIR)/,$(wildcard csrc/*.c))
+	cd build/lint && gcc -std=gnu11 -O3 -Wall -Wextra -Werror -c $(addprefix $(CURDIR)/,$(wildcard csrc/*.c perf/amqp_*.c))
 
 # The sanitized core lives in build/asan; the tests find it first by PYTHONPATH. PYTHONSAFEPATH
 # keeps the checkout, where the ordinary core lies, from coming before it.
@@ -54,8 +55,8 @@ ASAN_ENV = env OTTERMQ_SANITIZE=1 \
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0:handle_sigbus=0 UBSAN_OPTIONS=print_stacktrace=1
 
-bench: $(VENV)/.core $(VENV)/.tests ## the log's benchmark, as ratios to a raw C loop
-	$(PY) perf/bench.py $(ARGS)
+bench: $(VENV)/.core $(VENV)/.tests ## the log beside raw C loops, AMQP beside RabbitMQ: ARGS="log", ARGS="amqp"
+	$(PY) -m perf.bench $(ARGS)
 
 soak: $(VENV)/.core $(VENV)/.tests ## the long crash and load runs
 	OTTERMQ_SOAK=1 $(PY) -m pytest -m soak $(ARGS)

@@ -45,6 +45,7 @@ class Load:
     passed_rate: float  # everything, from the first publish to the last delivery
     all_seconds: float
     cpu: float  # cores the generator itself took
+    watched_cpu: float  # and those of the process group it was told to watch
     series: tuple[Sample, ...]
     confirm_us: Confirms | None = None
 

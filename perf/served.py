@@ -11,25 +11,15 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 PATIENCE = 90.0
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class NotServing(Exception):
     """It ended, or didn't answer in time; the message ends with what it wrote."""
-
-
-@dataclass(frozen=True)
-class Usage:
-    """What a server took since it began: seconds of CPU and, at its peak, memory."""
-
-    cpu: float
-    peak_rss: int
 
 
 class Served:
@@ -98,23 +88,26 @@ class Served:
             self._process.wait()
             self._process = None
 
-    def usage(self) -> Usage:
-        """Of all processes of the group together."""
+    @property
+    def group(self) -> int:
+        """Its process group."""
         assert self._process
-        cpu, peak = 0.0, 0
+        return self._process.pid
+
+    def peak_memory(self) -> int:
+        """The most bytes that were resident, of all processes of the group together."""
+        peak = 0
         for entry in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, IndexError):  # it may end while we look
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                if int(fields[2]) == self._process.pid:
-                    cpu += (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+                if int(fields[2]) == self.group:
                     status = (entry / "status").read_text()
                     peak += int(status.partition("VmHWM:")[2].split()[0]) * 1024
-        return Usage(cpu, peak)
+        return peak
 
     def _signal(self, number: signal.Signals) -> None:
-        assert self._process
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
+            os.killpg(self.group, number)
 
     def __enter__(self) -> Self:
         self.start()

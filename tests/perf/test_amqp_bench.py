@@ -1,0 +1,64 @@
+"""A whole comparison in small: the two relays take turns, and a table, JSON and SVG come out."""
+
+from pathlib import Path
+
+import pytest
+
+from perf import bench, report
+from perf.load import Confirms, Load, Sample
+from perf.scenarios import SCENARIOS, first_and_last_fifth
+
+
+def quick(folder: Path, *options: str) -> list[str]:
+    small = ["--rounds", "2", "--seconds", "0.1", "--warm-up", "0.05", "--scale", "0.001"]
+    paths = ["--json", str(folder / "x.json"), "--svg", str(folder / "x.svg")]
+    return ["amqp", "--data", str(folder), *small, *paths, *options]
+
+
+def test_the_relays_are_compared_and_the_rest_is_not_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    only = [part for name in ("1k", "64k-backlog", "latency") for part in ("--only", name)]
+    bench.main(quick(tmp_path, "--brokers", "relay,durable", "--no-priming", *only))
+    found = report.read(tmp_path / "x.json")
+    assert [outcome.name for outcome in found.outcomes] == ["1k", "64k-backlog", "latency"]
+    assert set(found.outcomes[0].found) == {"relay", "durable"}
+    assert set(found.outcomes[1].found) == {"relay"}
+    assert all(outcome.errors == {} for outcome in found.outcomes)
+    assert found.outcomes[0].found["relay"]["rate"] > 0
+    assert found.outcomes[2].found["durable"]["p99"] > 0
+    assert not any(verdict.met for outcome in found.outcomes for verdict in outcome.verdicts)
+    assert "1 KiB persistent" in capsys.readouterr().out
+    assert (tmp_path / "x.svg").read_text().startswith("<svg")
+    assert not list(tmp_path.glob("amqp-*")), "the brokers' files are gone"
+
+
+def test_an_unknown_bench_is_told_what_there_is() -> None:
+    with pytest.raises(SystemExit, match="log --help, amqp --help"):
+        bench.main(["speed"])
+
+
+def test_scenarios_have_names_of_their_own_and_bars_on_what_they_measure() -> None:
+    assert len({scenario.name for scenario in SCENARIOS}) == len(SCENARIOS)
+    for scenario in SCENARIOS:
+        peers = {bar.peer for bar in scenario.bars if not bar.elsewhere}
+        assert scenario.bars
+        assert peers <= set(scenario.contestants)
+
+
+def filled(*series: Sample) -> Load:
+    last = series[-1]
+    return Load(
+        seconds=last.time, published=last.published, confirmed=last.confirmed, delivered=0,
+        published_rate=0, confirmed_rate=0, delivered_rate=0, passed_rate=0,
+        all_seconds=last.time, cpu=0, watched_cpu=0, series=series,
+        confirm_us=Confirms(0, 0, 0, 0, 0),
+    )  # fmt: skip
+
+
+def test_the_speed_of_the_first_and_the_last_fifth_is_told_apart() -> None:
+    steady = [Sample(second, second * 100, second * 100, 0) for second in range(1, 10)]
+    sinking = Sample(13, 1000, 1000, 0)
+    first, last = first_and_last_fifth(filled(*steady, sinking), 1000)
+    assert first == pytest.approx(100)
+    assert last == pytest.approx(200 / 5)
