@@ -2,10 +2,12 @@
 
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.amqp.wire import Address, Channel, Client
+from tests.brokers import Broker
 
 
 @pytest.fixture
@@ -38,3 +40,9 @@ def unique() -> Callable[[str], str]:
     """`unique("orders")`: a name that no other test, and no earlier run, uses."""
     run = uuid.uuid4().hex[:12]
     return lambda name: f"{name}-{run}"
+
+
+@pytest.fixture
+def start(amqp_address: Address, tmp_path: Path) -> Callable[..., Broker]:
+    """A broker of the test's own, to be stopped and killed; each start finds the same data."""
+    return lambda *arguments, **env: Broker(tmp_path / "data", *arguments, env=env)

@@ -5,7 +5,6 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from pamqp import header, heartbeat
@@ -317,8 +316,8 @@ def test_a_connection_error_names_the_method_that_caused_it(client: Client) -> N
 
 
 @pytest.mark.ottermq_only("a broker of its own")
-def test_a_stop_of_the_broker_sends_320_to_all(tmp_path: Path) -> None:
-    with Broker(tmp_path / "data") as broker:
+def test_a_stop_of_the_broker_sends_320_to_all(start: Callable[..., Broker]) -> None:
+    with start() as broker:
         clients = [Client(broker.address("amqp")) for _ in range(3)]
         clients[0].channel()
         broker.process.send_signal(signal.SIGTERM)
