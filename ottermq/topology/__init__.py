@@ -5,13 +5,14 @@ the error texts. The pieces:
 
     topology.py    the rules: declare, delete, bind, unbind, policies; look-ups; routes
     graph.py       the moving parts, and which routes a change touches
-    change.py      a change that is done in memory and not yet on disk
+    change.py      a change that is done in memory and not yet on disk; ledger.py: its way there
     routing.py     the way of a message: bindings, exchange to exchange, alternate exchanges
     exchange/      the exchange types, one a file
     queue.py       a queue as declared          arguments.py  its x-arguments
-    policy.py      policies, operator policies  settings.py   what a queue goes by in the end
-    vhost.py       a vhost and its limits       names.py, values.py  small words
+    policy.py      policies, operator policies  settings.py, rulings.py  what a queue goes by
+    vhost.py       a vhost                      names.py, values.py  small words
     metadb.py      meta.db and its group commit rows.py, restore.py  the durable part and back
+    definitions/   RabbitMQ's definitions file: read, applied, written
 
 How a door uses it
 ------------------
@@ -30,7 +31,19 @@ which must be saved before it is answered:
 `save` also waits, where needed, for what another connection declared a moment ago and what isn't on
 disk yet: call it always, also when `created` is False. When the disk refuses, `save` has undone the
 change and raises (`ottermq.wal.errors.NoSpace`, `StorageFailure`). `save(change, also=statements)`
-puts more rows into the same commit: `store.reserve` gives the row of a queue's log.
+puts more rows into the same commit, those of a queue's log:
+
+    change = topology.declare_queue(...)             # nothing may be awaited between these
+    logs, rows = store.reserve([name], vhost=vhost) if change.created else ([], [])
+    await topology.save(change, also=rows)           # on failure: store.discard(log)
+
+    change = topology.delete_queue(...)
+    await topology.save(change, also=[Catalog.removal(log.id)])
+    store.discard(log)                               # what no row names is gone: don't wait
+
+Don't await between a change and its save. Whoever does all the same loses nothing: changes reach
+the disk in the order they happened, an older one with the next that is saved.
+
 
     declare_exchange(vhost, name, type, *, durable, auto_delete, internal, arguments) → .exchange
     passive_exchange(vhost, name) → Exchange         404, or 403 for the default exchange
@@ -44,8 +57,9 @@ puts more rows into the same commit: `store.reserve` gives the row of a queue's 
                                                      a connection: remove(owned_by(connection))
     bind / unbind(vhost, source, destination, key, arguments, *, kind="queue", connection)
                                                      kind="exchange" for exchange to exchange
-    create_vhost, delete_vhost, set_limits, set_policy, clear_policy, set_parameter
-    vhost(name) → VHost                              530 if there is none; .limit("max-connections")
+    create_vhost, delete_vhost, set_policy, clear_policy, set_parameter
+    vhost(name) → VHost                              530 if there is none
+    check_room = auth.limits.check_queues            set it: asked before a new queue is made
     publishable(vhost, exchange) → Exchange          404; 403 for an internal one
     route(vhost, exchange, key, headers, properties, also=cc_keys)
                                                      → Route(queues, cacheable, delayed)

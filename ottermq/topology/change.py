@@ -3,6 +3,8 @@
 A change carries the rows that make it last and the steps that take it back. Whoever asked for it
 saves it (`Topology.save`) before answering; when the disk refuses, it is undone as if it had never
 been. Steps are taken back last first.
+
+Save a change before you await anything else.
 """
 
 from collections.abc import Callable
@@ -11,6 +13,7 @@ from typing import Any
 
 from ottermq.topology.exchange import Binding, Exchange
 from ottermq.topology.queue import Queue
+from ottermq.wal.errors import LogError
 
 Statement = tuple[str, tuple[Any, ...]]
 Thing = Queue | Exchange | Binding
@@ -26,5 +29,7 @@ class Change:
     statements: list[Statement] = field(default_factory=list)
     made: list[Thing] = field(default_factory=list)  # durable things that are not on disk yet
     steps: list[Callable[[], None]] = field(default_factory=list)
-    # It found what another change made that isn't on disk yet: it must not be answered before.
-    waits: bool = False
+    found: Thing | None = None  # what another change made that isn't on disk yet: wait for it
+    taken: bool = False  # another change took its rows along: wait for that one
+    undone: bool = False
+    refusal: LogError | None = None  # why, if it was the disk

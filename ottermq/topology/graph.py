@@ -28,6 +28,9 @@ class Graph:
     def incoming(self, destination: Destination) -> Iterable[Binding]:
         return self._incoming.get(destination, ())
 
+    def if_unsaved(self, thing: Thing) -> Thing | None:
+        return thing if thing in self.unsaved else None
+
     def upstream(self, exchange: Exchange) -> set[Exchange]:
         """All exchanges whose routes may change when this one's do, itself included."""
         alternates = self.vhosts[exchange.vhost].alternates
@@ -182,7 +185,7 @@ class Graph:
 
     def _reattach(self, binding: Binding) -> None:
         """Taking a removal back; a transient end may be gone for good meanwhile."""
-        if self._is_here(binding.source) and self._is_here(binding.destination):
+        if self.is_here(binding.source) and self.is_here(binding.destination):
             self.attach(binding)
 
     def _detach(self, binding: Binding) -> None:
@@ -196,7 +199,9 @@ class Graph:
     def _is_attached(self, binding: Binding) -> bool:
         return binding in self._incoming.get(binding.destination, ())
 
-    def _is_here(self, thing: Destination) -> bool:
+    def is_here(self, thing: Thing) -> bool:
+        if isinstance(thing, Binding):
+            return self._is_attached(thing)
         vhost = self.vhosts.get(thing.vhost)
         if vhost is None:
             return False

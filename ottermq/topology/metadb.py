@@ -8,8 +8,8 @@ A transaction that fails is tried again one caller at a time, so that one bad st
 others down. When the disk itself refuses, all that wait are refused with it, last one first: what
 came later may build on what came before.
 
-Others keep their tables here too (the log's catalogue, users): `define` makes tables, `read` reads
-at the start, and the connection with its lock may be shared with who commits on their own.
+Others keep their tables here too: `define` makes them, `read` reads them at the start. The log's
+catalogue has a connection of its own; the rows of a queue's log come with the queue's (`also`).
 """
 
 import sqlite3
@@ -24,6 +24,9 @@ from ottermq.topology.change import Statement
 from ottermq.wal.errors import LogError, NoSpace, StorageFailure
 
 NAME = "meta.db"
+PATIENCE = 60.0  # seconds for the lock, which the log's catalogue takes now and then
+
+Undo = Callable[[LogError], None]
 
 
 class MetaDb:
@@ -32,7 +35,7 @@ class MetaDb:
     def __init__(self, data: Path) -> None:
         data.mkdir(parents=True, exist_ok=True)
         self.connection = sqlite3.connect(
-            data / NAME, isolation_level=None, check_same_thread=False
+            data / NAME, isolation_level=None, check_same_thread=False, timeout=PATIENCE
         )
         self.lock = threading.Lock()  # held over each transaction
         self._waiting: list[_Waiter] = []
@@ -72,9 +75,7 @@ class MetaDb:
         if waiter.error:
             raise waiter.error
 
-    async def commit(
-        self, statements: Sequence[Statement], undo: Callable[[], None] | None = None
-    ) -> None:
+    async def commit(self, statements: Sequence[Statement], undo: Undo | None = None) -> None:
         """On disk when it returns, after all that was asked for before. LogError: nothing of it
         is, and `undo` has been called. It can't be cancelled: half done is worse than late."""
         waiter = _Waiter(statements, undo)
@@ -147,7 +148,7 @@ class MetaDb:
 class _Waiter:
     __slots__ = ("statements", "undo", "woken", "done", "error")
 
-    def __init__(self, statements: Sequence[Statement], undo: Callable[[], None] | None) -> None:
+    def __init__(self, statements: Sequence[Statement], undo: Undo | None) -> None:
         self.statements = statements
         self.undo = undo
         self.woken = trio.Event()
@@ -160,7 +161,7 @@ class _Waiter:
 
     def finish(self) -> None:
         if self.error and self.undo:
-            self.undo()
+            self.undo(self.error)
         self.done = True
         self.woken.set()
 

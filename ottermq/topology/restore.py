@@ -10,7 +10,7 @@ from ottermq.topology.policy import Policy
 from ottermq.topology.queue import Queue, QueueType
 from ottermq.topology.topology import QUEUE_TYPE, Topology
 from ottermq.topology.values import load
-from ottermq.topology.vhost import VHostOptions
+from ottermq.topology.vhost import VHost, VHostOptions
 
 DEFAULT_VHOST = "/"
 
@@ -30,16 +30,19 @@ def restore(db: MetaDb) -> Topology:
 
 
 def _vhosts(db: MetaDb, topology: Topology) -> None:
-    for name, options, limits in db.read("SELECT name, options, limits FROM vhosts"):
-        chosen: dict[str, Any] = load(options)
-        chosen["tags"] = tuple(chosen.get("tags", ()))
-        topology.create_vhost(name, VHostOptions(**chosen))
-        topology.vhost(name).limits = load(limits)
+    for name, text in db.read("SELECT name, options FROM vhosts"):
+        options: dict[str, Any] = load(text)
+        options["tags"] = tuple(options.get("tags", ()))
+        topology.put(VHost(name, VHostOptions(**options)))
 
 
 def _parameters(db: MetaDb, topology: Topology) -> None:
     for name, component, key, text in db.read("SELECT * FROM parameters"):
-        vhost, value = topology.vhost(name), load(text)
+        value = load(text)
+        if not name:
+            topology.global_parameters[key] = value
+            continue
+        vhost = topology.vhost(name)
         if component == rows.POLICY:
             vhost.policies[key] = _policy(name, key, value, operator=False)
         elif component == rows.OPERATOR_POLICY:

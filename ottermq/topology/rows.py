@@ -16,8 +16,7 @@ from ottermq.topology.vhost import VHost
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS vhosts (
     name     TEXT PRIMARY KEY,
-    options  TEXT NOT NULL,
-    limits   TEXT NOT NULL
+    options  TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS exchanges (
     vhost TEXT NOT NULL, name TEXT NOT NULL,
@@ -54,8 +53,8 @@ TABLES = ("exchanges", "queues", "bindings", "parameters")  # of what lives in a
 def put_vhost(vhost: VHost) -> Statement:
     options = {name: value for name, value in asdict(vhost.options).items() if value}
     return (
-        "INSERT OR REPLACE INTO vhosts VALUES (?, ?, ?)",
-        (vhost.name, dump(options), dump(dict(vhost.limits))),
+        "INSERT OR REPLACE INTO vhosts VALUES (?, ?)",
+        (vhost.name, dump(options)),
     )
 
 

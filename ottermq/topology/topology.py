@@ -18,20 +18,21 @@ from ottermq.errors import (
     PreconditionFailed,
 )
 from ottermq.topology import arguments as queue_arguments
-from ottermq.topology import policy as policies
 from ottermq.topology import rows
 from ottermq.topology.change import Change, Statement, Thing
 from ottermq.topology.exchange import BUILT_IN, Binding, Destination, Exchange, Message, router_for
 from ottermq.topology.exchange.exchange import ALTERNATE, identity
 from ottermq.topology.graph import Graph
+from ottermq.topology.ledger import Ledger
 from ottermq.topology.metadb import MetaDb
 from ottermq.topology.names import generated, label, refuse_reserved, stripped
 from ottermq.topology.policy import Policy
 from ottermq.topology.queue import Queue, QueueType, check_properties
 from ottermq.topology.routing import Route, walk
-from ottermq.topology.settings import QueueSettings, settings_of
+from ottermq.topology.rulings import Rulings
+from ottermq.topology.settings import QueueSettings
 from ottermq.topology.values import NONE, Table, kind_of, shown
-from ottermq.topology.vhost import MAX_CONNECTIONS, MAX_QUEUES, PLAIN_VHOST, VHost, VHostOptions
+from ottermq.topology.vhost import PLAIN_VHOST, VHost, VHostOptions
 
 Kind = Literal["queue", "exchange"]
 QUEUE_TYPE = "x-queue-type"
@@ -42,14 +43,16 @@ MAX_PREFIX = 64
 class Topology:
     def __init__(self, db: MetaDb | None = None) -> None:
         """Without a db nothing is kept: for tests of rules."""
-        self._db = db
         self._ids = count(1)
         self._graph = Graph()
-        self._settings: dict[Queue, QueueSettings] = {}
+        self._rulings = Rulings(self._graph.vhosts)
+        self._ledger = Ledger(db, self._graph, self._tell)
+        # Parameters of plugins that belong to no vhost: name → value.
+        self.global_parameters: dict[str, Any] = {}
+        # Asked with (vhost, queue, queues there now) before a new one: auth.limits.check_queues.
+        self.check_room: Callable[[str, str, int], None] | None = None
         # Called with the ids of exchanges whose routes may be others now, after each change.
         self.on_change: list[Callable[[frozenset[int]], None]] = []
-        # Called with queues whose settings are others now, after a change of policies.
-        self.on_settings: list[Callable[[Sequence[Queue]], None]] = []
 
     # -- vhosts
 
@@ -65,6 +68,8 @@ class Topology:
 
     def create_vhost(self, name: str, options: VHostOptions = PLAIN_VHOST) -> Change:
         """One that is there takes the options."""
+        if not name:
+            raise InvalidRequest("a vhost needs a name")
         default = options.default_queue_type
         if default is not None and default not in queue_arguments.TYPES:
             raise InvalidRequest(f"vhost '{name}': unsupported queue type '{default}'")
@@ -75,14 +80,17 @@ class Topology:
                 change.steps.append(partial(setattr, found, "options", found.options))
                 found.options = options
                 change.statements.append(rows.put_vhost(found))
-            return change
-        vhost = self._graph.vhosts[name] = VHost(name, options)
+            return self._told(change)
         change.created = True
         change.steps.append(partial(self._graph.vhosts.__delitem__, name))
-        change.statements.append(rows.put_vhost(vhost))
-        for built_in, type in BUILT_IN:
-            self._graph.add_exchange(change, self._built_in(name, built_in, type))
-        return change
+        self._furnish(change, VHost(name, options))
+        change.statements.append(rows.put_vhost(self.vhost(name)))
+        return self._told(change)
+
+    def _furnish(self, change: Change, vhost: VHost) -> None:
+        self._graph.vhosts[vhost.name] = vhost
+        for name, type in BUILT_IN:
+            self._graph.add_exchange(change, self._built_in(vhost.name, name, type))
 
     def _built_in(self, vhost: str, name: str, type: str) -> Exchange:
         internal = name == "amq.rabbitmq.trace"
@@ -98,26 +106,11 @@ class Topology:
         change = Change()
         for queue in list(vhost.queues.values()):
             self._graph.remove_queue(change, queue)
-            self._settings.pop(queue, None)
         change.touched.update(exchange.id for exchange in vhost.exchanges.values())
         del self._graph.vhosts[name]
         change.steps.append(partial(self._graph.vhosts.__setitem__, name, vhost))
         change.statements[:] = rows.drop_vhost(vhost)
         return self._told(change)
-
-    def set_limits(self, vhost: str, limits: Mapping[str, int]) -> Change:
-        """max-queues and max-connections; below zero, or absent: none."""
-        for name, most in limits.items():
-            if name not in (MAX_QUEUES, MAX_CONNECTIONS):
-                raise InvalidRequest(f"vhost '{vhost}': there is no limit '{name}'")
-            if not isinstance(most, int) or isinstance(most, bool):
-                raise InvalidRequest(f"vhost '{vhost}': {name} must be a number: {shown(most)}")
-        found = self.vhost(vhost)
-        change = Change()
-        change.steps.append(partial(setattr, found, "limits", found.limits))
-        found.limits = dict(limits)
-        change.statements.append(rows.put_vhost(found))
-        return change
 
     # -- exchanges
 
@@ -151,7 +144,9 @@ class Topology:
         auto_delete: bool = False,
         internal: bool = False,
         arguments: Table = NONE,
+        by_operator: bool = False,
     ) -> Change:
+        """by_operator: a definitions file may name what clients may not."""
         host = self.vhost(vhost)
         name = stripped(name)
         found = host.exchanges.get(name)
@@ -165,9 +160,10 @@ class Topology:
                 internal=internal,
                 arguments=arguments,
             )
-            return Change(exchange=found, waits=found in self._graph.unsaved)
+            return Change(exchange=found, found=self._graph.if_unsaved(found))
         assert router is not None
-        refuse_reserved("exchange", name)
+        if not by_operator:
+            refuse_reserved("exchange", name)
         alternate = arguments.get(ALTERNATE)
         if alternate is not None and not isinstance(alternate, str):
             raise PreconditionFailed(
@@ -177,7 +173,7 @@ class Topology:
         exchange = Exchange(
             next(self._ids), vhost, name, type, durable, auto_delete, internal, arguments, router
         )
-        exchange.alternate = self._alternate_of(host, exchange)
+        exchange.alternate = self._rulings.alternate_of(exchange)
         change = Change(exchange=exchange, created=True)
         self._graph.add_exchange(change, exchange)
         return self._told(change)
@@ -225,8 +221,10 @@ class Topology:
         auto_delete: bool = False,
         arguments: Table = NONE,
         connection: int | None = None,
+        by_operator: bool = False,
     ) -> Change:
-        """An empty name: one is made up. exclusive: to `connection`, and never durable."""
+        """An empty name: one is made up. exclusive: to `connection`, and never durable.
+        by_operator: a definitions file may name what clients may not."""
         host = self.vhost(vhost)
         given = dict(arguments)
         prefix = given.pop(NAME_PREFIX, None)
@@ -238,13 +236,14 @@ class Topology:
         durable = durable and not exclusive
         name = stripped(name)
         if name:
-            refuse_reserved("queue", name)
+            if not by_operator:
+                refuse_reserved("queue", name)
             found = host.queues.get(name)
             if found:
                 found.check_equivalent(
                     durable=durable, owner=owner, auto_delete=auto_delete, arguments=given
                 )
-                return Change(queue=found, waits=found in self._graph.unsaved)
+                return Change(queue=found, found=self._graph.if_unsaved(found))
         else:
             name = _made_up(given, prefix)
         what = label("queue", name, vhost)
@@ -252,19 +251,12 @@ class Topology:
         type = QueueType(shown(given[QUEUE_TYPE]))
         queue_arguments.check(type, given, what)
         check_properties(type, what, durable=durable, exclusive=exclusive, auto_delete=auto_delete)
-        self._check_room(host, name)
+        if self.check_room:
+            self.check_room(vhost, name, len(host.queues))
         queue = Queue(next(self._ids), vhost, name, type, durable, owner, auto_delete, given)
         change = Change(queue=queue, created=True)
         self._graph.add_queue(change, queue)
         return self._told(change)
-
-    def _check_room(self, vhost: VHost, name: str) -> None:
-        most = vhost.limit(MAX_QUEUES)
-        if most is not None and len(vhost.queues) >= most:
-            raise PreconditionFailed(
-                f"cannot declare queue '{name}': "
-                f"queue limit in vhost '{vhost.name}' ({most}) is reached"
-            )
 
     def delete_queue(self, vhost: str, name: str, connection: int | None = None) -> Change:
         """None to delete is no error. Whether it is in use or empty, the engine knows."""
@@ -281,7 +273,6 @@ class Topology:
             if self.vhost(queue.vhost).queues.get(queue.name) is queue:
                 change.queue = queue
                 self._graph.remove_queue(change, queue)
-                self._settings.pop(queue, None)
         return self._told(change)
 
     # -- bindings
@@ -308,7 +299,7 @@ class Topology:
             there.check_access(connection)
         found = exchange.bindings.get(identity(there, key, arguments))
         if found:
-            return Change(exchange=exchange, waits=found in self._graph.unsaved)
+            return Change(exchange=exchange, found=self._graph.if_unsaved(found))
         change = Change(exchange=exchange, created=True)
         self._graph.add_binding(change, Binding(exchange, there, key, arguments))
         return self._told(change)
@@ -377,59 +368,49 @@ class Topology:
         field = "operator_policies" if operator else "policies"
         change = Change(statements=[statement])
         # Undone last, so that what follows from them is worked out from the old ones.
-        change.steps.append(partial(self._apply_policies, host))
+        change.steps.append(partial(self._rulings.review, host))
         change.steps.append(partial(setattr, host, field, getattr(host, field)))
         setattr(host, field, wanted)
         for exchange in host.exchanges.values():
-            self._graph.set_alternate(change, exchange, self._alternate_of(host, exchange))
-        self._apply_policies(host)
+            self._graph.set_alternate(change, exchange, self._rulings.alternate_of(exchange))
+        self._rulings.review(host)
         return self._told(change)
-
-    def _apply_policies(self, vhost: VHost) -> None:
-        others = []
-        for queue in vhost.queues.values():
-            before = self._settings.pop(queue, None)
-            if before is not None and self.effective(queue) != before:
-                others.append(queue)
-        if others:
-            for listener in self.on_settings:
-                listener(others)
 
     def set_parameter(self, vhost: str, component: str, name: str, value: Any) -> Change:
         """A plugin's: kept and exported, never looked at. None: away with it."""
-        parameters = self.vhost(vhost).parameters
+        row = (vhost, component, name)
+        return self._parameter(self.vhost(vhost).parameters, (component, name), value, row)
+
+    def set_global_parameter(self, name: str, value: Any) -> Change:
+        return self._parameter(self.global_parameters, name, value, ("", "", name))
+
+    def _parameter(
+        self, table: dict[Any, Any], key: object, value: Any, row: tuple[str, str, str]
+    ) -> Change:
         change = Change()
-        before = parameters.pop((component, name), None)
+        before = table.pop(key, None)
+        change.steps.append(partial(_put_back, table, key, before))
         if value is not None:
-            parameters[component, name] = value
-            change.statements.append(rows.put_parameter(vhost, component, name, value))
+            table[key] = value
+            change.statements.append(rows.put_parameter(*row, value))
         elif before is not None:
-            change.statements.append(rows.drop_parameter(vhost, component, name))
-        change.steps.append(partial(_put_back, parameters, (component, name), before))
-        return change
+            change.statements.append(rows.drop_parameter(*row))
+        return self._told(change)
 
     # -- what follows from all that
 
     def policy_of(self, thing: Queue | Exchange, *, operator: bool = False) -> Policy | None:
         """The one that counts."""
-        kind = thing.type if isinstance(thing, Queue) else "exchange"
-        return policies.best(self._policies(thing.vhost, operator).values(), kind, thing.name)
-
-    def _ruled(self, thing: Queue | Exchange) -> Table:
-        return policies.merged(self.policy_of(thing), self.policy_of(thing, operator=True))
+        return self._rulings.policy_of(thing, operator=operator)
 
     def effective(self, queue: Queue) -> QueueSettings:
         """What the queue goes by: arguments and policies, merged."""
-        found = self._settings.get(queue)
-        if found is None:
-            found = self._settings[queue] = settings_of(queue, self._ruled(queue))
-        return found
+        return self._rulings.effective(queue)
 
-    def _alternate_of(self, vhost: VHost, exchange: Exchange) -> str | None:
-        named = exchange.arguments.get(ALTERNATE)
-        if named is None and (vhost.policies or vhost.operator_policies):
-            named = self._ruled(exchange).get(ALTERNATE)
-        return named
+    @property
+    def on_settings(self) -> list[Callable[[Sequence[Queue]], None]]:
+        """Called with queues whose settings are others now, after a change of policies."""
+        return self._rulings.on_settings
 
     def route(
         self,
@@ -454,14 +435,16 @@ class Topology:
     def next_id(self) -> int:
         return next(self._ids)
 
-    def put(self, thing: Thing) -> None:
+    def put(self, thing: Thing | VHost) -> None:
         """Back in its place at the start, as it was on disk: no rule is asked again."""
         match thing:
+            case VHost():
+                self._furnish(Change(), thing)
             case Queue():
                 self._graph.put_queue(thing)
             case Exchange():
                 if thing.alternate is None:
-                    thing.alternate = self._alternate_of(self.vhost(thing.vhost), thing)
+                    thing.alternate = self._rulings.alternate_of(thing)
                 self._graph.put_exchange(thing)
             case Binding():
                 self._graph.attach(thing)
@@ -471,43 +454,34 @@ class Topology:
 
         Needed for what was found, too: another connection's declaration may still be under way.
         """
-        if self._db is None:
-            self._forget_unsaved(change)
-            return
-        statements = [*change.statements, *also]
-        if statements or change.waits:
-            await self._db.commit(statements, partial(self.undo, change))
-            self._forget_unsaved(change)
+        await self._ledger.save([change], also)
+
+    async def save_all(self, changes: Sequence[Change], also: Sequence[Statement] = ()) -> None:
+        """The same for many, in one commit."""
+        await self._ledger.save(changes, also)
 
     def save_now(self, change: Change) -> None:
         """The same, blocking: for the start."""
-        if self._db is not None and change.statements:
-            try:
-                self._db.commit_now(change.statements)
-            except BaseException:
-                self.undo(change)
-                raise
-        self._forget_unsaved(change)
+        self._ledger.save_now(change)
 
     def undo(self, change: Change) -> None:
-        """As if it had never been."""
-        self._forget_unsaved(change)
-        for step in reversed(change.steps):
-            step()
-        change.steps.clear()
-        if change.created and change.queue:
-            self._settings.pop(change.queue, None)
-        self._told(change)
-
-    def _forget_unsaved(self, change: Change) -> None:
-        self._graph.unsaved.difference_update(change.made)
+        """As if it had never been. For one that isn't saved; what came after it must go first."""
+        self._ledger.undo(change)
 
     def _told(self, change: Change) -> Change:
+        self._ledger.enter(change)
+        self._tell(change)
+        return change
+
+    def _tell(self, change: Change) -> None:
+        for queue in change.removed:
+            self._rulings.forget(queue)
+        if change.undone and change.queue:
+            self._rulings.forget(change.queue)
         if change.touched:
             ids = frozenset(change.touched)
             for listener in self.on_change:
                 listener(ids)
-        return change
 
 
 def _refuse_default(name: str) -> None:

@@ -1,15 +1,11 @@
-"""A virtual host: a world of its own, and all that lives in it."""
+"""A virtual host: a world of its own, and all that lives in it. Its limits are auth's."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ottermq.topology.exchange import Exchange
 from ottermq.topology.policy import Policy
 from ottermq.topology.queue import Queue
-
-MAX_QUEUES = "max-queues"
-MAX_CONNECTIONS = "max-connections"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +22,6 @@ PLAIN_VHOST = VHostOptions()
 class VHost:
     name: str
     options: VHostOptions = PLAIN_VHOST
-    limits: Mapping[str, int] = field(default_factory=dict)
     exchanges: dict[str, Exchange] = field(default_factory=dict)
     queues: dict[str, Queue] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
@@ -35,11 +30,6 @@ class VHost:
     parameters: dict[tuple[str, str], Any] = field(default_factory=dict)
     # Who names an exchange as its alternate, whether that exists or not.
     alternates: dict[str, dict[Exchange, None]] = field(default_factory=dict)
-
-    def limit(self, name: str) -> int | None:
-        """None: there is none."""
-        most = self.limits.get(name, -1)
-        return None if most < 0 else most
 
     @property
     def default_exchange(self) -> Exchange:

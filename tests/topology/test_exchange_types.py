@@ -27,13 +27,6 @@ def words(key: str) -> list[str]:
     return key.split(".") if key else []
 
 
-@pytest.fixture
-def topology() -> Topology:
-    topology = Topology()
-    topology.create_vhost("/")
-    return topology
-
-
 def routed(topology: Topology, exchange: str, key: str = "", **headers: object) -> list[str]:
     return sorted(queue.name for queue in topology.route("/", exchange, key, headers).queues)
 

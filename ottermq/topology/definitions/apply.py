@@ -1,0 +1,177 @@
+"""A definitions file brought into force. Twice is the same as once.
+
+Exchanges and queues that are there stay as they are, even if the file says otherwise: that is
+RabbitMQ's way, and it keeps a file that is loaded at each start from stopping the broker. Users,
+permissions and policies become what the file says.
+
+The topology's part is one commit, the logs of new queues with it. Users and permissions follow,
+each on disk before the next.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import trio
+
+from ottermq.auth import Auth, Permission, TopicPermission
+from ottermq.errors import OtterError
+from ottermq.topology.change import Change, Statement
+from ottermq.topology.definitions.records import (
+    BindingRecord,
+    Definitions,
+    DefinitionsError,
+    ExchangeRecord,
+    QueueRecord,
+    UserRecord,
+    VHostRecord,
+)
+from ottermq.topology.queue import Queue
+from ottermq.topology.topology import Topology
+from ottermq.topology.vhost import PLAIN_VHOST
+
+RowsOf = Callable[[Queue], Sequence[Statement]]
+
+
+async def apply(
+    definitions: Definitions, topology: Topology, auth: Auth, rows_of: RowsOf | None = None
+) -> None:
+    """rows_of: a new durable queue's log, as rows for the same commit.
+
+    DefinitionsError: what the rules refuse, line by line; then the topology is as it was.
+    """
+    done: list[Change] = []
+    errors: list[str] = []
+    for place, step in _steps(definitions, topology):
+        try:
+            done.append(step())
+        except OtterError as error:
+            errors.append(f"{place}: {error}")
+    if errors:
+        for change in reversed(done):
+            topology.undo(change)
+        raise DefinitionsError(errors)
+    rows: list[Statement] = []
+    for change in done:
+        if rows_of and change.created and change.queue:
+            rows += rows_of(change.queue)
+    await topology.save_all(done, also=rows)
+    await _apply_to_auth(definitions, auth)
+
+
+def _steps(
+    definitions: Definitions, topology: Topology
+) -> Iterator[tuple[str, Callable[[], Change]]]:
+    """In the order they build on each other, each with its place in the file."""
+    for at, vhost in enumerate(definitions.vhosts):
+        yield f"vhosts[{at}]", partial(_put_vhost, topology, vhost)
+    for at, each in enumerate(definitions.parameters):
+        put = topology.set_parameter
+        yield f"parameters[{at}]", partial(put, each.vhost, each.component, each.name, each.value)
+    for at, known in enumerate(definitions.global_parameters):
+        put_global = topology.set_global_parameter
+        yield f"global_parameters[{at}]", partial(put_global, known.name, known.value)
+    for at, policy in enumerate(definitions.policies):
+        yield f"policies[{at}]", partial(topology.set_policy, policy)
+    for at, exchange in enumerate(definitions.exchanges):
+        yield f"exchanges[{at}]", partial(_put_exchange, topology, exchange)
+    for at, queue in enumerate(definitions.queues):
+        yield f"queues[{at}]", partial(_put_queue, topology, queue)
+    for at, binding in enumerate(definitions.bindings):
+        yield f"bindings[{at}]", partial(_put_binding, topology, binding)
+
+
+def _put_vhost(topology: Topology, record: VHostRecord) -> Change:
+    if record.name in topology.vhosts and record.options == PLAIN_VHOST:
+        return Change()  # named only, or for its limits
+    return topology.create_vhost(record.name, record.options)
+
+
+def _put_exchange(topology: Topology, record: ExchangeRecord) -> Change:
+    if topology.find_exchange(record.vhost, record.name):
+        return Change()
+    return topology.declare_exchange(
+        record.vhost,
+        record.name,
+        record.type,
+        durable=record.durable,
+        auto_delete=record.auto_delete,
+        internal=record.internal,
+        arguments=record.arguments,
+        by_operator=True,
+    )
+
+
+def _put_queue(topology: Topology, record: QueueRecord) -> Change:
+    if topology.find_queue(record.vhost, record.name):
+        return Change()
+    return topology.declare_queue(
+        record.vhost,
+        record.name,
+        durable=record.durable,
+        auto_delete=record.auto_delete,
+        arguments=record.arguments,
+        by_operator=True,
+    )
+
+
+def _put_binding(topology: Topology, record: BindingRecord) -> Change:
+    if not record.source:
+        return Change()  # to the default exchange: every queue has it
+    return topology.bind(
+        record.vhost,
+        record.source,
+        record.destination,
+        record.key,
+        record.arguments,
+        kind="exchange" if record.to_exchange else "queue",
+    )
+
+
+async def _apply_to_auth(definitions: Definitions, auth: Auth) -> None:
+    for at, user in enumerate(definitions.users):
+        with _placed(f"users[{at}]"):
+            await _put_user(auth, user)
+    for vhost in definitions.vhosts:
+        for limit, most in vhost.limits.items():
+            with _placed(f"limits of vhost '{vhost.name}'"):
+                await auth.limits.set_vhost(vhost.name, limit, most)
+    for at, each in enumerate(definitions.permissions):
+        with _placed(f"permissions[{at}]"):
+            await auth.permissions.set(
+                Permission(each.user, each.vhost, each.configure, each.write, each.read)
+            )
+    for at, topic in enumerate(definitions.topic_permissions):
+        with _placed(f"topic_permissions[{at}]"):
+            await auth.permissions.set_topic(
+                TopicPermission(topic.user, topic.vhost, topic.exchange, topic.write, topic.read)
+            )
+
+
+@contextmanager
+def _placed(place: str) -> Iterator[None]:
+    try:
+        yield
+    except OtterError as error:
+        raise DefinitionsError([f"{place}: {error}"]) from None
+
+
+async def _put_user(auth: Auth, user: UserRecord) -> None:
+    if user.password is None:
+        await auth.users.put_hashed(
+            user.name, user.password_hash or "", user.hashing_algorithm, user.tags
+        )
+    elif await _is_password(auth, user.name, user.password):
+        await auth.users.set_tags(user.name, user.tags)
+    else:
+        await auth.users.put(user.name, user.password, user.tags)
+    for limit, most in user.limits.items():
+        await auth.limits.set_user(user.name, limit, most)
+
+
+async def _is_password(auth: Auth, name: str, password: str) -> bool:
+    """A password put again is a change that closes the user's connections."""
+    user = auth.users.get(name)
+    if user is None:
+        return False
+    return await trio.to_thread.run_sync(user.secrets.stored.matches, password.encode())

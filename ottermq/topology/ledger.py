@@ -1,0 +1,90 @@
+"""Changes on their way to the disk, in the order they happened; and back, if it refuses them.
+
+Rows carry names, and a name may be deleted and declared again: rows in another order than events
+would leave another topology on disk than in memory. So a change that is saved takes along those
+that happened before it and were not saved yet. Their own save then only waits for that; so does
+the save of a change that did nothing but find what isn't on disk yet.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from ottermq.topology.change import Change, Statement
+from ottermq.topology.graph import Graph
+from ottermq.topology.metadb import MetaDb
+from ottermq.wal.errors import LogError, StorageFailure
+
+
+class Ledger:
+    def __init__(self, db: MetaDb | None, graph: Graph, tell: Callable[[Change], None]) -> None:
+        """tell: of a change that was undone. Without a db nothing is kept."""
+        self._db = db
+        self._graph = graph
+        self._tell = tell
+        self._pending: dict[Change, None] = {}  # oldest first
+
+    def enter(self, change: Change) -> None:
+        if change.statements:
+            self._pending[change] = None
+
+    async def save(self, changes: Sequence[Change], also: Sequence[Statement]) -> None:
+        group = self._take_until(changes)
+        rows = [row for each in group for row in each.statements] + [*also]
+        waits = any(change.taken or change.found for change in changes)
+        self._check_standing(changes)
+        if self._db and (rows or waits):
+            # No rows is fine: it is done when all that was asked for before is.
+            await self._db.commit(rows, partial(self._refuse, group))
+            self._check_standing(changes)
+        self._keep(group)
+
+    def _check_standing(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.undone or (change.found and not self._graph.is_here(change.found)):
+                raise change.refusal or StorageFailure("undone: the disk refused what it found")
+
+    def save_now(self, change: Change) -> None:
+        group = self._take_until([change])
+        if self._db:
+            try:
+                self._db.commit_now([row for each in group for row in each.statements])
+            except LogError as error:
+                self._refuse(group, error)
+                raise
+        self._keep(group)
+
+    def _take_until(self, changes: Sequence[Change]) -> list[Change]:
+        """All that are pending up to the last of these; who found something needs them all."""
+        if any(change.found for change in changes):
+            group = list(self._pending)
+        else:
+            wanted = self._pending.keys() & set(changes)
+            group = []
+            for each in self._pending if wanted else ():
+                group.append(each)
+                wanted.discard(each)
+                if not wanted:
+                    break
+        for each in group:
+            each.taken = True
+            del self._pending[each]
+        return group
+
+    def _keep(self, group: Sequence[Change]) -> None:
+        self._graph.unsaved.difference_update(thing for each in group for thing in each.made)
+
+    def _refuse(self, group: Sequence[Change], error: LogError) -> None:
+        """What is pending came later, and may build on these: it goes first."""
+        for change in reversed([*group, *self._pending]):
+            change.refusal = error
+            self.undo(change)
+
+    def undo(self, change: Change) -> None:
+        if change.undone:
+            return
+        change.undone = True
+        self._pending.pop(change, None)
+        self._graph.unsaved.difference_update(change.made)
+        for step in reversed(change.steps):
+            step()
+        self._tell(change)
