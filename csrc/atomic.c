@@ -14,6 +14,8 @@
 typedef struct part {
     om_log *log;             /* held */
     om_bytes *bytes;         /* an append; NULL: a settle */
+    om_build build;          /* an append whose messages still gather */
+    int64_t weight;          /* of their bodies; -1: not known */
     om_batch_info info;
     om_cursor_op settle;
     uint8_t header[OM_ATOMIC_HEADER];
@@ -36,6 +38,7 @@ void om_atomic_abandon(om_atomic *atomic) {
     for (size_t i = 0; i < atomic->count; i++) {
         if (atomic->parts[i].bytes)
             om_bytes_unref(atomic->parts[i].bytes);
+        om_build_free(&atomic->parts[i].build);
         om_log_release(atomic->parts[i].log);
     }
     free(atomic->parts);
@@ -70,6 +73,7 @@ int om_atomic_append(om_atomic *atomic, om_log *log, const om_record *records, i
     if (added) {
         added->bytes = bytes;
         added->info = info;
+        added->weight = OM_WEIGHT_UNKNOWN;
         return OM_OK;
     }
     if (bytes)
@@ -79,13 +83,75 @@ int om_atomic_append(om_atomic *atomic, om_log *log, const om_record *records, i
     return size < 0 ? (int)size : OM_E_NO_MEMORY;
 }
 
+/* Looking further back would make a transaction over many queues quadratic. */
+#define LOOK_BACK 8
+
+/* A settle of this log that ends just before `first`. */
+static part *find_settle(om_atomic *atomic, const om_log *log, int64_t first) {
+    size_t from = atomic->count > LOOK_BACK ? atomic->count - LOOK_BACK : 0;
+    for (size_t i = atomic->count; i-- > from;) {
+        part *part = &atomic->parts[i];
+        if (part->log == log && !part->bytes && !part->build.count)
+            return part->settle.last + 1 == first ? part : NULL;
+    }
+    return NULL;
+}
+
 int om_atomic_settle(om_atomic *atomic, om_log *log, int64_t first, int64_t last, int64_t bytes) {
     if (first < 0 || last < first || bytes < 0 || log->store != atomic->store || !log->cursor)
         return OM_E_INVALID;
+    part *before = find_settle(atomic, log, first);
+    if (before) {
+        before->settle.last = last;
+        before->settle.bytes += bytes;
+        return OM_OK;
+    }
     part *added = add_part(atomic, log);
     if (!added)
         return OM_E_NO_MEMORY;
     added->settle = (om_cursor_op){OM_OP_SETTLE, first, last, bytes};
+    return OM_OK;
+}
+
+#define BUILD_TARGET (256 * 1024)
+
+static part *find_build(om_atomic *atomic, const om_log *log) {
+    size_t from = atomic->count > LOOK_BACK ? atomic->count - LOOK_BACK : 0;
+    for (size_t i = atomic->count; i-- > from;) {
+        part *part = &atomic->parts[i];
+        if (part->log == log && part->build.count)
+            return part->build.len < BUILD_TARGET ? part : NULL;
+        if (part->log == log && part->bytes)
+            return NULL; /* order matters: what comes later goes behind it */
+    }
+    return NULL;
+}
+
+int om_atomic_stage_content(om_atomic *atomic, om_log *log, int64_t now_ms, om_span key, om_span body, om_span tail) {
+    part *part = find_build(atomic, log);
+    if (!part)
+        part = add_part(atomic, log);
+    if (!part)
+        return OM_E_NO_MEMORY;
+    int result = om_build_add_content(&part->build, now_ms, key, body, tail);
+    if (result == OM_OK)
+        part->weight += body.len;
+    return result;
+}
+
+/* Batches that gathered message by message are complete now. */
+static int finish_builds(om_atomic *atomic) {
+    for (size_t i = 0; i < atomic->count; i++) {
+        part *part = &atomic->parts[i];
+        if (!part->build.count)
+            continue;
+        part->info = (om_batch_info){.producer_id = -1, .producer_epoch = -1, .base_sequence = -1};
+        int result = om_build_finish(&part->build, &part->info);
+        part->bytes = result == OM_OK ? om_bytes_new(part->build.data, (uint32_t)part->build.len) : NULL;
+        if (!part->bytes)
+            return result == OM_OK ? OM_E_NO_MEMORY : result;
+        om_build_init(&part->build);
+    }
     return OM_OK;
 }
 
@@ -223,7 +289,7 @@ static void apply(om_atomic *atomic, uint64_t seq) {
         if (part->bytes) {
             if (om_log_uses_wal(log))
                 log->last_logged_seq = seq;
-            om_log_push(log, part->bytes, &part->info, log->last_logged_seq, 0, OM_WEIGHT_UNKNOWN);
+            om_log_push(log, part->bytes, &part->info, log->last_logged_seq, !om_log_uses_wal(log), part->weight);
             part->bytes = NULL;
         } else if (om_log_uses_wal(log)) {
             note_undos(log, seq, &part->settle);
@@ -235,21 +301,28 @@ static void apply(om_atomic *atomic, uint64_t seq) {
     }
 }
 
-int om_atomic_commit(om_atomic *atomic, uint64_t *seq) {
-    om_store *store = atomic->store;
-    om_store_enter(store);
-    int result = admit(atomic);
+int om_atomic_commit_held(om_atomic *atomic, uint64_t *seq) {
+    int result = finish_builds(atomic);
+    if (result == OM_OK)
+        result = admit(atomic);
     if (result == OM_OK)
         result = claim_offsets(atomic);
     if (result == OM_OK) {
-        uint64_t record = write_record(atomic);
-        if (record)
-            apply(atomic, record);
+        *seq = write_record(atomic);
+        if (*seq)
+            apply(atomic, *seq);
         else
             result = OM_E_FENCED;
-        store->urgent = 1;
+        atomic->store->urgent = 1;
     }
-    *seq = om_store_leave(store);
     om_atomic_abandon(atomic);
+    return result;
+}
+
+int om_atomic_commit(om_atomic *atomic, uint64_t *seq) {
+    om_store *store = atomic->store;
+    om_store_enter(store);
+    int result = om_atomic_commit_held(atomic, seq);
+    *seq = om_store_leave(store);
     return result;
 }

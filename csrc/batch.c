@@ -6,6 +6,7 @@
  */
 #include "batch.h"
 #include "bytes.h"
+#include "content.h"
 #include <stdlib.h>
 
 #define FIRST_ALLOCATION 1024
@@ -204,6 +205,30 @@ int om_build_add(om_build *build, const om_record *record) {
     build->base_timestamp = base;
     if (first || record->timestamp > build->max_timestamp)
         build->max_timestamp = record->timestamp;
+    return OM_OK;
+}
+
+int om_build_add_content(om_build *build, int64_t timestamp, om_span key, om_span body, om_span tail) {
+    int first = build->count == 0;
+    int64_t base = first ? timestamp : build->base_timestamp;
+    size_t len = first ? OM_BATCH_OVERHEAD : build->len;
+    uint64_t most = OM_CONTENT_RECORD_OVERHEAD + (uint64_t)key.len + (uint64_t)body.len + (uint64_t)tail.len;
+    if (most > INT32_MAX - len)
+        return OM_E_INVALID;
+    if (len + most > build->cap) {
+        int result = reserve(build, len + most);
+        if (result != OM_OK)
+            return result;
+    }
+    int64_t size = om_content_record(build->data + len, build->cap - len, timestamp - base, build->count, key, body,
+                                     tail, NULL);
+    if (size < 0)
+        return (int)size;
+    build->len = len + (size_t)size;
+    build->count++;
+    build->base_timestamp = base;
+    if (first || timestamp > build->max_timestamp)
+        build->max_timestamp = timestamp;
     return OM_OK;
 }
 

@@ -30,6 +30,8 @@ void om_build_free(om_build *build);
 /* Adds one record (its offset delta is the count so far). OM_E_NO_MEMORY; OM_E_INVALID: lengths
  * out of range, or the batch would pass INT32_MAX bytes. The build is then as before. */
 int om_build_add(om_build *build, const om_record *record);
+/* The same for an AMQP message, its record headers made before (om_content_template). */
+int om_build_add_content(om_build *build, int64_t timestamp, om_span key, om_span body, om_span tail);
 /* Writes the header (offset and leader epoch may be patched later) and the CRC; info as for
  * om_batch_encode. OM_E_INVALID for a build without records, and with a delete horizon, which
  * must be known before the first record: use om_batch_encode. */

@@ -1,13 +1,30 @@
-/* engine.c -- the engine's thread: wakes when the committer has news, ends a tick.
+/* engine.c -- the engine's thread and its tick: sleep until something happens, do it, end the tick.
  *
- * It has its own epoll set and never needs the GIL. Today the WAL's event is all that it
- * watches; sockets join it here.
+ * The thread has its own epoll set and never needs the GIL. It serves the store (news of the disk)
+ * whether or not there are sockets; with an om_engine attached, it serves those too.
  */
-#include "store.h"
+#define _GNU_SOURCE
+#include "engine.h"
 
+#include "bytes.h"
+
+#include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
+
+#define READY_MAX 128
+#define WAL_EVENT UINT64_MAX
+#define LISTENER_EVENT (UINT64_MAX - 1 - OM_LISTENERS)
+#define PUMP_ROUNDS 4                /* dead letters may feed queues that are pumped already */
+#define ACCEPT_MAX 64
 
 /* A failed sync is final for what wasn't durable yet: it leaves the hot tail before anybody can
  * believe in it. */
@@ -28,32 +45,420 @@ static void handle_fence(om_store *store) {
                         kept ? "" : "; what was under way may come back after a restart");
 }
 
-static void tick(om_store *store) {
+/* ---- the end of a tick ---- */
+
+static void pump_queues(om_engine *engine) {
+    for (int round = 0; engine->active && round < PUMP_ROUNDS; round++) {
+        om_queue *queue = engine->active;
+        engine->active = engine->active_tail = NULL;
+        while (queue) {
+            om_queue *next = queue->next_active;
+            queue->on_active = 0;
+            om_queue_pump(queue);
+            om_queue_unref(queue);
+            queue = next;
+        }
+        om_dead_commit(engine);
+    }
+}
+
+static void seal_staged(om_store *store) {
+    for (om_log *log = store->staged.head; log; log = log->next_staged)
+        om_log_seal(log);
+}
+
+static void flush_conns(om_engine *engine) {
+    while (engine->dirty) {
+        om_conn *conn = engine->dirty;
+        engine->dirty = conn->next_dirty;
+        conn->on_dirty = 0;
+        if (!conn->broken)
+            om_conn_flush(conn);
+        if (conn->broken) {
+            if (conn->on_dirty) { /* put there again by its own flush: it is the head */
+                engine->dirty = conn->next_dirty;
+                conn->on_dirty = 0;
+            }
+            om_conn_bury(conn);
+        }
+    }
+}
+
+void om_engine_leave(om_engine *engine) {
+    om_store *store = engine->store;
+    seal_staged(store);
+    pump_queues(engine);
+    /* In the WAL before the deliveries leave. */
+    uint64_t seq = om_store_end_tick(store);
+    om_confirm_note(engine, seq);
+    om_confirm_send(engine);
+    flush_conns(engine);
+    int again = engine->active != NULL;
+    om_store_let_go(store);
+    if (again && !pthread_equal(pthread_self(), store->engine))
+        om_store_wake_engine(store);
+}
+
+static void read_clocks(om_engine *engine) {
+    engine->now_ms = (int64_t)(om_now_ns() / 1000000);
+    engine->wall_ms = om_now_ms();
+}
+
+void om_engine_enter(om_engine *engine) {
+    om_store_enter(engine->store);
+    read_clocks(engine);
+}
+
+/* ---- holding publishers back ---- */
+
+int om_engine_takes(om_engine *engine) {
+    int takes = om_store_takes(engine->store);
+    return takes == OM_OK || takes == OM_E_FENCED;
+}
+
+static void put_blocked(om_conn *conn, const char *reason) {
+    uint8_t frame[7 + 4 + 1 + 255 + 1], *at = frame + 7;
+    size_t len = reason ? strlen(reason) : 0;
+    om_put_be32(at, reason ? OM_CONNECTION_BLOCKED : OM_CONNECTION_UNBLOCKED);
+    at += 4;
+    if (reason) {
+        *at++ = (uint8_t)len;
+        memcpy(at, reason, len);
+        at += len;
+    }
+    frame[0] = OM_FRAME_METHOD;
+    om_put_be16(frame + 1, 0);
+    om_put_be32(frame + 3, (uint32_t)(at - frame - 7));
+    *at++ = OM_FRAME_END;
+    om_conn_put_bytes(conn, frame, (size_t)(at - frame));
+    conn->blocked = reason != NULL;
+}
+
+/* A short wait for the disk is TCP's business; an alarm is told. */
+static void set_alarm(om_engine *engine, const char *reason) {
+    int on = reason != NULL;
+    if (on != engine->alarm) {
+        engine->alarm = on;
+        om_event event = {
+            .kind = OM_EV_ALARM,
+            .code = on,
+            .text = {(const uint8_t *)(on ? reason : ""), on ? (int32_t)strlen(reason) : 0},
+        };
+        om_event_push(engine, &event);
+    }
+    for (uint32_t i = 0; i < engine->conn_cap; i++) {
+        om_conn *conn = engine->conns[i];
+        if (!conn || conn->broken || conn->state != OM_CONN_OPEN || !(conn->flags & OM_CONN_BLOCKED_CAPABLE))
+            continue;
+        if (on && conn->stalled && !conn->blocked)
+            put_blocked(conn, reason);
+        else if (!on && conn->blocked)
+            put_blocked(conn, NULL);
+    }
+}
+
+static void retry_stalled(om_engine *engine) {
+    int takes = om_store_takes(engine->store);
+    if (takes == OM_E_NO_SPACE)
+        set_alarm(engine, "low on disk");
+    else if (engine->alarm && takes != OM_E_FULL)
+        set_alarm(engine, NULL);
+    if (takes == OM_E_NO_SPACE || takes == OM_E_FULL)
+        return;
+    om_conn *conn = engine->stalled;
+    engine->stalled = NULL;
+    while (conn) {
+        om_conn *next = conn->next_stalled;
+        conn->on_stalled = conn->stalled = 0;
+        om_conn_continue(conn);
+        conn = next;
+    }
+}
+
+/* ---- who comes ---- */
+
+static void describe(const struct sockaddr_storage *address, char *out, size_t len) {
+    char host[INET6_ADDRSTRLEN] = "?";
+    if (address->ss_family == AF_INET) {
+        const struct sockaddr_in *in = (const struct sockaddr_in *)address;
+        inet_ntop(AF_INET, &in->sin_addr, host, sizeof host);
+        snprintf(out, len, "%s:%d", host, ntohs(in->sin_port));
+    } else if (address->ss_family == AF_INET6) {
+        const struct sockaddr_in6 *in = (const struct sockaddr_in6 *)address;
+        inet_ntop(AF_INET6, &in->sin6_addr, host, sizeof host);
+        snprintf(out, len, "[%s]:%d", host, ntohs(in->sin6_port));
+    } else {
+        snprintf(out, len, "?");
+    }
+}
+
+static void accept_some(om_engine *engine, int index) {
+    for (int i = 0; i < ACCEPT_MAX; i++) {
+        struct sockaddr_storage address;
+        socklen_t size = sizeof address;
+        char peer[64];
+        int fd = accept4(engine->listeners[index].fd, (struct sockaddr *)&address, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0)
+            return;
+        describe(&address, peer, sizeof peer);
+        int one = 1;
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        if (engine->conn_count < engine->options.max_connections &&
+            om_conn_new(engine, fd, engine->listeners[index].door, peer))
+            continue;
+        close(fd);
+        om_event event = {.kind = OM_EV_REFUSED_CONN, .text = {(const uint8_t *)peer, (int32_t)strlen(peer)}};
+        om_event_push(engine, &event);
+    }
+}
+
+/* ---- the tick ---- */
+
+/* A message that nobody acks pins its segment: the oldest of a channel is the first in its ring. */
+static void check_overdue(om_engine *engine, om_channel *channel) {
+    om_unacked_ring *ring = &channel->unacked;
+    if (!ring->live || channel->overdue_told)
+        return;
+    const om_unacked *oldest = om_unacked_at(ring, ring->first_tag);
+    if (!oldest || oldest->queue->options.consumer_timeout_ms < 0)
+        return;
+    if (engine->now_ms - (int64_t)oldest->since_s * 1000 < oldest->queue->options.consumer_timeout_ms)
+        return;
+    channel->overdue_told = 1;
+    om_event event = {
+        .kind = OM_EV_CONSUMER_TIMEOUT,
+        .conn = channel->conn->id,
+        .channel = channel->number,
+        .queue = oldest->queue->id,
+        .count = (int64_t)ring->first_tag,
+    };
+    om_event_push(engine, &event);
+}
+
+static void sweep(om_engine *engine) {
+    engine->second_ms = engine->now_ms;
+    for (uint32_t i = 0; i < engine->conn_cap; i++) {
+        om_conn *conn = engine->conns[i];
+        if (!conn)
+            continue;
+        om_conn_tick_second(conn, engine->now_ms);
+        for (uint32_t c = 0; c < conn->channel_cap && !conn->broken; c++)
+            if (conn->channels[c])
+                check_overdue(engine, conn->channels[c]);
+    }
+}
+
+static void serve_ready(om_engine *engine, const struct epoll_event *ready, int count) {
+    for (int i = 0; i < count; i++) {
+        uint64_t what = ready[i].data.u64;
+        if (what == WAL_EVENT)
+            continue;
+        if (what >= LISTENER_EVENT) {
+            accept_some(engine, (int)(what - LISTENER_EVENT));
+            continue;
+        }
+        om_conn *conn = om_conn_find(engine, what);
+        if (!conn)
+            continue;
+        if (ready[i].events & EPOLLOUT)
+            om_conn_dirty(conn);
+        if ((ready[i].events & (EPOLLERR | EPOLLHUP)) && !(ready[i].events & EPOLLIN))
+            om_conn_break(conn, "lost");
+        else if (ready[i].events & EPOLLIN)
+            om_conn_read(conn);
+    }
+}
+
+static void wake_waiting(om_engine *engine) {
+    om_queue *queue = engine->waiting;
+    engine->waiting = NULL;
+    while (queue) {
+        om_queue *next = queue->next_waiting;
+        queue->on_waiting = 0;
+        om_queue_activate(queue);
+        om_queue_unref(queue);
+        queue = next;
+    }
+}
+
+static void tick(om_store *store, const struct epoll_event *ready, int count, int news) {
     om_store_enter(store);
     handle_fence(store);
-    om_store_leave(store);
-    if (om_wal_used(store->wal) > store->options.wal_max_size / 2)
-        om_checkpoint_wake(store);
-    om_store_tell(store);
+    om_engine *engine = store->plane;
+    if (!engine) {
+        om_store_leave(store);
+        return;
+    }
+    read_clocks(engine);
+    engine->stat.ticks++;
+    if (news) {
+        wake_waiting(engine);
+        if (engine->stalled || engine->alarm)
+            retry_stalled(engine);
+    }
+    serve_ready(engine, ready, count);
+    om_timers_run(engine);
+    if (engine->now_ms - engine->second_ms >= 1000) {
+        sweep(engine);
+        if (engine->stalled || engine->alarm)
+            retry_stalled(engine);
+    }
+    om_engine_leave(engine);
+}
+
+static int sleep_ms(om_store *store) {
+    om_turn_take(&store->turn);
+    const om_engine *engine = store->plane;
+    int64_t ms = -1;
+    if (engine && engine->active) {
+        ms = 0;
+    } else if (engine && (engine->conn_count || engine->timer_count || engine->alarm)) {
+        int64_t now = (int64_t)(om_now_ns() / 1000000);
+        int64_t until = engine->second_ms + 1000, timer = om_timer_next(engine);
+        ms = (timer < until ? timer : until) - now;
+        ms = ms < 0 ? 0 : ms;
+    }
+    om_turn_give(&store->turn);
+    return (int)ms;
 }
 
 void *om_engine_main(void *arg) {
     om_store *store = arg;
-    int poll = epoll_create1(EPOLL_CLOEXEC);
-    struct epoll_event watch = {.events = EPOLLIN, .data.fd = store->wal_fd};
-    if (poll < 0 || epoll_ctl(poll, EPOLL_CTL_ADD, store->wal_fd, &watch) != 0) {
+    struct epoll_event ready[READY_MAX];
+    struct epoll_event watch = {.events = EPOLLIN, .data.u64 = WAL_EVENT};
+    if (epoll_ctl(store->poll_fd, EPOLL_CTL_ADD, store->wal_fd, &watch) != 0) {
         om_store_add_report(store, OM_REPORT_FENCED, NULL, 0, 0, "the engine can't watch its events");
         return NULL;
     }
     while (!__atomic_load_n(&store->stopping, __ATOMIC_RELAXED)) {
-        struct epoll_event event;
-        int ready = epoll_wait(poll, &event, 1, -1);
-        if (ready < 0 && errno != EINTR)
+        int count = epoll_wait(store->poll_fd, ready, READY_MAX, sleep_ms(store));
+        if (count < 0 && errno != EINTR)
             break;
-        uint64_t news;
-        if (ready > 0 && read(store->wal_fd, &news, sizeof news) == (ssize_t)sizeof news)
-            tick(store);
+        int news = 0;
+        for (int i = 0; i < count; i++) {
+            uint64_t value;
+            if (ready[i].data.u64 == WAL_EVENT)
+                news = read(store->wal_fd, &value, sizeof value) == (ssize_t)sizeof value;
+        }
+        tick(store, ready, count < 0 ? 0 : count, news);
+        if (!news)
+            continue;
+        if (om_wal_used(store->wal) > store->options.wal_max_size / 2)
+            om_checkpoint_wake(store);
+        om_store_tell(store);
     }
-    close(poll);
     return NULL;
+}
+
+/* ---- life ---- */
+
+om_engine *om_engine_new(om_store *store, const om_engine_options *options) {
+    om_engine *engine = calloc(1, sizeof *engine);
+    if (!engine)
+        return NULL;
+    engine->store = store;
+    engine->options = *options;
+    engine->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    engine->queue_buckets = engine->exchange_buckets = 256;
+    engine->route_buckets = 1024;
+    while (engine->route_buckets < options->route_cache)
+        engine->route_buckets *= 2;
+    engine->permissions = 1;
+    engine->rewrite_cap = (size_t)options->frame_max + 4096;
+    pthread_mutex_init(&engine->event_mutex, NULL);
+    engine->by_id = calloc(engine->queue_buckets, sizeof *engine->by_id);
+    engine->by_name = calloc(engine->queue_buckets, sizeof *engine->by_name);
+    engine->exchanges = calloc(engine->exchange_buckets, sizeof *engine->exchanges);
+    engine->routes = calloc(engine->route_buckets, sizeof *engine->routes);
+    /* What is left of a frame, and what a connection may bring. */
+    engine->scratch = malloc((size_t)options->frame_max + OM_FRAME_OVERHEAD + 2 * OM_READ_BUDGET);
+    engine->rewrite = malloc(engine->rewrite_cap);
+    engine->foreign = malloc(OM_FOREIGN);
+    if (engine->event_fd < 0 || !engine->by_id || !engine->by_name || !engine->exchanges || !engine->routes ||
+        !engine->scratch || !engine->rewrite || !engine->foreign) {
+        om_engine_free(engine);
+        return NULL;
+    }
+    read_clocks(engine);
+    engine->second_ms = engine->now_ms;
+    om_store_enter(store);
+    store->plane = engine;
+    om_store_leave(store);
+    return engine;
+}
+
+static void free_queues(om_engine *engine) {
+    for (uint32_t i = 0; engine->by_id && i < engine->queue_buckets; i++)
+        while (engine->by_id[i])
+            om_queue_remove(engine, engine->by_id[i]->id);
+    om_engine_enter(engine);
+    wake_waiting(engine);
+    while (engine->active) {
+        om_queue *queue = engine->active;
+        engine->active = queue->next_active;
+        queue->on_active = 0;
+        om_queue_unref(queue);
+    }
+    engine->active_tail = NULL;
+    om_store_leave(engine->store);
+}
+
+void om_engine_free(om_engine *engine) {
+    if (engine->store->plane == engine) {
+        om_engine_stop_listening(engine);
+        om_engine_enter(engine);
+        for (uint32_t i = 0; i < engine->conn_cap; i++)
+            if (engine->conns[i])
+                om_conn_break(engine->conns[i], "stopped");
+        om_engine_leave(engine);
+        om_engine_enter(engine);
+        om_routes_clear(engine);
+        om_engine_leave(engine);
+        free_queues(engine);
+        om_store_enter(engine->store);
+        engine->store->plane = NULL;
+        om_store_leave(engine->store);
+    }
+    om_event *event;
+    while ((event = om_engine_next_event(engine)))
+        om_event_free(event);
+    if (engine->event_fd >= 0)
+        close(engine->event_fd);
+    pthread_mutex_destroy(&engine->event_mutex);
+    free(engine->conns);
+    free(engine->free_slots);
+    free(engine->by_id);
+    free(engine->by_name);
+    free(engine->timers);
+    free(engine->exchanges);
+    free(engine->routes);
+    free(engine->leavers);
+    free(engine->scratch);
+    free(engine->rewrite);
+    free(engine->foreign);
+    free(engine);
+}
+
+int om_engine_listen(om_engine *engine, int fd, int door) {
+    om_engine_enter(engine);
+    int result = OM_E_INVALID;
+    int copy = engine->listener_count < OM_LISTENERS ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+    if (copy >= 0) {
+        int index = engine->listener_count++;
+        struct epoll_event watch = {.events = EPOLLIN, .data.u64 = LISTENER_EVENT + (uint64_t)index};
+        engine->listeners[index].fd = copy;
+        engine->listeners[index].door = door;
+        fcntl(copy, F_SETFL, fcntl(copy, F_GETFL) | O_NONBLOCK);
+        result = epoll_ctl(engine->store->poll_fd, EPOLL_CTL_ADD, copy, &watch) == 0 ? OM_OK : OM_E_IO;
+    }
+    om_engine_leave(engine);
+    om_store_wake_engine(engine->store);
+    return result;
+}
+
+void om_engine_stop_listening(om_engine *engine) {
+    om_engine_enter(engine);
+    while (engine->listener_count)
+        close(engine->listeners[--engine->listener_count].fd);
+    om_engine_leave(engine);
 }

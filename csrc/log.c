@@ -155,14 +155,34 @@ static int open_batch(om_log *log, int unlogged) {
     return OM_OK;
 }
 
+/* The open batch that takes one more of this kind. */
+static int need_batch(om_log *log, int unlogged) {
+    unlogged = !om_log_is_logged(log, unlogged);
+    if (log->open && (log->open_unlogged != unlogged || log->open->len >= BATCH_TARGET))
+        om_log_seal(log);
+    return log->open ? OM_OK : open_batch(log, unlogged);
+}
+
+int om_log_stage_content(om_log *log, int64_t now_ms, om_span key, om_span body, om_span tail, int unlogged) {
+    if (need_batch(log, unlogged) != OM_OK)
+        return OM_E_NO_MEMORY;
+    int64_t offset = om_log_claim(log, 1);
+    if (offset < 0)
+        return (int)offset;
+    int result = om_build_add_content(log->open, now_ms, key, body, tail);
+    if (result != OM_OK) {
+        om_log_seal(log); /* the offset becomes a gap */
+        return result;
+    }
+    log->open_weight += body.len;
+    return OM_OK;
+}
+
 int om_log_stage(om_log *log, const om_record *records, int32_t count, int unlogged, int64_t *first) {
     int64_t bound = om_batch_size_bound(records, count);
     if (bound < 0 || count < 1 || bound > BATCH_MAX)
         return OM_E_INVALID;
-    unlogged = !om_log_is_logged(log, unlogged);
-    if (log->open && (log->open_unlogged != unlogged || log->open->len >= BATCH_TARGET))
-        om_log_seal(log);
-    if (!log->open && open_batch(log, unlogged) != OM_OK)
+    if (need_batch(log, unlogged) != OM_OK)
         return OM_E_NO_MEMORY;
     *first = om_log_claim(log, count);
     if (*first < 0)

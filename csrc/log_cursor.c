@@ -125,15 +125,21 @@ int om_log_apply_op(om_log *log, const om_cursor_op *op) {
     return OM_OK;
 }
 
+int om_log_acquire_one(om_log *log, int64_t offset, int64_t bytes) {
+    int result = om_cursor_acquire(log->cursor, offset, bytes);
+    if (result == OM_OK)
+        add_op(log, OM_OP_ACQUIRE, offset, offset, bytes);
+    return result;
+}
+
 int64_t om_log_acquire(om_log *log, int64_t *offsets, int64_t max, int64_t bytes_each) {
     int64_t count = 0;
     om_store_enter(log->store);
     int64_t end = om_log_readable_end(log);
     while (log->cursor && !log->deleted && count < max) {
         int64_t offset = om_cursor_peek(log->cursor);
-        if (offset < 0 || offset >= end || om_cursor_acquire(log->cursor, offset, bytes_each) != OM_OK)
+        if (offset < 0 || offset >= end || om_log_acquire_one(log, offset, bytes_each) != OM_OK)
             break;
-        add_op(log, OM_OP_ACQUIRE, offset, offset, bytes_each);
         offsets[count++] = offset;
     }
     om_store_leave(log->store);
@@ -147,7 +153,7 @@ int om_log_counts(om_log *log, int64_t offset, int32_t *acquired, int32_t *deliv
     return result;
 }
 
-static int admit_settle(om_log *log) {
+int om_log_admit_settle(om_log *log) {
     if (log->deleted)
         return OM_E_DELETED;
     if (!log->cursor)
@@ -158,45 +164,58 @@ static int admit_settle(om_log *log) {
     return om_wal_admit(log->store->wal, OM_WAL_SETTLE) == OM_E_FULL ? OM_E_FULL : OM_OK;
 }
 
+int64_t om_log_settle_run(om_log *log, int64_t first, int64_t last, int64_t bytes) {
+    /* Only what is there: in a replay the cursor may know records that came after. */
+    if (last >= log->cursor->end)
+        last = log->cursor->end - 1;
+    int64_t result = first > last ? 0 : om_cursor_settle(log->cursor, first, last, bytes);
+    if (result > 0)
+        add_op(log, OM_OP_SETTLE, first, last, bytes);
+    return result;
+}
+
 int64_t om_log_settle(om_log *log, int64_t first, int64_t last, int64_t bytes, uint64_t *seq) {
     om_store_enter(log->store);
-    int64_t result = admit_settle(log);
-    if (result == OM_OK) {
-        /* Only what is there: in a replay the cursor may know records that came after. */
-        if (last >= log->cursor->end)
-            last = log->cursor->end - 1;
-        result = first > last ? 0 : om_cursor_settle(log->cursor, first, last, bytes);
-        if (result > 0)
-            add_op(log, OM_OP_SETTLE, first, last, bytes);
-    }
+    int64_t result = om_log_admit_settle(log);
+    if (result == OM_OK)
+        result = om_log_settle_run(log, first, last, bytes);
     *seq = om_store_leave(log->store);
+    return result;
+}
+
+int om_log_return_one(om_log *log, int64_t offset, int64_t bytes, int counted) {
+    int result = om_cursor_return(log->cursor, offset, bytes, counted);
+    if (result == OM_OK)
+        add_op(log, counted ? OM_OP_RETURN_COUNTED : OM_OP_RETURN, offset, offset, bytes);
     return result;
 }
 
 int om_log_return(om_log *log, int64_t offset, int64_t bytes, int counted) {
     om_store_enter(log->store);
-    int result = admit_settle(log);
+    int result = om_log_admit_settle(log);
     if (result == OM_OK)
-        result = om_cursor_return(log->cursor, offset, bytes, counted);
-    if (result == OM_OK)
-        add_op(log, counted ? OM_OP_RETURN_COUNTED : OM_OP_RETURN, offset, offset, bytes);
+        result = om_log_return_one(log, offset, bytes, counted);
     om_store_leave(log->store);
     return result;
 }
 
+int64_t om_log_purge_ready(om_log *log) {
+    /* Seal first: in the WAL the purge must stand after all that it purges, and before what
+     * comes later in this very tick. */
+    om_log_seal(log);
+    int64_t end = log->cursor->end;
+    int64_t purged = om_cursor_purge(log->cursor, end);
+    add_op(log, OM_OP_PURGE, 0, end - 1, 0);
+    om_log_log_ops(log);
+    log->store->urgent = 1;
+    return purged;
+}
+
 int64_t om_log_purge(om_log *log, uint64_t *seq) {
     om_store_enter(log->store);
-    int64_t result = admit_settle(log);
-    if (result == OM_OK) {
-        /* Seal first: in the WAL the purge must stand after all that it purges, and before
-         * what comes later in this very tick. */
-        om_log_seal(log);
-        int64_t end = log->cursor->end;
-        result = om_cursor_purge(log->cursor, end);
-        add_op(log, OM_OP_PURGE, 0, end - 1, 0);
-        om_log_log_ops(log);
-        log->store->urgent = 1;
-    }
+    int64_t result = om_log_admit_settle(log);
+    if (result == OM_OK)
+        result = om_log_purge_ready(log);
     *seq = om_store_leave(log->store);
     return result;
 }

@@ -244,17 +244,70 @@ static int read_from(om_log *log, int64_t offset, int64_t end, uint64_t max_byte
 
 /* ---- the outside ---- */
 
-int om_log_read(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, int flags, om_read *out) {
+static void point_to_view(om_read *out, const pins *held, const extent *found) {
+    add_span(out, held->view.data, (uint32_t)found->len);
+    out->first_offset = found->first_offset;
+    out->next_offset = found->next_offset;
+}
+
+static pins *begin_read(om_read *out) {
     /* The arrays are not cleared: a look-up is too short to spend its time on that. */
     pins *held = malloc(sizeof *held);
-    if (!held)
-        return OM_E_NO_MEMORY;
-    held->view = (om_view){0};
-    held->bytes_count = 0;
     out->span_count = 0;
     out->bytes = 0;
     out->first_offset = out->next_offset = 0;
     out->pins = NULL;
+    if (!held)
+        return NULL;
+    held->view = (om_view){0};
+    held->bytes_count = 0;
+    return held;
+}
+
+static void hold(om_read *out, om_log *log, pins *held) {
+    held->log = log;
+    om_log_ref(log);
+    out->pins = held;
+}
+
+int om_log_read_mapped(om_log *log, int64_t offset, uint64_t max_bytes, om_read *out) {
+    pins *held = begin_read(out);
+    if (!held)
+        return OM_E_NO_MEMORY;
+    extent found = {0};
+    int result = OM_END;
+    for (;;) {
+        place place = {0};
+        result = find_place(log, offset, -1, &place);
+        if (result != OM_OK || !place.segment) {
+            result = result == OM_OK ? OM_END : result;
+            break;
+        }
+        result = read_segment(log, &place, offset, max_bytes, OM_READ_NOWAIT, &held->view, &found);
+        if (result == OM_E_UNREADABLE || result == OM_E_CORRUPT) {
+            report_unreadable(log, place.segment, om_result_text(result));
+            out->next_offset = place.past;
+            result = OM_E_UNREADABLE;
+        }
+        om_segment_unref(place.segment);
+        if (result != OM_END || place.past <= offset)
+            break;
+        offset = place.past;
+    }
+    if (result != OM_OK) {
+        free(held);
+        /* Made again in another file at this very moment: it will be known in the next tick. */
+        return result == OM_E_DELETED && !log->deleted ? OM_E_NOT_RESIDENT : result;
+    }
+    point_to_view(out, held, &found);
+    hold(out, log, held);
+    return OM_OK;
+}
+
+int om_log_read(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, int flags, om_read *out) {
+    pins *held = begin_read(out);
+    if (!held)
+        return OM_E_NO_MEMORY;
     extent found = {0};
     int result = read_from(log, offset, end, max_bytes, flags, out, held, &held->view, &found);
     if (result != OM_OK) {
@@ -262,14 +315,9 @@ int om_log_read(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, in
         free(held);
         return result;
     }
-    if (held->view.segment) {
-        add_span(out, held->view.data, (uint32_t)found.len);
-        out->first_offset = found.first_offset;
-        out->next_offset = found.next_offset;
-    }
-    held->log = log;
-    om_log_ref(log);
-    out->pins = held;
+    if (held->view.segment)
+        point_to_view(out, held, &found);
+    hold(out, log, held);
     return OM_OK;
 }
 
@@ -302,6 +350,16 @@ static int note_damage(const om_read *read, int result) {
     if (result != OM_OK && held->view.segment)
         report_unreadable(held->log, held->view.segment, "damaged under us");
     return result;
+}
+
+void om_read_guard(const om_read *read) {
+    const pins *held = read->pins;
+    om_guard_begin(&held->view);
+}
+
+int om_read_unguard(const om_read *read) {
+    const pins *held = read->pins;
+    return note_damage(read, om_guard_end(&held->view));
 }
 
 int om_read_check(const om_read *read) {

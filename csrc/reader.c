@@ -16,6 +16,7 @@ void om_reader_ask(om_store *store, om_view *view) {
         free(fetch);
         om_view_release(view);
         om_store_tell(store);
+        om_store_wake_engine(store);
         return;
     }
     fetch->view = *view;
@@ -53,6 +54,7 @@ void *om_reader_main(void *arg) {
         om_view_release(&fetch->view);
         free(fetch);
         om_store_tell(store);
+        om_store_wake_engine(store);
     }
     return NULL;
 }

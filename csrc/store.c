@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -69,7 +70,7 @@ static void settle_leases(om_store *store) {
     }
 }
 
-uint64_t om_store_leave(om_store *store) {
+uint64_t om_store_end_tick(om_store *store) {
     om_log *log;
     while ((log = om_list_pop(&store->staged, OM_LINK(next_staged)))) {
         log->staged = 0;
@@ -85,17 +86,34 @@ uint64_t om_store_leave(om_store *store) {
         if (store->undos)
             om_undo_forget(store, om_wal_durable_seq(store->wal));
     }
+    return seq;
+}
+
+void om_store_let_go(om_store *store) {
     int wants = om_writer_wants(store);
     om_turn_give(&store->turn);
     if (wants)
         om_writer_wake(store);
+}
+
+uint64_t om_store_leave(om_store *store) {
+    uint64_t seq = om_store_end_tick(store);
+    om_store_let_go(store);
     return seq;
 }
 
-void om_store_tell(om_store *store) {
+static void ring(int event_fd) {
     uint64_t one = 1;
-    while (write(store->event_fd, &one, sizeof one) < 0 && errno == EINTR)
+    while (write(event_fd, &one, sizeof one) < 0 && errno == EINTR)
         continue;
+}
+
+void om_store_tell(om_store *store) {
+    ring(store->event_fd);
+}
+
+void om_store_wake_engine(om_store *store) {
+    ring(store->wal_fd);
 }
 
 int om_store_hot_is_full(om_store *store) {
@@ -299,6 +317,8 @@ static void store_free(om_store *store) {
         close(store->event_fd);
     if (store->wal_fd >= 0)
         close(store->wal_fd);
+    if (store->poll_fd >= 0)
+        close(store->poll_fd);
     om_turn_destroy(&store->turn);
     free(store->table);
     free(store->round);
@@ -324,6 +344,7 @@ om_store *om_store_open(const char *dir, const om_store_options *options, char *
     store->dir_fd = -1;
     store->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     store->wal_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    store->poll_fd = epoll_create1(EPOLL_CLOEXEC);
     store->table_size = 1024;
     store->table = calloc(store->table_size, sizeof *store->table);
     store->files = om_files_new(files_allowed(options->open_files), options->mmap_cache_size);
@@ -338,6 +359,7 @@ om_store *om_store_open(const char *dir, const om_store_options *options, char *
     pthread_cond_init(&store->reader_wake, NULL);
     snprintf(err, err_len, "out of memory");
     if (!store->dir || !store->table || !store->files || store->event_fd < 0 || store->wal_fd < 0 ||
+        store->poll_fd < 0 ||
         prepare_folder(store, err, err_len) != OM_OK ||
         om_writer_init(store) != OM_OK || om_saved_load(store, err, err_len) != OM_OK) {
         store_free(store);
@@ -411,9 +433,7 @@ static void stop_threads(om_store *store) {
     pthread_mutex_lock(&store->reader_mutex);
     pthread_cond_broadcast(&store->reader_wake);
     pthread_mutex_unlock(&store->reader_mutex);
-    uint64_t one = 1;
-    if (write(store->wal_fd, &one, sizeof one) < 0)
-        om_store_tell(store); /* can't happen: an eventfd takes a one unless it is full */
+    om_store_wake_engine(store);
     pthread_t threads[] = {store->engine, store->writer, store->reader, store->checkpointer};
     for (int i = 0; i < store->threads_running; i++)
         pthread_join(threads[i], NULL);
@@ -454,15 +474,17 @@ int om_store_wait(om_store *store, uint64_t seq, int timeout_ms) {
     return om_wal_wait(store->wal, seq, timeout_ms);
 }
 
+int om_store_takes(om_store *store) {
+    if (om_store_short_of_space(store))
+        return OM_E_NO_SPACE;
+    if (store->closing || om_store_hot_is_full(store))
+        return OM_E_FULL;
+    return om_wal_admit(store->wal, OM_WAL_APPEND);
+}
+
 int om_store_admits(om_store *store) {
     om_store_enter(store);
-    int result = OM_OK;
-    if (__atomic_load_n(&store->low_space, __ATOMIC_RELAXED) || __atomic_load_n(&store->no_space, __ATOMIC_RELAXED))
-        result = OM_E_NO_SPACE;
-    else if (om_store_hot_is_full(store))
-        result = OM_E_FULL;
-    else
-        result = om_wal_admit(store->wal, OM_WAL_APPEND);
+    int result = om_store_takes(store);
     om_store_leave(store);
     return result;
 }

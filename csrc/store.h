@@ -193,6 +193,8 @@ struct om_store {
     om_wal *wal;             /* NULL until recovery is over */
     int event_fd;            /* Python's */
     int wal_fd;              /* the engine's: the committer writes it */
+    int poll_fd;             /* what the engine's thread sleeps on */
+    struct om_engine *plane; /* sockets and queues, when there are any */
 
     om_log **table;          /* by id: a chained hash */
     uint32_t table_size;
@@ -258,6 +260,11 @@ struct om_store {
  * logged, the committer told. Returns the last sequence the store has given. */
 void om_store_enter(om_store *store);
 uint64_t om_store_leave(om_store *store);
+/* The same in two halves, for who has more to do once the tick is logged. */
+uint64_t om_store_end_tick(om_store *store);
+void om_store_let_go(om_store *store);
+int om_store_takes(om_store *store);             /* om_store_admits, under the lock */
+void om_store_wake_engine(om_store *store);
 om_log *om_store_find(om_store *store, uint64_t id);
 void om_store_forget(om_store *store, om_log *log);
 void om_store_add_report(om_store *store, int kind, const om_log *log, int64_t first, int64_t last,
@@ -285,6 +292,8 @@ void om_log_free(om_log *log);
 int om_log_admit(om_log *log, int32_t epoch);
 void om_log_raise_epoch(om_log *log, int32_t epoch);
 int om_log_stage(om_log *log, const om_record *records, int32_t count, int unlogged, int64_t *first);
+/* One AMQP message; tail: its record headers (om_content_template). */
+int om_log_stage_content(om_log *log, int64_t now_ms, om_span key, om_span body, om_span tail, int unlogged);
 void om_log_seal(om_log *log);                   /* the open batch, if any */
 void om_log_log_ops(om_log *log);                /* the tick's cursor changes into the WAL */
 void om_log_note_floor(om_log *log, uint64_t seq); /* a record with that sequence moved the cursor */
@@ -310,6 +319,18 @@ int64_t om_log_written_offset(const om_log *log);
 int om_log_uses_wal(const om_log *log);
 int om_log_is_logged(const om_log *log, int unlogged);
 int om_log_apply_op(om_log *log, const om_cursor_op *op);
+/* A log's cursor, under the lock. What is settled or returned must have been admitted. */
+int om_log_admit_settle(om_log *log);
+int om_log_acquire_one(om_log *log, int64_t offset, int64_t bytes);
+int64_t om_log_settle_run(om_log *log, int64_t first, int64_t last, int64_t bytes);
+int om_log_return_one(om_log *log, int64_t offset, int64_t bytes, int counted);
+int64_t om_log_purge_ready(om_log *log);
+/* om_log_read of what is in a segment, under the lock: never waits (OM_E_NOT_RESIDENT). OM_END: it
+ * is in the hot tail, or not there. */
+int om_log_read_mapped(om_log *log, int64_t offset, uint64_t max_bytes, om_read *out);
+/* Guarded access to such a read's bytes: OM_E_UNREADABLE when they couldn't be had. */
+void om_read_guard(const om_read *read);
+int om_read_unguard(const om_read *read);
 void om_log_refuse_after(om_log *log, uint64_t durable); /* a fence: what isn't durable is gone */
 om_segment *om_log_active(om_log *log);
 int om_log_add_segment(om_log *log, om_segment *segment);
@@ -335,6 +356,9 @@ uint32_t om_hot_durable(const om_hot_ring *ring, uint64_t durable);
 void om_hot_put_head(const om_hot *hot, uint8_t head[OM_BATCH_HEAD]);
 
 /* ---- atomic.c: what is settled but not for certain ---- */
+/* One AMQP message more; those for one log gather in one batch. */
+int om_atomic_stage_content(om_atomic *atomic, om_log *log, int64_t now_ms, om_span key, om_span body, om_span tail);
+int om_atomic_commit_held(om_atomic *atomic, uint64_t *seq); /* om_atomic_commit, under the lock */
 void om_undo_forget(om_store *store, uint64_t durable); /* of records that are durable */
 void om_undo_all(om_store *store);                      /* the rest was refused */
 

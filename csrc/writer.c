@@ -361,8 +361,10 @@ static void tell_room(om_store *store) {
     if (room)
         store->told_full = 0;
     om_turn_give(&store->turn);
-    if (room)
+    if (room) {
         om_store_tell(store);
+        om_store_wake_engine(store);
+    }
 }
 
 int64_t om_writer_round(om_store *store) {

@@ -1,0 +1,141 @@
+/* channel.c -- channels: opened and closed by Python, found by number. */
+#include "engine.h"
+
+#include <stdlib.h>
+
+om_channel *om_channel_find(om_conn *conn, int number) {
+    return number > 0 && (uint32_t)number < conn->channel_cap ? conn->channels[number] : NULL;
+}
+
+static int need_slot(om_conn *conn, uint32_t number) {
+    uint32_t cap = conn->channel_cap ? conn->channel_cap : 2;
+    while (cap <= number)
+        cap *= 2;
+    if (cap == conn->channel_cap)
+        return OM_OK;
+    om_channel **channels = realloc(conn->channels, cap * sizeof *channels);
+    if (!channels)
+        return OM_E_NO_MEMORY;
+    memset(channels + conn->channel_cap, 0, (cap - conn->channel_cap) * sizeof *channels);
+    conn->channels = channels;
+    conn->channel_cap = cap;
+    return OM_OK;
+}
+
+static int open_channel(om_conn *conn, int number) {
+    if (number < 1 || number > 65535 || om_channel_find(conn, number))
+        return OM_E_INVALID;
+    om_channel *channel = calloc(1, sizeof *channel);
+    if (!channel || need_slot(conn, (uint32_t)number) != OM_OK) {
+        free(channel);
+        return OM_E_NO_MEMORY;
+    }
+    channel->conn = conn;
+    channel->number = (uint16_t)number;
+    channel->state = OM_CH_OPEN;
+    channel->unacked.first_tag = 1;
+    conn->channels[number] = channel;
+    conn->channel_count++;
+    conn->engine->stat.channels++;
+    return OM_OK;
+}
+
+/* Consumers first: what goes back must not come again to one of its own. */
+void om_channel_let_go(om_channel *channel) {
+    while (channel->consumers)
+        om_consumer_drop(channel->consumers);
+    om_settle_return_all(channel, 1);
+    om_tx_free(channel);
+    om_publish_reset(channel);
+}
+
+static void leave_list(om_channel **link, const om_channel *channel, size_t next) {
+    while (*link && *link != channel)
+        link = (om_channel **)((char *)*link + next);
+    if (*link)
+        *link = *(om_channel *const *)((const char *)channel + next);
+}
+
+void om_channel_free(om_channel *channel) {
+    om_engine *engine = channel->conn->engine;
+    if (channel->on_published)
+        leave_list(&engine->published, channel, offsetof(om_channel, next_published));
+    if (channel->on_confirming)
+        leave_list(&engine->confirming, channel, offsetof(om_channel, next_confirming));
+    om_confirm_clear(channel);
+    free(channel->unacked.slots);
+    engine->stat.channels--;
+    channel->conn->channels[channel->number] = NULL;
+    channel->conn->channel_count--;
+    free(channel);
+}
+
+void om_channel_wake_queues(om_channel *channel) {
+    for (om_consumer *consumer = channel->consumers; consumer; consumer = consumer->next)
+        if (consumer->queue)
+            om_queue_activate(consumer->queue);
+}
+
+/* ---- Python's side ---- */
+
+static om_channel *enter(om_engine *engine, uint64_t id, int number) {
+    om_engine_enter(engine);
+    om_conn *conn = om_conn_find(engine, id);
+    return conn ? om_channel_find(conn, number) : NULL;
+}
+
+static int leave(om_engine *engine, const om_channel *channel) {
+    om_engine_leave(engine);
+    return channel ? OM_OK : OM_E_RANGE;
+}
+
+int om_channel_open(om_engine *engine, uint64_t id, int number) {
+    om_engine_enter(engine);
+    om_conn *conn = om_conn_find(engine, id);
+    int result = conn ? open_channel(conn, number) : OM_E_RANGE;
+    om_engine_leave(engine);
+    return result;
+}
+
+int om_channel_close(om_engine *engine, uint64_t id, int number, int closing) {
+    om_channel *channel = enter(engine, id, number);
+    if (channel) {
+        om_channel_let_go(channel);
+        channel->state = OM_CH_CLOSING;
+        if (!closing)
+            om_channel_free(channel);
+    }
+    return leave(engine, channel);
+}
+
+int om_channel_confirm(om_engine *engine, uint64_t id, int number) {
+    om_channel *channel = enter(engine, id, number);
+    if (channel)
+        channel->confirms = 1;
+    return leave(engine, channel);
+}
+
+int om_channel_flow(om_engine *engine, uint64_t id, int number, int active) {
+    om_channel *channel = enter(engine, id, number);
+    if (channel) {
+        channel->flow_off = !active;
+        om_channel_wake_queues(channel);
+    }
+    return leave(engine, channel);
+}
+
+int om_channel_limit(om_engine *engine, uint64_t id, int number, uint32_t prefetch) {
+    om_channel *channel = enter(engine, id, number);
+    if (channel) {
+        channel->limit = prefetch;
+        om_channel_wake_queues(channel);
+    }
+    return leave(engine, channel);
+}
+
+int om_channel_recover(om_engine *engine, uint64_t id, int number) {
+    om_channel *channel = enter(engine, id, number);
+    if (channel)
+        om_settle_return_all(channel, 0);
+    return leave(engine, channel);
+}

@@ -1,0 +1,358 @@
+/* conn.c -- a connection: bytes in, bytes out, and when to stand still.
+ *
+ * Input is read into one scratch buffer that all connections share; only what is left of a frame
+ * stays with its connection, so that an idle one costs next to nothing. epoll is level-triggered.
+ * A paused connection is unwatched only when bytes come all the same: a client that waits for its
+ * answer, as they do, costs no system call.
+ */
+#include "engine.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define SLOT_BITS 24
+
+/* ---- the table ---- */
+
+om_conn *om_conn_find(om_engine *engine, uint64_t id) {
+    uint32_t slot = (uint32_t)(id & ((1u << SLOT_BITS) - 1));
+    om_conn *conn = slot < engine->conn_cap ? engine->conns[slot] : NULL;
+    return conn && conn->id == id && !conn->broken ? conn : NULL;
+}
+
+static int grow_table(om_engine *engine) {
+    uint32_t cap = engine->conn_cap ? engine->conn_cap * 2 : 64;
+    om_conn **conns = realloc(engine->conns, cap * sizeof *conns);
+    if (conns)
+        engine->conns = conns;
+    uint32_t *slots = realloc(engine->free_slots, cap * sizeof *slots);
+    if (slots)
+        engine->free_slots = slots;
+    if (!conns || !slots)
+        return OM_E_NO_MEMORY;
+    for (uint32_t i = cap; i-- > engine->conn_cap;) {
+        conns[i] = NULL;
+        slots[engine->free_count++] = i;
+    }
+    engine->conn_cap = cap;
+    return OM_OK;
+}
+
+om_conn *om_conn_new(om_engine *engine, int fd, int door, const char *peer) {
+    if (!engine->free_count && grow_table(engine) != OM_OK)
+        return NULL;
+    om_conn *conn = calloc(1, sizeof *conn);
+    if (!conn)
+        return NULL;
+    uint32_t slot = engine->free_slots[engine->free_count - 1];
+    conn->engine = engine;
+    conn->fd = fd;
+    conn->door = door;
+    conn->state = OM_CONN_GREETING;
+    conn->id = ++engine->serial << SLOT_BITS | slot;
+    conn->frame_max = engine->options.frame_max;
+    conn->last_in = conn->last_out = conn->opened_ms = engine->now_ms;
+    snprintf(conn->peer, sizeof conn->peer, "%s", peer);
+    if (fd >= 0) {
+        struct epoll_event watch = {.events = EPOLLIN, .data.u64 = conn->id};
+        if (epoll_ctl(engine->store->poll_fd, EPOLL_CTL_ADD, fd, &watch) != 0) {
+            free(conn);
+            return NULL;
+        }
+        conn->reading = 1;
+    }
+    engine->free_count--;
+    engine->conns[slot] = conn;
+    engine->conn_count++;
+    return conn;
+}
+
+/* Whatever it holds of queues: at once, so that others get it. */
+void om_conn_drop_contents(om_conn *conn) {
+    for (uint32_t i = 0; i < conn->channel_cap; i++) {
+        if (!conn->channels[i])
+            continue;
+        om_channel_let_go(conn->channels[i]);
+        om_channel_free(conn->channels[i]);
+    }
+    free(conn->channels);
+    conn->channels = NULL;
+    conn->channel_cap = conn->channel_count = 0;
+}
+
+void om_conn_free(om_conn *conn) {
+    om_engine *engine = conn->engine;
+    uint32_t slot = (uint32_t)(conn->id & ((1u << SLOT_BITS) - 1));
+    om_conn_drop_contents(conn);
+    om_output_clear(&conn->out);
+    if (conn->fd >= 0)
+        close(conn->fd);
+    engine->conns[slot] = NULL;
+    engine->free_slots[engine->free_count++] = slot;
+    engine->conn_count--;
+    free(conn->gets);
+    free(conn->allowed);
+    free(conn->in);
+    free(conn);
+}
+
+/* Only marked: whoever calls may still hold a channel of it. */
+void om_conn_break(om_conn *conn, const char *why) {
+    if (conn->broken)
+        return;
+    conn->broken = 1;
+    conn->why = why;
+    om_conn_dirty(conn);
+}
+
+void om_conn_bury(om_conn *conn) {
+    om_engine *engine = conn->engine;
+    om_event event = {
+        .kind = OM_EV_CLOSED,
+        .conn = conn->id,
+        .text = {(const uint8_t *)conn->why, (int32_t)strlen(conn->why)},
+    };
+    om_conn **link = &engine->stalled;
+    while (conn->on_stalled && *link != conn)
+        link = &(*link)->next_stalled;
+    if (conn->on_stalled)
+        *link = conn->next_stalled;
+    om_conn_free(conn);
+    om_event_push(engine, &event);
+}
+
+/* ---- output ---- */
+
+void om_conn_dirty(om_conn *conn) {
+    if (conn->on_dirty)
+        return;
+    conn->on_dirty = 1;
+    conn->next_dirty = conn->engine->dirty;
+    conn->engine->dirty = conn;
+}
+
+uint8_t *om_conn_put(om_conn *conn, size_t len) {
+    static uint8_t nowhere[1u << 12];
+    uint8_t *at = om_output_put(&conn->out, len);
+    if (at) {
+        om_conn_dirty(conn);
+        return at;
+    }
+    om_conn_break(conn, "out of memory");
+    return len <= sizeof nowhere ? nowhere : NULL;
+}
+
+void om_conn_put_bytes(om_conn *conn, const void *data, size_t len) {
+    uint8_t *at = len && !conn->broken ? om_conn_put(conn, len) : NULL;
+    if (at)
+        memcpy(at, data, len);
+}
+
+void om_conn_watch(om_conn *conn) {
+    if (conn->fd < 0 || conn->broken)
+        return;
+    int reading = !conn->paused && !conn->stalled && conn->state != OM_CONN_FLUSHING;
+    int writing = conn->out.head != NULL;
+    if (reading == conn->reading && writing == conn->writing)
+        return;
+    struct epoll_event watch = {
+        .events = (reading ? EPOLLIN : 0u) | (writing ? EPOLLOUT : 0u),
+        .data.u64 = conn->id,
+    };
+    if (epoll_ctl(conn->engine->store->poll_fd, EPOLL_CTL_MOD, conn->fd, &watch) != 0)
+        om_conn_break(conn, "can't be watched");
+    conn->reading = (uint8_t)reading;
+    conn->writing = (uint8_t)writing;
+}
+
+static void wake_consumers(om_conn *conn) {
+    conn->throttled = 0;
+    for (uint32_t i = 0; i < conn->channel_cap; i++)
+        if (conn->channels[i])
+            om_channel_wake_queues(conn->channels[i]);
+}
+
+void om_conn_drained(om_conn *conn, uint64_t len) {
+    conn->sent_bytes += len;
+    conn->engine->stat.sent_bytes += len;
+    conn->last_out = conn->engine->now_ms;
+    if (!conn->out.head)
+        conn->told_output = 0;
+    if (conn->throttled && conn->out.bytes < OM_OUTPUT_LIMIT / 2)
+        wake_consumers(conn);
+    if (conn->state == OM_CONN_FLUSHING && !conn->out.head)
+        om_conn_break(conn, "closed");
+}
+
+static void flush_virtual(om_conn *conn) {
+    if (conn->told_output || (!conn->out.head && conn->state != OM_CONN_FLUSHING))
+        return;
+    conn->told_output = 1;
+    om_event event = {.kind = OM_EV_OUTPUT, .conn = conn->id};
+    om_event_push(conn->engine, &event);
+}
+
+void om_conn_flush(om_conn *conn) {
+    if (conn->fd < 0) {
+        flush_virtual(conn);
+        return;
+    }
+    uint64_t sent = 0;
+    int result = om_output_flush(&conn->out, conn->fd, &sent);
+    if (sent) {
+        conn->sent_bytes += sent;
+        conn->engine->stat.sent_bytes += sent;
+        conn->last_out = conn->engine->now_ms;
+    }
+    if (result == OM_E_IO) {
+        om_conn_break(conn, errno == EPIPE || errno == ECONNRESET ? "lost" : "can't be written to");
+        return;
+    }
+    if (conn->throttled && conn->out.bytes < OM_OUTPUT_LIMIT / 2)
+        wake_consumers(conn);
+    if (conn->state == OM_CONN_FLUSHING && !conn->out.head) {
+        shutdown(conn->fd, SHUT_WR);
+        om_conn_break(conn, "closed");
+        return;
+    }
+    /* While paused, reading is given up only when something comes: see om_conn_read. */
+    int writing = conn->out.head != NULL;
+    if (writing != conn->writing || (!conn->reading && !conn->paused && !conn->stalled))
+        om_conn_watch(conn);
+}
+
+/* ---- input ---- */
+
+static void keep_rest(om_conn *conn, const uint8_t *data, size_t len) {
+    if (!len) {
+        conn->in_len = 0;
+        if (conn->in_cap > 4096) {
+            free(conn->in);
+            conn->in = NULL;
+            conn->in_cap = 0;
+        }
+        return;
+    }
+    if (len > conn->in_cap) {
+        uint8_t *in = malloc(len);
+        if (!in) {
+            om_conn_break(conn, "out of memory");
+            return;
+        }
+        memcpy(in, data, len);
+        free(conn->in);
+        conn->in = in;
+        conn->in_cap = (uint32_t)len;
+    } else {
+        memmove(conn->in, data, len);
+    }
+    conn->in_len = (uint32_t)len;
+}
+
+static int is_standing(const om_conn *conn) {
+    return conn->paused || conn->stalled || conn->broken || conn->state == OM_CONN_FLUSHING;
+}
+
+void om_conn_continue(om_conn *conn) {
+    if (!is_standing(conn) && conn->in_len) {
+        /* Frames are cut where they can't move: an answer may stall or pause again. */
+        uint8_t *scratch = conn->engine->scratch;
+        size_t len = conn->in_len;
+        memcpy(scratch, conn->in, len);
+        size_t used = om_frames(conn, scratch, len);
+        if (!conn->broken)
+            keep_rest(conn, scratch + used, len - used);
+    }
+    if (conn->broken)
+        return;
+    if (conn->fd < 0 && conn->wants_room && !is_standing(conn)) {
+        conn->wants_room = 0;
+        om_event event = {.kind = OM_EV_ROOM, .conn = conn->id};
+        om_event_push(conn->engine, &event);
+    }
+    if (!conn->reading)
+        om_conn_watch(conn);
+}
+
+void om_conn_take(om_conn *conn, const uint8_t *data, size_t len) {
+    om_engine *engine = conn->engine;
+    uint8_t *scratch = engine->scratch;
+    size_t have = conn->in_len;
+    if (have)
+        memcpy(scratch, conn->in, have);
+    memcpy(scratch + have, data, len);
+    conn->received_bytes += len;
+    engine->stat.received_bytes += len;
+    conn->last_in = engine->now_ms;
+    size_t used = om_frames(conn, scratch, have + len);
+    if (!conn->broken)
+        keep_rest(conn, scratch + used, have + len - used);
+}
+
+void om_conn_read(om_conn *conn) {
+    if (is_standing(conn)) {
+        om_conn_watch(conn);
+        return;
+    }
+    om_engine *engine = conn->engine;
+    uint8_t *scratch = engine->scratch;
+    size_t have = conn->in_len;
+    size_t want = OM_READ_BUDGET;
+    if (have)
+        memcpy(scratch, conn->in, have);
+    ssize_t got = recv(conn->fd, scratch + have, want, MSG_DONTWAIT);
+    if (got <= 0) {
+        if (got < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        om_conn_break(conn, got == 0 ? "left" : "lost");
+        return;
+    }
+    conn->received_bytes += (uint64_t)got;
+    engine->stat.received_bytes += (uint64_t)got;
+    conn->last_in = engine->now_ms;
+    size_t len = have + (size_t)got;
+    size_t used = om_frames(conn, scratch, len);
+    if (!conn->broken)
+        keep_rest(conn, scratch + used, len - used);
+}
+
+void om_conn_stall(om_conn *conn) {
+    conn->stalled = 1;
+    if (conn->on_stalled)
+        return;
+    conn->on_stalled = 1;
+    conn->next_stalled = conn->engine->stalled;
+    conn->engine->stalled = conn;
+}
+
+/* ---- once a second ---- */
+
+void om_conn_tick_second(om_conn *conn, int64_t now_ms) {
+    if (conn->broken)
+        return;
+    if (conn->state < OM_CONN_OPEN && now_ms - conn->opened_ms > conn->engine->options.handshake_timeout_ms) {
+        om_conn_break(conn, "took too long to log in");
+        return;
+    }
+    if (conn->state == OM_CONN_FLUSHING && now_ms - conn->last_out > 10000) {
+        om_conn_break(conn, "didn't take our last words");
+        return;
+    }
+    if (!conn->heartbeat_ms || conn->state < OM_CONN_OPEN)
+        return;
+    /* While we don't read, its silence means nothing. */
+    if (conn->paused || conn->stalled)
+        conn->last_in = now_ms;
+    if (now_ms - conn->last_in > 2 * (int64_t)conn->heartbeat_ms) {
+        om_conn_break(conn, "missed heartbeats");
+        return;
+    }
+    if (now_ms - conn->last_out >= (int64_t)conn->heartbeat_ms / 2 && !conn->out.head) {
+        static const uint8_t beat[8] = {OM_FRAME_HEARTBEAT, 0, 0, 0, 0, 0, 0, OM_FRAME_END};
+        om_conn_put_bytes(conn, beat, sizeof beat);
+    }
+}

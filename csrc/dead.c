@@ -1,0 +1,315 @@
+/* dead.c -- leaving a queue another way than to a consumer: expired, rejected, over the limit.
+ *
+ * A message that dies is kept on its queue's list of the dying until its route is known and the
+ * WAL has room. Then its new life (x-death rewritten) and its settling here become one atomic
+ * record, shared with all that died in the same tick: after a crash it is in exactly one place.
+ */
+#include "engine.h"
+
+#include "bytes.h"
+#include "cursor.h"
+
+#include <stdlib.h>
+
+#define ATONCE 1024                  /* messages in one go, so that others get their turn */
+
+/* What to take back if the record is refused. */
+typedef struct om_leaver {
+    om_queue *queue;         /* held */
+    om_dying dying;
+} om_leaver;
+
+/* ---- expiry ---- */
+
+int om_dead_is_expired(const om_queue *queue, const om_content *content, int64_t now_ms, int64_t *deadline) {
+    int64_t ttl = queue->options.message_ttl_ms, own;
+    *deadline = INT64_MAX;
+    if (content->properties.len >= 2 && (om_get_be16(content->properties.data) & OM_HAS_EXPIRATION)) {
+        om_properties properties;
+        if (om_properties_parse(content->properties.data, (size_t)content->properties.len, &properties) == OM_OK &&
+            om_expiration_ms(properties.expiration, &own) == OM_OK && (ttl < 0 || own < ttl))
+            ttl = own;
+    }
+    if (ttl < 0)
+        return 0;
+    *deadline = content->timestamp + ttl;
+    return *deadline <= now_ms;
+}
+
+/* ---- the list ---- */
+
+void om_dead_add(om_queue *queue, int lane, int64_t offset, uint32_t weight, int reason) {
+    if (queue->dying_at && queue->dying_at == queue->dying_count)
+        queue->dying_at = queue->dying_count = 0;
+    if (queue->dying_count == queue->dying_cap) {
+        uint32_t cap = queue->dying_cap ? queue->dying_cap * 2 : 8;
+        om_dying *dying = realloc(queue->dying, cap * sizeof *dying);
+        if (!dying) {
+            /* It stays in flight, held by nobody, until the next start returns it. */
+            return;
+        }
+        queue->dying = dying;
+        queue->dying_cap = cap;
+    }
+    queue->dying[queue->dying_count++] = (om_dying){offset, weight, (uint8_t)lane, (uint8_t)reason};
+    om_queue_activate(queue);
+}
+
+static void done_with_first(om_queue *queue) {
+    if (++queue->dying_at == queue->dying_count)
+        queue->dying_at = queue->dying_count = 0;
+}
+
+/* ---- where it goes ---- */
+
+typedef struct letter {
+    om_content content;
+    om_span exchange, key;
+    om_properties properties; /* as they will be, in engine->rewrite */
+    int32_t first;           /* of the route's queues: 1 when the first is the delay's own */
+} letter;
+
+static int rewrite(om_queue *queue, const om_dying *dying, letter *letter) {
+    om_engine *engine = queue->engine;
+    om_properties before;
+    int result = om_properties_parse(letter->content.properties.data, (size_t)letter->content.properties.len, &before);
+    if (result != OM_OK)
+        return OM_E_UNREADABLE;
+    om_death death = {
+        .reason = dying->reason,
+        .queue = {queue->name, queue->name_len},
+        .exchange = letter->content.exchange,
+        .routing_key = letter->content.routing_key,
+        .now_s = engine->wall_ms / 1000,
+        .drop_cc = queue->options.has_dlrk,
+    };
+    int delayed = dying->reason == OM_DYING_DELAYED;
+    size_t bound = delayed ? (size_t)before.len + 64 : om_death_bound(&before, &death);
+    if (bound > engine->rewrite_cap) {
+        uint8_t *wider = realloc(engine->rewrite, bound);
+        if (!wider)
+            return OM_E_NO_MEMORY;
+        engine->rewrite = wider;
+        engine->rewrite_cap = bound;
+    }
+    int64_t len = delayed ? om_headers_delayed(engine->rewrite, engine->rewrite_cap, &before)
+                          : om_death_rewrite(engine->rewrite, engine->rewrite_cap, &before, &death);
+    if (len < 0)
+        return OM_E_UNREADABLE;
+    return om_properties_parse(engine->rewrite, (size_t)len, &letter->properties) == OM_OK ? OM_OK : OM_E_UNREADABLE;
+}
+
+static int read_letter(om_queue *queue, const om_dying *dying, letter *letter) {
+    om_lane *lane = &queue->lanes[dying->lane];
+    int64_t skip_to;
+    if (!lane->feed && !(lane->feed = om_feed_new()))
+        return OM_E_NO_MEMORY;
+    int result = om_feed_get(queue->engine, lane->feed, lane->log, dying->offset, &letter->content, &skip_to);
+    if (result != OM_OK)
+        return result;
+    letter->first = dying->reason == OM_DYING_DELAYED;
+    letter->exchange = letter->first ? letter->content.exchange : queue->options.dlx;
+    letter->key = !letter->first && queue->options.has_dlrk ? queue->options.dlrk : letter->content.routing_key;
+    return rewrite(queue, dying, letter);
+}
+
+/* Held by the caller; NULL: Python has been asked. */
+static om_route *find_route(om_queue *queue, const letter *letter) {
+    om_engine *engine = queue->engine;
+    om_route *route = queue->dead_route;
+    queue->dead_route = NULL;
+    if (route)
+        return route;
+    om_field field;
+    /* CC names more keys: only Python can tell where they lead. */
+    int has_cc = letter->properties.headers.len > 0 &&
+                 om_table_get(letter->properties.headers.data, (size_t)letter->properties.headers.len, "CC", &field) == OM_OK;
+    if (!has_cc)
+        route = om_route_find(engine, queue->vhost, 0, letter->exchange, letter->key);
+    if (route) {
+        route->refs++;
+        return route;
+    }
+    if (queue->asked_route)
+        return NULL;
+    if (!queue->asked && !(queue->asked = malloc(510))) {
+        om_queue_wait(queue);
+        return NULL;
+    }
+    queue->asked_route = 1;
+    queue->asked_exchange_len = (uint8_t)letter->exchange.len;
+    queue->asked_key_len = (uint8_t)letter->key.len;
+    memcpy(queue->asked, letter->exchange.data, (size_t)letter->exchange.len);
+    memcpy(queue->asked + letter->exchange.len, letter->key.data, (size_t)letter->key.len);
+    om_event event = {
+        .kind = OM_EV_DEAD_ROUTE,
+        .queue = queue->id,
+        .exchange = letter->exchange,
+        .key = letter->key,
+        .header = {letter->properties.data, (int32_t)letter->properties.len},
+    };
+    om_event_push(engine, &event);
+    return NULL;
+}
+
+int om_dead_answer(om_queue *queue, const uint64_t *queues, int32_t count, uint32_t flags) {
+    om_span exchange = {queue->asked, queue->asked_exchange_len};
+    om_span key = {queue->asked + exchange.len, queue->asked_key_len};
+    om_route *route = om_route_make(queue->engine, queue->vhost, 0, exchange, key, queues, count, flags);
+    if (!route)
+        return OM_E_NO_MEMORY;
+    if (queue->dead_route)
+        om_route_unref(queue->dead_route);
+    queue->dead_route = route;
+    return OM_OK;
+}
+
+/* ---- on its way ---- */
+
+static int remember(om_engine *engine, om_queue *queue, const om_dying *dying) {
+    if (engine->leaver_count == engine->leaver_cap) {
+        uint32_t cap = engine->leaver_cap ? engine->leaver_cap * 2 : 64;
+        om_leaver *leavers = realloc(engine->leavers, cap * sizeof *leavers);
+        if (!leavers)
+            return OM_E_NO_MEMORY;
+        engine->leavers = leavers;
+        engine->leaver_cap = cap;
+    }
+    engine->leavers[engine->leaver_count++] = (om_leaver){queue, *dying};
+    om_queue_ref(queue);
+    return OM_OK;
+}
+
+static int send_to(om_engine *engine, om_queue *target, const letter *letter, om_span tail) {
+    int32_t lane = letter->properties.priority < target->lane_count ? letter->properties.priority : target->lane_count - 1;
+    om_log *log = target->lanes[lane].log;
+    if (log->deleted)
+        return OM_OK;
+    target->published++;
+    om_queue_activate(target);
+    return om_atomic_stage_content(engine->leaving, log, engine->wall_ms, letter->key, letter->content.body, tail);
+}
+
+static int leave(om_queue *queue, const om_dying *dying, const letter *letter, const om_route *route) {
+    om_engine *engine = queue->engine;
+    size_t bound = om_content_headers_bound(letter->exchange, &letter->properties);
+    uint8_t *tail = malloc(bound);
+    if (!tail || (!engine->leaving && !(engine->leaving = om_atomic_new(engine->store)))) {
+        free(tail);
+        return OM_E_NO_MEMORY;
+    }
+    int64_t tail_len = om_content_template(tail, bound, letter->exchange, &letter->properties);
+    int result = tail_len < 0 ? (int)tail_len : remember(engine, queue, dying);
+    om_feed *feed = queue->lanes[dying->lane].feed;
+    om_feed_guard(feed);
+    for (int32_t i = letter->first; i < route->count && result == OM_OK; i++) {
+        om_queue *target = route->queues[i];
+        if (target->removed || (dying->reason != OM_DEATH_REJECTED && dying->reason != OM_DYING_DELAYED &&
+                                om_death_cycle(&letter->properties, (om_span){target->name, target->name_len})))
+            continue;
+        result = send_to(engine, target, letter, (om_span){tail, (int32_t)tail_len});
+    }
+    om_feed_unguard(feed); /* a page of zeros then, and the segment is fenced and reported */
+    free(tail);
+    if (result == OM_OK)
+        result = om_atomic_settle(engine->leaving, queue->lanes[dying->lane].log, dying->offset, dying->offset,
+                                  dying->weight);
+    queue->dead_lettered += result == OM_OK;
+    return result;
+}
+
+/* Nowhere to go, or nothing left to send. */
+static void drop(om_queue *queue, const om_dying *dying) {
+    om_log_settle_run(queue->lanes[dying->lane].log, dying->offset, dying->offset, dying->weight);
+    queue->dropped++;
+}
+
+void om_dead_pump(om_queue *queue) {
+    om_engine *engine = queue->engine;
+    for (int gone = 0; queue->dying_count && gone < ATONCE; gone++) {
+        om_dying dying = queue->dying[queue->dying_at];
+        if (om_log_admit_settle(queue->lanes[dying.lane].log) != OM_OK) {
+            om_queue_wait(queue);
+            return;
+        }
+        if (dying.reason != OM_DYING_DELAYED && !queue->options.has_dlx) {
+            drop(queue, &dying);
+            done_with_first(queue);
+            continue;
+        }
+        if (om_store_takes(engine->store) != OM_OK) {
+            om_queue_wait(queue);
+            return;
+        }
+        letter letter;
+        int result = read_letter(queue, &dying, &letter);
+        if (result == OM_E_NOT_RESIDENT || result == OM_END || result == OM_E_NO_MEMORY) {
+            om_queue_wait(queue);
+            return;
+        }
+        if (result != OM_OK) {
+            drop(queue, &dying);
+            done_with_first(queue);
+            continue;
+        }
+        om_route *route = find_route(queue, &letter);
+        if (!route)
+            return;
+        result = leave(queue, &dying, &letter, route);
+        om_route_unref(route);
+        if (result != OM_OK) {
+            om_queue_wait(queue);
+            return;
+        }
+        done_with_first(queue);
+    }
+    if (queue->dying_count)
+        om_queue_activate(queue);
+}
+
+void om_dead_commit(om_engine *engine) {
+    if (!engine->leaving)
+        return;
+    uint64_t seq;
+    int result = om_atomic_commit_held(engine->leaving, &seq);
+    engine->leaving = NULL;
+    for (uint32_t i = 0; i < engine->leaver_count; i++) {
+        om_leaver *leaver = &engine->leavers[i];
+        if (result != OM_OK && !leaver->queue->removed) {
+            om_dead_add(leaver->queue, leaver->dying.lane, leaver->dying.offset, leaver->dying.weight, leaver->dying.reason);
+            om_queue_wait(leaver->queue);
+        }
+        om_queue_unref(leaver->queue);
+    }
+    engine->leaver_count = 0;
+}
+
+/* ---- limits ---- */
+
+static int is_over(const om_queue *queue) {
+    const om_queue_options *options = &queue->options;
+    return (options->max_length >= 0 && om_queue_ready(queue) > options->max_length) ||
+           (options->max_length_bytes >= 0 && om_queue_ready_bytes(queue) > options->max_length_bytes);
+}
+
+void om_queue_trim_length(om_queue *queue) {
+    if (queue->options.flags & (OM_QUEUE_REJECT_PUBLISH | OM_QUEUE_REJECT_DLX))
+        return;
+    for (int dropped = 0; is_over(queue); dropped++) {
+        int32_t lane;
+        int64_t offset;
+        om_content content;
+        if (dropped == ATONCE) {
+            om_queue_activate(queue);
+            return;
+        }
+        if (om_log_admit_settle(queue->lanes[0].log) != OM_OK) {
+            om_queue_wait(queue);
+            return;
+        }
+        if (om_queue_head(queue, &lane, &offset, &content) != OM_OK ||
+            om_log_acquire_one(queue->lanes[lane].log, offset, content.body.len) != OM_OK)
+            return;
+        om_dead_add(queue, lane, offset, (uint32_t)content.body.len, OM_DEATH_MAXLEN);
+    }
+}

@@ -1,0 +1,385 @@
+/* deliver.c -- from a queue's head to a consumer: deliveries, basic.get, their frames.
+ *
+ * A queue is pumped when something may have changed for it: messages came, credit came back, a
+ * socket drained, the disk caught up. It then gives until it is empty or nobody can take more. The
+ * highest priority with a message goes first; consumers take turns, those of a higher priority
+ * before the others.
+ */
+#include "engine.h"
+
+#include "bytes.h"
+#include "cursor.h"
+
+#include <stdlib.h>
+
+#define PUMP_MAX 2048                /* messages a queue gives in one go, so that others get their turn */
+#define COPY_MAX (16u << 10)         /* larger bodies in the hot tail are not copied, only referred to */
+
+/* ---- frames ---- */
+
+static uint8_t *put_head(uint8_t *at, int type, int channel, uint32_t size) {
+    at[0] = (uint8_t)type;
+    om_put_be16(at + 1, (uint16_t)channel);
+    om_put_be32(at + 3, size);
+    return at + 7;
+}
+
+static uint8_t *put_method(uint8_t *at, int channel, uint32_t method, const uint8_t *args, size_t args_len) {
+    at = put_head(at, OM_FRAME_METHOD, channel, 4 + (uint32_t)args_len);
+    om_put_be32(at, method);
+    memcpy(at + 4, args, args_len);
+    at += 4 + args_len;
+    *at++ = OM_FRAME_END;
+    return at;
+}
+
+static uint8_t *put_content_header(uint8_t *at, int channel, uint64_t body_size, om_span properties) {
+    at = put_head(at, OM_FRAME_HEADER, channel, 12 + (uint32_t)properties.len);
+    om_put_be32(at, 60u << 16);
+    om_put_be64(at + 4, body_size);
+    memcpy(at + 12, properties.data, (size_t)properties.len);
+    at += 12 + properties.len;
+    *at++ = OM_FRAME_END;
+    return at;
+}
+
+/* A body too large to copy: its frames' heads and ends are ours, what lies between is lent. */
+static int put_lent_body(om_conn *conn, int channel, const om_content *content, om_feed *feed, uint32_t most) {
+    const uint8_t *data = content->body.data;
+    size_t left = (size_t)content->body.len;
+    while (left) {
+        size_t piece = left < most ? left : most;
+        uint8_t *at = om_conn_put(conn, 7);
+        if (!at)
+            return OM_E_NO_MEMORY;
+        put_head(at, OM_FRAME_BODY, channel, (uint32_t)piece);
+        if (om_output_bytes(&conn->out, feed->bytes, data, piece) != OM_OK)
+            return OM_E_NO_MEMORY;
+        at = om_conn_put(conn, 1);
+        if (!at)
+            return OM_E_NO_MEMORY;
+        *at = OM_FRAME_END;
+        data += piece;
+        left -= piece;
+    }
+    return OM_OK;
+}
+
+int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const uint8_t *args, size_t args_len,
+                      const om_content *content, om_span properties, om_feed *feed) {
+    uint32_t most = conn->frame_max - OM_FRAME_OVERHEAD;
+    size_t body = (size_t)content->body.len;
+    size_t heads = 7 + 4 + args_len + 1 + 7 + 12 + (size_t)properties.len + 1;
+    int lend = feed && feed->bytes && body > COPY_MAX;
+    size_t frames = body ? (body + most - 1) / most : 0;
+    size_t size = heads + (lend ? 0 : body + frames * OM_FRAME_OVERHEAD);
+    uint8_t *at = om_conn_put(conn, size);
+    if (!at)
+        return OM_E_NO_MEMORY;
+    at = put_method(at, channel->number, method, args, args_len);
+    if (feed)
+        om_feed_guard(feed);
+    at = put_content_header(at, channel->number, body, properties);
+    if (!lend) {
+        const uint8_t *from = content->body.data;
+        for (size_t left = body; left;) {
+            size_t piece = left < most ? left : most;
+            at = put_head(at, OM_FRAME_BODY, channel->number, (uint32_t)piece);
+            memcpy(at, from, piece);
+            at += piece;
+            *at++ = OM_FRAME_END;
+            from += piece;
+            left -= piece;
+        }
+    }
+    int result = feed ? om_feed_unguard(feed) : OM_OK;
+    if (result != OM_OK) {
+        om_output_unput(&conn->out, size);
+        return result;
+    }
+    return lend ? put_lent_body(conn, channel->number, content, feed, most) : OM_OK;
+}
+
+/* ---- the head ---- */
+
+/* What can't be read is passed over: it was reported, and must not block the others. */
+static void pass_over(om_queue *queue, om_log *log, int64_t offset, int64_t skip_to) {
+    int64_t last = skip_to > offset ? skip_to - 1 : offset;
+    queue->dropped += om_log_settle_run(log, offset, last, -1);
+}
+
+static int look_at_lane(om_queue *queue, int32_t index, int64_t *offset, om_content *content) {
+    om_engine *engine = queue->engine;
+    om_lane *lane = &queue->lanes[index];
+    om_log *log = lane->log;
+    for (;;) {
+        *offset = om_cursor_peek(log->cursor);
+        if (*offset < 0)
+            return OM_END;
+        if (*offset >= om_log_readable_end(log)) {
+            om_queue_wait(queue); /* its lease isn't durable yet */
+            return OM_END;
+        }
+        if (!lane->feed && !(lane->feed = om_feed_new()))
+            return OM_E_NO_MEMORY;
+        int64_t skip_to = *offset + 1;
+        int result = om_feed_get(engine, lane->feed, log, *offset, content, &skip_to);
+        if (result == OM_E_NOT_RESIDENT || result == OM_END) {
+            om_queue_wait(queue);
+            return result;
+        }
+        if (result != OM_OK && result != OM_E_UNREADABLE && result != OM_E_RANGE)
+            return result;
+        if (result != OM_OK) {
+            pass_over(queue, log, *offset, skip_to);
+            continue;
+        }
+        int64_t deadline;
+        if (!om_dead_is_expired(queue, content, engine->wall_ms, &deadline))
+            return OM_OK;
+        queue->expired++;
+        if (om_log_acquire_one(log, *offset, content->body.len) != OM_OK)
+            return OM_E_NO_MEMORY;
+        om_dead_add(queue, index, *offset, (uint32_t)content->body.len, OM_DEATH_EXPIRED);
+    }
+}
+
+int om_queue_head(om_queue *queue, int32_t *lane, int64_t *offset, om_content *content) {
+    for (int32_t i = queue->lane_count; i-- > 0;) {
+        om_log *log = queue->lanes[i].log;
+        if (log->deleted)
+            return OM_E_DELETED;
+        if (!log->cursor->ready_count)
+            continue;
+        int result = look_at_lane(queue, i, offset, content);
+        if (result == OM_END)
+            continue;
+        *lane = i;
+        return result;
+    }
+    return OM_END;
+}
+
+/* ---- giving ---- */
+
+static uint8_t *put_shortstr(uint8_t *at, const uint8_t *data, size_t len) {
+    *at++ = (uint8_t)len;
+    memcpy(at, data, len);
+    return at + len;
+}
+
+/* Quorum queues tell how often a message was tried in vain. */
+static om_span told_properties(om_queue *queue, const om_log *log, const om_content *content) {
+    om_engine *engine = queue->engine;
+    int32_t acquired, delivered;
+    om_properties properties;
+    if (!(queue->options.flags & OM_QUEUE_QUORUM) ||
+        om_cursor_counts(log->cursor, content->offset, &acquired, &delivered) != 1 ||
+        om_properties_parse(content->properties.data, (size_t)content->properties.len, &properties) != OM_OK)
+        return content->properties;
+    om_extra extras[2] = {
+        {.name = "x-acquired-count", .type = 'l', .number = acquired},
+        {.name = "x-delivery-count", .type = 'l', .number = delivered},
+    };
+    int64_t len = om_headers_with(engine->rewrite, engine->rewrite_cap, &properties, extras, delivered ? 2 : 1);
+    return len < 0 ? content->properties : (om_span){engine->rewrite, (int32_t)len};
+}
+
+static int take(om_channel *channel, om_consumer *consumer, om_queue *queue, int32_t lane, const om_content *content,
+                uint64_t *tag) {
+    om_unacked *entry = om_unacked_push(&channel->unacked);
+    if (!entry)
+        return OM_E_NO_MEMORY;
+    *tag = channel->unacked.first_tag + channel->unacked.count - 1;
+    *entry = (om_unacked){
+        .queue = queue,
+        .consumer = consumer,
+        .offset = content->offset,
+        .weight = (uint32_t)content->body.len,
+        .since_s = (uint32_t)(queue->engine->now_ms / 1000),
+        .lane = (uint8_t)lane,
+    };
+    om_queue_ref(queue);
+    if (consumer) {
+        consumer->refs++;
+        consumer->unacked++;
+    }
+    return OM_OK;
+}
+
+/* Frames first: if they can't be made, nothing has happened. */
+static int give(om_queue *queue, om_channel *channel, om_consumer *consumer, uint32_t method, int no_ack, int32_t lane,
+                const om_content *content) {
+    om_log *log = queue->lanes[lane].log;
+    om_conn *conn = channel->conn;
+    int again = content->offset < log->cursor->next;
+    uint8_t args[1 + 255 + 8 + 1 + 1 + 255 + 1 + 255 + 4], *at = args;
+    uint64_t tag = channel->unacked.first_tag + channel->unacked.count;
+    if (consumer)
+        at = put_shortstr(at, consumer->tag, consumer->tag_len);
+    om_put_be64(at, tag);
+    at[8] = (uint8_t)again;
+    at = put_shortstr(at + 9, content->exchange.data, (size_t)content->exchange.len);
+    at = put_shortstr(at, content->routing_key.data, (size_t)content->routing_key.len);
+    if (!consumer) {
+        int64_t left = om_queue_ready(queue) - 1;
+        om_put_be32(at, left > UINT32_MAX ? UINT32_MAX : (uint32_t)left);
+        at += 4;
+    }
+    om_span properties = again ? told_properties(queue, log, content) : content->properties;
+    int result = om_deliver_frames(conn, channel, method, args, (size_t)(at - args), content, properties,
+                                   queue->lanes[lane].feed);
+    if (result != OM_OK)
+        return result;
+    if (no_ack) {
+        if (!om_unacked_skip(&channel->unacked))
+            return OM_E_NO_MEMORY;
+        om_log_settle_run(log, content->offset, content->offset, content->body.len);
+        queue->acked++;
+    } else {
+        result = om_log_acquire_one(log, content->offset, content->body.len);
+        if (result == OM_OK)
+            result = take(channel, consumer, queue, lane, content, &tag);
+    }
+    queue->delivered++;
+    queue->redelivered += again;
+    conn->delivered++;
+    queue->engine->stat.delivered++;
+    return result;
+}
+
+/* ---- who is next ---- */
+
+static om_consumer *next_consumer(om_queue *queue) {
+    if (queue->options.flags & OM_QUEUE_SINGLE_ACTIVE)
+        return queue->active && om_consumer_can_take(queue->active) ? queue->active : NULL;
+    for (uint32_t i = 0; i < queue->consumer_count; i++)
+        if (om_consumer_can_take(queue->consumers[i]))
+            return queue->consumers[i];
+    return NULL;
+}
+
+/* Who was served goes behind its equals. */
+static void rotate(om_queue *queue, om_consumer *served) {
+    uint32_t i = 0;
+    if (queue->consumer_count < 2)
+        return;
+    while (queue->consumers[i] != served)
+        i++;
+    for (; i + 1 < queue->consumer_count && queue->consumers[i + 1]->priority == served->priority; i++)
+        queue->consumers[i] = queue->consumers[i + 1];
+    queue->consumers[i] = served;
+}
+
+/* ---- the pump ---- */
+
+/* The head's end is told to the timer, once a head. */
+static void watch_head(om_queue *queue) {
+    int32_t lane;
+    int64_t offset, deadline;
+    om_content content;
+    for (int32_t i = queue->lane_count; i-- > 0;) {
+        om_log *log = queue->lanes[i].log;
+        if (log->deleted || !log->cursor->ready_count)
+            continue;
+        if (queue->lane_count == 1 && om_cursor_peek(log->cursor) == queue->head_seen)
+            return;
+        break;
+    }
+    queue->head_seen = -1;
+    if (om_queue_head(queue, &lane, &offset, &content) != OM_OK)
+        return;
+    queue->head_seen = offset;
+    om_dead_is_expired(queue, &content, queue->engine->wall_ms, &deadline);
+    if (deadline != INT64_MAX)
+        om_timer_set(queue, queue->engine->now_ms + (deadline - queue->engine->wall_ms));
+}
+
+static int can_settle(om_queue *queue) {
+    if (om_log_admit_settle(queue->lanes[0].log) != OM_E_FULL)
+        return 1;
+    om_queue_wait(queue);
+    return 0;
+}
+
+static void give_out(om_queue *queue) {
+    for (int given = 0; given < PUMP_MAX; given++) {
+        om_consumer *consumer = next_consumer(queue);
+        if (!consumer || (given % 64 == 0 && !can_settle(queue)))
+            return;
+        int32_t lane;
+        int64_t offset;
+        om_content content;
+        if (om_queue_head(queue, &lane, &offset, &content) != OM_OK)
+            return;
+        int result = give(queue, consumer->channel, consumer, OM_BASIC_DELIVER, (consumer->flags & OM_CONSUME_NO_ACK) != 0,
+                          lane, &content);
+        if (result == OM_E_UNREADABLE) {
+            pass_over(queue, queue->lanes[lane].log, offset, offset + 1);
+            continue;
+        }
+        if (result != OM_OK) {
+            om_conn_break(consumer->channel->conn, "out of memory");
+            continue;
+        }
+        rotate(queue, consumer);
+    }
+    om_queue_activate(queue);
+}
+
+void om_queue_pump(om_queue *queue) {
+    if (queue->removed)
+        return;
+    if (om_queue_is_stream(queue)) {
+        om_stream_pump(queue);
+        return;
+    }
+    if (queue->options.flags & OM_QUEUE_DELAY) {
+        om_delay_pump(queue);
+        return;
+    }
+    if (queue->dying_count)
+        om_dead_pump(queue);
+    om_queue_trim_length(queue);
+    if (queue->consumer_count)
+        give_out(queue);
+    if (om_queue_ready(queue) == 0) {
+        om_queue_rest(queue);
+        om_timer_clear(queue);
+    } else {
+        watch_head(queue);
+    }
+    if (queue->dying_count)
+        om_dead_pump(queue);
+}
+
+/* ---- basic.get ---- */
+
+static void put_empty(om_channel *channel) {
+    static const uint8_t args[] = {0};
+    uint8_t *at = om_conn_put(channel->conn, 7 + 4 + sizeof args + 1);
+    put_method(at, channel->number, OM_BASIC_GET_EMPTY, args, sizeof args);
+}
+
+int om_get(om_channel *channel, om_queue *queue, int no_ack) {
+    int32_t lane;
+    int64_t offset;
+    om_content content;
+    queue->touched_ms = queue->engine->now_ms;
+    for (int32_t i = 0; i < queue->lane_count; i++)
+        om_log_seal(queue->lanes[i].log); /* what this very tick brought can be had, too */
+    int result;
+    for (;;) {
+        result = om_queue_head(queue, &lane, &offset, &content);
+        if (result != OM_OK)
+            break;
+        result = give(queue, channel, NULL, OM_BASIC_GET_OK, no_ack, lane, &content);
+        if (result != OM_E_UNREADABLE)
+            break;
+        pass_over(queue, queue->lanes[lane].log, offset, offset + 1);
+    }
+    if (result != OM_OK)
+        put_empty(channel);
+    om_queue_activate(queue);
+    return OM_OK;
+}

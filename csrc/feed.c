@@ -1,0 +1,161 @@
+/* feed.c -- reading a log message by message, in the order its queue gives them out.
+ *
+ * Mostly that is the next record of the batch at hand. A returned message, a gap or the batch's end
+ * means another batch: of the hot tail (held), or of a stretch of the mapped segment, whose CRCs are
+ * checked when it is taken in.
+ */
+#include "engine.h"
+
+#include <stdlib.h>
+
+#define STRETCH (256u << 10)
+
+om_feed *om_feed_new(void) {
+    om_feed *feed = calloc(1, sizeof *feed);
+    if (feed)
+        feed->next = -1;
+    return feed;
+}
+
+static void let_bytes_go(om_feed *feed) {
+    if (feed->bytes)
+        om_bytes_unref(feed->bytes);
+    feed->bytes = NULL;
+    feed->next = -1;
+}
+
+void om_feed_rest(om_feed *feed) {
+    let_bytes_go(feed);
+    om_read_free(&feed->read);
+}
+
+void om_feed_free(om_feed *feed) {
+    if (!feed)
+        return;
+    om_feed_rest(feed);
+    free(feed);
+}
+
+void om_feed_guard(om_feed *feed) {
+    if (!feed->bytes && feed->read.pins)
+        om_read_guard(&feed->read);
+}
+
+int om_feed_unguard(om_feed *feed) {
+    return !feed->bytes && feed->read.pins ? om_read_unguard(&feed->read) : OM_OK;
+}
+
+/* ---- a batch at hand ---- */
+
+static int start_batch(om_engine *engine, om_feed *feed, const uint8_t *data, size_t len, int64_t base_offset) {
+    int result = om_content_iter_init(&feed->iter, data, len, engine->foreign, OM_FOREIGN);
+    if (result != OM_OK)
+        return OM_E_UNREADABLE; /* compressed, or not what it was */
+    /* A fan-out's batch carries the head of another log. */
+    feed->iter.records.batch.base_offset = base_offset;
+    feed->next = base_offset;
+    feed->last = base_offset + feed->iter.records.batch.last_offset_delta;
+    feed->batch_size = (uint32_t)feed->iter.records.batch.size;
+    return OM_OK;
+}
+
+static int take_hot(om_engine *engine, om_feed *feed, om_log *log, int64_t offset, int64_t *skip_to) {
+    uint32_t index = om_hot_find(&log->hot, offset);
+    if (index == log->hot.count)
+        return OM_END;
+    const om_hot *hot = om_hot_at(&log->hot, index);
+    if (hot->base_offset > offset) {
+        *skip_to = hot->base_offset;
+        return OM_E_RANGE;
+    }
+    om_feed_rest(feed);
+    feed->bytes = hot->bytes;
+    om_bytes_ref(hot->bytes);
+    *skip_to = hot->last_offset + 1;
+    return start_batch(engine, feed, hot->bytes->data, hot->bytes->len, hot->base_offset);
+}
+
+/* The batch that holds offset, in the stretch that is mapped. */
+static int step_to(om_engine *engine, om_feed *feed, int64_t offset, int64_t *skip_to) {
+    const uint8_t *data = feed->read.spans[0].data;
+    size_t len = (size_t)feed->read.spans[0].len;
+    size_t at = feed->next >= 0 && feed->read_at < len && offset > feed->last ? feed->read_at : 0;
+    int result = OM_E_RANGE;
+    *skip_to = feed->read.next_offset;
+    om_read_guard(&feed->read);
+    while (at < len) {
+        om_batch_info info;
+        if (om_batch_peek(data + at, len - at, &info) != OM_OK || (size_t)info.size > len - at)
+            break;
+        if (info.base_offset + info.last_offset_delta >= offset) {
+            *skip_to = info.base_offset + info.last_offset_delta + 1;
+            result = start_batch(engine, feed, data + at, (size_t)info.size, info.base_offset);
+            feed->read_at = at;
+            break;
+        }
+        at += (size_t)info.size;
+    }
+    int faulted = om_read_unguard(&feed->read);
+    return faulted != OM_OK ? faulted : result;
+}
+
+static int take_mapped(om_engine *engine, om_feed *feed, om_log *log, int64_t offset, int64_t *skip_to) {
+    om_feed_rest(feed);
+    int result = om_log_read_mapped(log, offset, STRETCH, &feed->read);
+    if (result != OM_OK) {
+        *skip_to = feed->read.next_offset;
+        return result;
+    }
+    *skip_to = feed->read.next_offset;
+    if (om_read_check(&feed->read) != OM_OK)
+        return OM_E_UNREADABLE;
+    feed->read_at = 0;
+    return step_to(engine, feed, offset, skip_to);
+}
+
+static int find_batch(om_engine *engine, om_feed *feed, om_log *log, int64_t offset, int64_t *skip_to) {
+    if (!feed->bytes && feed->read.pins && offset >= feed->read.first_offset && offset < feed->read.next_offset)
+        return step_to(engine, feed, offset, skip_to);
+    if (log->hot.count && offset >= om_hot_at(&log->hot, 0)->base_offset)
+        return take_hot(engine, feed, log, offset, skip_to);
+    return take_mapped(engine, feed, log, offset, skip_to);
+}
+
+/* ---- the message ---- */
+
+static int read_record(om_feed *feed, int64_t offset, om_content *out) {
+    om_feed_guard(feed);
+    int result = om_content_next(&feed->iter, out);
+    int faulted = om_feed_unguard(feed);
+    if (faulted != OM_OK)
+        return faulted;
+    if (result != OM_OK)
+        return result == OM_END ? OM_E_RANGE : OM_E_UNREADABLE;
+    feed->next = out->offset + 1;
+    return out->offset == offset ? OM_OK : OM_E_RANGE;
+}
+
+int om_feed_get(om_engine *engine, om_feed *feed, om_log *log, int64_t offset, om_content *out, int64_t *skip_to) {
+    if (feed->next < 0 || offset < feed->next || offset > feed->last) {
+        int result = find_batch(engine, feed, log, offset, skip_to);
+        if (result != OM_OK) {
+            feed->next = -1;
+            return result;
+        }
+    }
+    if (offset > feed->next) {
+        om_feed_guard(feed);
+        om_content_seek(&feed->iter, offset);
+        if (om_feed_unguard(feed) != OM_OK)
+            return OM_E_UNREADABLE;
+    }
+    *skip_to = offset + 1;
+    int result = read_record(feed, offset, out);
+    if (result != OM_OK) {
+        /* A gap within the batch: the next record there is tells how far it goes. */
+        if (result == OM_E_RANGE && feed->next > offset + 1)
+            *skip_to = feed->next - 1;
+        feed->next = -1;
+    }
+    return result;
+}

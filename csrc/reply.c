@@ -1,0 +1,78 @@
+/* reply.c -- direct reply-to: answers go from channel to channel, through no queue.
+ *
+ *   amq.rabbitmq.reply-to.<connection>.<channel>.<secret>, all in hexadecimal
+ *
+ * The secret is the channel's own: nobody can answer who hasn't been asked.
+ */
+#include "engine.h"
+
+#include "bytes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+#define PREFIX OM_REPLY_TO "."
+
+int om_reply_is_address(om_span key) {
+    return key.len > (int32_t)strlen(PREFIX) && memcmp(key.data, PREFIX, strlen(PREFIX)) == 0;
+}
+
+static om_channel *find(om_engine *engine, om_span key) {
+    char text[256];
+    unsigned long long conn_id, secret;
+    unsigned number;
+    int end = 0;
+    memcpy(text, key.data, (size_t)key.len);
+    text[key.len] = 0;
+    if (sscanf(text + strlen(PREFIX), "%llx.%x.%llx%n", &conn_id, &number, &secret, &end) != 3 ||
+        text[strlen(PREFIX) + (size_t)end])
+        return NULL;
+    om_conn *conn = om_conn_find(engine, conn_id);
+    om_channel *channel = conn && number <= 65535 ? om_channel_find(conn, (int)number) : NULL;
+    return channel && channel->reply_to && channel->reply_secret == secret ? channel : NULL;
+}
+
+int om_reply_deliver(om_channel *from, om_span key, const om_content *content) {
+    om_channel *channel = find(from->conn->engine, key);
+    if (!channel)
+        return 0;
+    const om_consumer *consumer = channel->reply_to;
+    uint8_t args[1 + 255 + 8 + 1 + 1 + 1 + 255], *at = args;
+    uint64_t tag = om_unacked_skip(&channel->unacked);
+    *at++ = consumer->tag_len;
+    memcpy(at, consumer->tag, consumer->tag_len);
+    at += consumer->tag_len;
+    om_put_be64(at, tag);
+    at[8] = at[9] = 0; /* never again; the default exchange */
+    at[10] = (uint8_t)key.len;
+    memcpy(at + 11, key.data, (size_t)key.len);
+    at += 11 + key.len;
+    om_deliver_frames(channel->conn, channel, OM_BASIC_DELIVER, args, (size_t)(at - args), content, content->properties, NULL);
+    channel->conn->delivered++;
+    return 1;
+}
+
+/* The property part with this channel's own address for `reply-to`. OM_E_INVALID: it doesn't
+ * consume replies. */
+int64_t om_reply_rewrite(om_channel *channel, const om_properties *in, uint8_t *out, size_t cap) {
+    char address[128];
+    if (!channel->reply_to)
+        return OM_E_INVALID;
+    while (!channel->reply_secret)
+        if (getrandom(&channel->reply_secret, sizeof channel->reply_secret, 0) < 0)
+            return OM_E_NO_MEMORY;
+    int len = snprintf(address, sizeof address, PREFIX "%llx.%x.%llx", (unsigned long long)channel->conn->id,
+                       (unsigned)channel->number, (unsigned long long)channel->reply_secret);
+    /* Everything before the value, with its length byte; the new one; everything behind. */
+    size_t before = (size_t)(in->reply_to.data - 1 - in->data);
+    size_t behind = in->len - before - 1 - (size_t)in->reply_to.len;
+    size_t size = before + 1 + (size_t)len + behind;
+    if (size > cap)
+        return OM_E_NO_MEMORY;
+    memcpy(out, in->data, before);
+    out[before] = (uint8_t)len;
+    memcpy(out + before + 1, address, (size_t)len);
+    memcpy(out + before + 1 + len, in->reply_to.data + in->reply_to.len, behind);
+    return (int64_t)size;
+}

@@ -1,0 +1,142 @@
+/* settle.c -- acks, rejections, returns.
+ *
+ * Consumers ack in the order they were given, so neighbours are settled as one run: one step of
+ * the cursor, one record in the WAL, however many messages it speaks for.
+ */
+#include "engine.h"
+
+#include "bytes.h"
+#include "cursor.h"
+
+enum fate { ACKED, RETURNED, REJECTED };
+
+typedef struct run {
+    om_queue *queue;
+    int64_t first, last, bytes;
+    uint8_t lane;
+} run;
+
+static void end_run(run *run) {
+    om_queue *queue = run->queue;
+    if (!queue)
+        return;
+    om_log_settle_run(queue->lanes[run->lane].log, run->first, run->last, run->bytes);
+    queue->acked += run->last - run->first + 1;
+    om_queue_activate(queue);
+    run->queue = NULL;
+}
+
+static void settle(run *run, const om_unacked *entry) {
+    if (run->queue == entry->queue && run->lane == entry->lane && run->last + 1 == entry->offset) {
+        run->last++;
+        run->bytes += entry->weight;
+        return;
+    }
+    end_run(run);
+    *run = (struct run){entry->queue, entry->offset, entry->offset, entry->weight, entry->lane};
+}
+
+static int is_there(const om_queue *queue, int lane) {
+    return !queue->removed && !queue->lanes[lane].log->deleted;
+}
+
+void om_settle_return(om_channel *channel, om_unacked *entry, int counted) {
+    om_queue *queue = entry->queue;
+    if (is_there(queue, entry->lane) && !om_queue_is_stream(queue)) {
+        om_log *log = queue->lanes[entry->lane].log;
+        int32_t acquired, delivered = 0;
+        om_cursor_counts(log->cursor, entry->offset, &acquired, &delivered);
+        if (counted && queue->options.delivery_limit >= 0 && delivered + 1 > queue->options.delivery_limit)
+            om_dead_add(queue, entry->lane, entry->offset, entry->weight, OM_DEATH_DELIVERY_LIMIT);
+        else
+            om_log_return_one(log, entry->offset, entry->weight, counted);
+        queue->head_seen = -1;
+        om_queue_activate(queue);
+    }
+    om_unacked_done(&channel->unacked, entry);
+}
+
+void om_settle_return_all(om_channel *channel, int counted) {
+    om_unacked_ring *ring = &channel->unacked;
+    while (ring->live) {
+        uint64_t last = ring->first_tag + ring->count;
+        for (uint64_t tag = ring->first_tag; tag < last; tag++) {
+            om_unacked *entry = om_unacked_at(ring, tag);
+            if (entry)
+                om_settle_return(channel, entry, counted);
+        }
+    }
+}
+
+static void reject(om_unacked *entry) {
+    om_queue *queue = entry->queue;
+    if (is_there(queue, entry->lane))
+        om_dead_add(queue, entry->lane, entry->offset, entry->weight, OM_DEATH_REJECTED);
+}
+
+static void settle_entry(om_channel *channel, om_unacked *entry, enum fate fate, run *run) {
+    om_queue *queue = entry->queue;
+    if (channel->tx) {
+        om_tx_settle(channel, entry, fate);
+        return;
+    }
+    if (fate == RETURNED) {
+        om_settle_return(channel, entry, 1);
+        return;
+    }
+    if (om_queue_is_stream(queue)) {
+        om_queue_activate(queue);
+    } else if (fate == REJECTED) {
+        reject(entry);
+    } else if (is_there(queue, entry->lane)) {
+        settle(run, entry);
+    }
+    channel->conn->acked++;
+    channel->conn->engine->stat.acked++;
+    om_unacked_done(&channel->unacked, entry);
+}
+
+/* Under a multiple ack with requeue the order stays: each goes back to its own place. */
+static enum om_verdict settle_tags(om_channel *channel, uint32_t method, uint64_t tag, int multiple, enum fate fate) {
+    om_unacked_ring *ring = &channel->unacked;
+    run run = {0};
+    if (om_wal_admit(channel->conn->engine->store->wal, OM_WAL_SETTLE) == OM_E_FULL)
+        return OM_STALL;
+    uint64_t end = ring->first_tag + ring->count;
+    if (multiple && tag == 0)
+        tag = end - 1;
+    else if (tag >= end || (!multiple && !om_unacked_at(ring, tag)) || tag == 0)
+        return om_event_error(channel->conn, channel->number, 406, method,
+                              "PRECONDITION_FAILED - unknown delivery tag %llu", (unsigned long long)tag);
+    for (uint64_t at = multiple ? ring->first_tag : tag; at <= tag; at++) {
+        om_unacked *entry = om_unacked_at(ring, at);
+        if (entry && !entry->in_tx)
+            settle_entry(channel, entry, fate, &run);
+    }
+    end_run(&run);
+    if (channel->limit)
+        om_channel_wake_queues(channel);
+    return OM_GO_ON;
+}
+
+static enum om_verdict unreadable(om_channel *channel, uint32_t method) {
+    return om_event_error(channel->conn, 0, 502, method, "SYNTAX_ERROR - an ack that can't be read");
+}
+
+enum om_verdict om_settle_ack(om_channel *channel, const uint8_t *args, size_t len) {
+    if (len != 9)
+        return unreadable(channel, OM_BASIC_ACK);
+    return settle_tags(channel, OM_BASIC_ACK, om_get_be64(args), args[8] & 1, ACKED);
+}
+
+enum om_verdict om_settle_nack(om_channel *channel, const uint8_t *args, size_t len) {
+    if (len != 9)
+        return unreadable(channel, OM_BASIC_NACK);
+    return settle_tags(channel, OM_BASIC_NACK, om_get_be64(args), args[8] & 1, args[8] & 2 ? RETURNED : REJECTED);
+}
+
+enum om_verdict om_settle_reject(om_channel *channel, const uint8_t *args, size_t len) {
+    if (len != 9)
+        return unreadable(channel, OM_BASIC_REJECT);
+    return settle_tags(channel, OM_BASIC_REJECT, om_get_be64(args), 0, args[8] & 1 ? RETURNED : REJECTED);
+}

@@ -1,0 +1,241 @@
+/* tx.c -- AMQP transactions: publishes and acks gather, and happen together or not at all.
+ *
+ * The commit is one atomic record of the WAL over all its queues; commit-ok leaves when that is
+ * on disk. Rejections and returns take effect with the commit, behind the record: they lose
+ * nothing when a crash comes between.
+ */
+#include "engine.h"
+
+#include <stdlib.h>
+
+typedef struct entry {
+    struct entry *next;
+    om_route *route;         /* held */
+    uint8_t key_len, mandatory, priority;
+    uint32_t tail_len;
+    int32_t body_len;
+    uint32_t properties_len;
+    uint8_t exchange_len;
+    int64_t delay_ms;
+    uint8_t bytes[];         /* exchange, key, tail, properties, body */
+} entry;
+
+typedef struct om_tx {
+    entry *first, *last;
+    struct { uint64_t tag; int fate; } *settles;
+    uint32_t settle_count, settle_cap;
+} om_tx;
+
+static uint8_t *put(uint8_t *at, const void *data, size_t len) {
+    if (len)
+        memcpy(at, data, len);
+    return at + len;
+}
+
+int om_tx_publish(om_channel *channel, om_route *route, om_span body) {
+    om_tx *tx = channel->tx;
+    const om_address *address = &channel->address;
+    const om_stamp *stamp = &channel->stamp;
+    size_t size = (size_t)address->exchange.len + (size_t)address->key.len + stamp->tail_len + stamp->len + (size_t)body.len;
+    entry *added = malloc(sizeof *added + size);
+    if (!added)
+        return OM_E_NO_MEMORY;
+    *added = (entry){
+        .route = route,
+        .exchange_len = (uint8_t)address->exchange.len,
+        .key_len = (uint8_t)address->key.len,
+        .mandatory = address->bits & 1,
+        .priority = stamp->priority,
+        .tail_len = stamp->tail_len,
+        .properties_len = stamp->len,
+        .body_len = body.len,
+        .delay_ms = stamp->delay_ms,
+    };
+    uint8_t *at = put(added->bytes, address->exchange.data, (size_t)address->exchange.len);
+    at = put(at, address->key.data, (size_t)address->key.len);
+    at = put(at, stamp->tail, stamp->tail_len);
+    at = put(at, stamp->data, stamp->len);
+    put(at, body.data, (size_t)body.len);
+    route->refs++;
+    *(tx->last ? &tx->last->next : &tx->first) = added;
+    tx->last = added;
+    return OM_OK;
+}
+
+int om_tx_settle(om_channel *channel, om_unacked *unacked, int fate) {
+    om_tx *tx = channel->tx;
+    om_unacked_ring *ring = &channel->unacked;
+    if (tx->settle_count == tx->settle_cap) {
+        uint32_t cap = tx->settle_cap ? tx->settle_cap * 2 : 16;
+        void *settles = realloc(tx->settles, cap * sizeof *tx->settles);
+        if (!settles)
+            return OM_E_NO_MEMORY;
+        tx->settles = settles;
+        tx->settle_cap = cap;
+    }
+    uint32_t index = ((uint32_t)(unacked - ring->slots) - ring->head) & (ring->cap - 1);
+    tx->settles[tx->settle_count].tag = ring->first_tag + index;
+    tx->settles[tx->settle_count++].fate = fate;
+    unacked->in_tx = 1;
+    return OM_OK;
+}
+
+static void forget(om_tx *tx) {
+    while (tx->first) {
+        entry *gone = tx->first;
+        tx->first = gone->next;
+        om_route_unref(gone->route);
+        free(gone);
+    }
+    tx->last = NULL;
+    tx->settle_count = 0;
+}
+
+void om_tx_free(om_channel *channel) {
+    if (!channel->tx)
+        return;
+    forget(channel->tx);
+    free(channel->tx->settles);
+    free(channel->tx);
+    channel->tx = NULL;
+}
+
+/* ---- commit ---- */
+
+static int stage_publish(om_channel *channel, om_atomic *atomic, const entry *entry) {
+    om_engine *engine = channel->conn->engine;
+    om_span key = {entry->bytes + entry->exchange_len, entry->key_len};
+    om_span tail = {key.data + key.len, (int32_t)entry->tail_len};
+    om_span body = {tail.data + tail.len + entry->properties_len, entry->body_len};
+    const om_route *route = entry->route;
+    int delayed = (route->flags & OM_ROUTE_DELAY) != 0;
+    int32_t first = delayed && entry->delay_ms <= 0, count = delayed && entry->delay_ms > 0 ? 1 : route->count;
+    for (int32_t i = first; i < count; i++) {
+        om_queue *queue = route->queues[i];
+        int32_t lane = entry->priority < queue->lane_count ? entry->priority : queue->lane_count - 1;
+        if (queue->removed || queue->lanes[lane].log->deleted)
+            continue;
+        int result = om_atomic_stage_content(atomic, queue->lanes[lane].log, engine->wall_ms, key, body, tail);
+        if (result != OM_OK)
+            return result;
+    }
+    return OM_OK;
+}
+
+static int stage_settles(om_channel *channel, om_atomic *atomic) {
+    const om_tx *tx = channel->tx;
+    for (uint32_t i = 0; i < tx->settle_count; i++) {
+        om_unacked *unacked = om_unacked_at(&channel->unacked, tx->settles[i].tag);
+        if (!unacked || tx->settles[i].fate != 0 || unacked->queue->removed || om_queue_is_stream(unacked->queue))
+            continue;
+        om_log *log = unacked->queue->lanes[unacked->lane].log;
+        int result = log->deleted ? OM_OK : om_atomic_settle(atomic, log, unacked->offset, unacked->offset, unacked->weight);
+        if (result != OM_OK)
+            return result;
+    }
+    return OM_OK;
+}
+
+/* The record stands: what it did is shown. */
+static void conclude(om_channel *channel) {
+    om_tx *tx = channel->tx;
+    for (entry *entry = tx->first; entry; entry = entry->next) {
+        channel->conn->published++;
+        for (int32_t i = 0; i < entry->route->count; i++) {
+            entry->route->queues[i]->published++;
+            om_queue_activate(entry->route->queues[i]);
+        }
+        if (entry->mandatory && !entry->route->count)
+            om_publish_return(channel, (om_span){entry->bytes, entry->exchange_len},
+                              (om_span){entry->bytes + entry->exchange_len, entry->key_len},
+                              (om_span){entry->bytes + entry->exchange_len + entry->key_len + entry->tail_len,
+                                        (int32_t)entry->properties_len},
+                              (om_span){entry->bytes + entry->exchange_len + entry->key_len + entry->tail_len +
+                                            entry->properties_len, entry->body_len});
+    }
+    for (uint32_t i = 0; i < tx->settle_count; i++) {
+        om_unacked *unacked = om_unacked_at(&channel->unacked, tx->settles[i].tag);
+        if (!unacked)
+            continue;
+        om_queue *queue = unacked->queue;
+        if (tx->settles[i].fate == 1) {
+            om_settle_return(channel, unacked, 1);
+            continue;
+        }
+        if (tx->settles[i].fate == 2 && !queue->removed && !om_queue_is_stream(queue))
+            om_dead_add(queue, unacked->lane, unacked->offset, unacked->weight, OM_DEATH_REJECTED);
+        queue->acked++;
+        om_queue_activate(queue);
+        om_unacked_done(&channel->unacked, unacked);
+    }
+    forget(tx);
+}
+
+static int commit(om_channel *channel, const uint8_t *ok, size_t len) {
+    om_engine *engine = channel->conn->engine;
+    om_tx *tx = channel->tx;
+    uint64_t seq = 0;
+    uint8_t *frame = malloc(len);
+    om_atomic *atomic = om_atomic_new(engine->store);
+    int result = frame && atomic ? OM_OK : OM_E_NO_MEMORY;
+    for (const entry *entry = tx->first; entry && result == OM_OK; entry = entry->next)
+        result = stage_publish(channel, atomic, entry);
+    if (result == OM_OK)
+        result = stage_settles(channel, atomic);
+    if (result == OM_OK)
+        result = om_atomic_commit_held(atomic, &seq);
+    else if (atomic)
+        om_atomic_abandon(atomic);
+    if (result != OM_OK) {
+        free(frame);
+        return result;
+    }
+    memcpy(frame, ok, len);
+    conclude(channel);
+    result = om_confirm_push(channel, seq, channel->publish_tag, frame, (uint32_t)len);
+    if (result != OM_OK)
+        free(frame);
+    return result;
+}
+
+/* ---- Python's side ---- */
+
+static om_channel *find(om_engine *engine, uint64_t id, int number) {
+    om_conn *conn = om_conn_find(engine, id);
+    return conn ? om_channel_find(conn, number) : NULL;
+}
+
+int om_channel_tx_select(om_engine *engine, uint64_t id, int number) {
+    om_engine_enter(engine);
+    om_channel *channel = find(engine, id, number);
+    int result = channel ? OM_OK : OM_E_RANGE;
+    if (channel && !channel->tx) {
+        channel->tx = calloc(1, sizeof *channel->tx);
+        result = channel->tx ? OM_OK : OM_E_NO_MEMORY;
+    }
+    om_engine_leave(engine);
+    return result;
+}
+
+int om_channel_tx_commit(om_engine *engine, uint64_t id, int number, const uint8_t *ok, size_t len) {
+    om_engine_enter(engine);
+    om_channel *channel = find(engine, id, number);
+    int result = channel && channel->tx ? commit(channel, ok, len) : OM_E_RANGE;
+    om_engine_leave(engine);
+    return result;
+}
+
+int om_channel_tx_rollback(om_engine *engine, uint64_t id, int number) {
+    om_engine_enter(engine);
+    om_channel *channel = find(engine, id, number);
+    if (channel && channel->tx) {
+        for (uint32_t i = 0; i < channel->tx->settle_count; i++) {
+            om_unacked *unacked = om_unacked_at(&channel->unacked, channel->tx->settles[i].tag);
+            if (unacked)
+                unacked->in_tx = 0;
+        }
+        forget(channel->tx);
+    }
+    om_engine_leave(engine);
+    return channel && channel->tx ? OM_OK : OM_E_RANGE;
+}
