@@ -177,7 +177,28 @@ static int add(om_channel *channel, const om_consume *consume, const uint8_t *ok
     return OM_OK;
 }
 
-int om_consumer_add(om_engine *engine, uint64_t id, int number, const om_consume *consume, const uint8_t *ok, size_t len) {
+/* A stream read from a time on: looked up without the lock, as the disk may be asked. */
+static void find_start(om_engine *engine, om_consume *consume) {
+    om_engine_enter(engine);
+    om_queue *queue = om_queue_find(engine, consume->queue);
+    om_log *log = queue ? queue->lanes[0].log : NULL;
+    if (log)
+        om_log_ref(log);
+    om_engine_leave(engine);
+    int64_t offset = INT64_MAX, timestamp;
+    if (log) {
+        int result = om_log_find_time(log, consume->start_value, &offset, &timestamp);
+        consume->start = result == OM_OK ? OM_STREAM_OFFSET : OM_STREAM_NEXT;
+        om_log_release(log);
+    }
+    consume->start_value = offset;
+}
+
+int om_consumer_add(om_engine *engine, uint64_t id, int number, const om_consume *wanted, const uint8_t *ok, size_t len) {
+    om_consume plain = *wanted;
+    const om_consume *consume = &plain;
+    if (plain.start == OM_STREAM_TIME)
+        find_start(engine, &plain);
     om_engine_enter(engine);
     om_conn *conn = om_conn_find(engine, id);
     om_channel *channel = conn ? om_channel_find(conn, number) : NULL;
@@ -214,10 +235,10 @@ int om_consumer_cancel(om_engine *engine, uint64_t id, int number, const uint8_t
     om_conn *conn = om_conn_find(engine, id);
     om_channel *channel = conn ? om_channel_find(conn, number) : NULL;
     om_consumer *consumer = channel ? find_consumer(channel, (om_span){tag, (int32_t)tag_len}) : NULL;
-    if (consumer)
+    if (consumer) {
         om_consumer_drop(consumer);
-    if (channel)
         om_conn_put_bytes(conn, ok, len);
+    }
     om_engine_leave(engine);
     return consumer ? OM_OK : OM_E_RANGE;
 }

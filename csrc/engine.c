@@ -230,7 +230,7 @@ static void check_overdue(om_engine *engine, om_channel *channel) {
         .conn = channel->conn->id,
         .channel = channel->number,
         .queue = oldest->queue->id,
-        .count = (int64_t)ring->first_tag,
+        .count = oldest->queue->options.consumer_timeout_ms,
     };
     om_event_push(engine, &event);
 }

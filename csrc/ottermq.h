@@ -440,7 +440,8 @@ enum om_event_kind {
     OM_EV_OUTPUT = 7,        /* a connection without a socket has output (om_conn_drain) */
     OM_EV_ROOM = 8,          /* ... takes input again (om_conn_feed) */
     OM_EV_QUEUE_IDLE = 9,    /* `queue` lost its last consumer (auto-delete, expires); count = how many it had */
-    OM_EV_CONSUMER_TIMEOUT = 10, /* a delivery was not acked in time on that channel: close it (406) */
+    OM_EV_CONSUMER_TIMEOUT = 10, /* a delivery was not acked in time on that channel: close it (406).
+                              * count: the time it had, in ms */
     OM_EV_ALARM = 11,        /* code 1: publishers are held back (text: why), 0: over */
     OM_EV_BAD_HEADER = 12,   /* not our protocol: header sent, socket closed. text: what came, peer */
     OM_EV_REFUSED_CONN = 13, /* too many connections. text: peer */
@@ -618,6 +619,9 @@ int om_basic_get(om_engine *engine, uint64_t conn, int channel, uint64_t queue, 
  * "amq.rabbitmq.reply-to." + what C makes; C rewrites it in publishes and delivers replies. */
 int om_consumer_add_reply_to(om_engine *engine, uint64_t conn, int channel, const uint8_t *tag, size_t tag_len,
                              const uint8_t *ok, size_t len);
+
+/* Does anybody still wait for replies at this address? */
+int om_reply_to_exists(om_engine *engine, const uint8_t *address, size_t len);
 
 typedef struct om_engine_stat {
     uint64_t connections, channels, consumers, queues, routes;

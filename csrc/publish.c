@@ -442,7 +442,9 @@ void om_publish_parked(om_channel *channel, om_route *route) {
     if (!body.data)
         body.data = (const uint8_t *)"";
     channel->parked = 0;
-    if (channel->tx)
+    if (channel->address.exchange.len == 0 && !channel->stamp.by_event)
+        publish_directly(channel, body); /* Python was asked for the permission only */
+    else if (channel->tx)
         om_tx_publish(channel, route, body);
     else
         publish(channel, route->queues, route->count, route->flags, body);

@@ -33,6 +33,16 @@ static om_channel *find(om_engine *engine, om_span key) {
     return channel && channel->reply_to && channel->reply_secret == secret ? channel : NULL;
 }
 
+int om_reply_to_exists(om_engine *engine, const uint8_t *address, size_t len) {
+    om_span key = {address, (int32_t)len};
+    if (len > 255 || !om_reply_is_address(key))
+        return 0;
+    om_engine_enter(engine);
+    int found = find(engine, key) != NULL;
+    om_engine_leave(engine);
+    return found;
+}
+
 int om_reply_deliver(om_channel *from, om_span key, const om_content *content) {
     om_channel *channel = find(from->conn->engine, key);
     if (!channel)
