@@ -82,6 +82,7 @@ static int rewrite(om_queue *queue, const om_dying *dying, letter *letter) {
         .routing_key = letter->content.routing_key,
         .now_s = engine->wall_ms / 1000,
         .drop_cc = queue->options.has_dlrk,
+        .first = !letter->content.died,
     };
     int delayed = dying->reason == OM_DYING_DELAYED;
     size_t bound = delayed ? (size_t)before.len + 64 : om_death_bound(&before, &death);
@@ -199,6 +200,8 @@ static int leave(om_queue *queue, const om_dying *dying, const letter *letter, c
         return OM_E_NO_MEMORY;
     }
     int64_t tail_len = om_content_template(tail, bound, letter->exchange, &letter->properties);
+    if (tail_len > 0 && dying->reason != OM_DYING_DELAYED)
+        om_content_mark_died(tail);
     int result = tail_len < 0 ? (int)tail_len : remember(engine, queue, dying);
     om_feed *feed = queue->lanes[dying->lane].feed;
     om_feed_guard(feed);

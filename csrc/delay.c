@@ -49,12 +49,9 @@ static om_due pop(om_queue *queue) {
 
 static int64_t due_at(const om_content *content) {
     om_properties properties;
-    om_field field;
     int64_t delay;
     if (om_properties_parse(content->properties.data, (size_t)content->properties.len, &properties) != OM_OK ||
-        om_table_get(properties.headers.data, properties.headers.len > 0 ? (size_t)properties.headers.len : 0, "x-delay",
-                     &field) != OM_OK ||
-        om_field_integer(&field, &delay) != OM_OK || delay < 0)
+        om_delay_ms(&properties, &delay) != OM_OK || delay < 0)
         return content->timestamp;
     return __builtin_add_overflow(content->timestamp, delay, &delay) ? INT64_MAX : delay;
 }

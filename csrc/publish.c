@@ -101,16 +101,24 @@ static enum om_verdict check_properties(om_channel *channel, const om_properties
     return OM_GO_ON;
 }
 
+/* BCC is for the broker only: what is stored doesn't tell. */
+static int without_bcc(om_engine *engine, om_properties *properties) {
+    static const char *const names[] = {"BCC"};
+    om_span cc, bcc;
+    if (!(properties->flags & OM_HAS_HEADERS) || om_properties_copies(properties, &cc, &bcc) != OM_OK || bcc.len < 0)
+        return OM_OK;
+    int64_t len = om_headers_without(engine->rewrite, engine->rewrite_cap, properties, names, 1);
+    return len < 0 ? (int)len : om_properties_parse(engine->rewrite, (size_t)len, properties);
+}
+
 static void read_headers(om_stamp *stamp, const om_properties *properties) {
-    om_field field;
+    om_span cc, bcc;
     stamp->by_event = 0;
     stamp->delay_ms = -1;
     if (!(properties->flags & OM_HAS_HEADERS))
         return;
-    const uint8_t *table = properties->headers.data;
-    size_t len = (size_t)properties->headers.len;
-    stamp->by_event = om_table_get(table, len, "CC", &field) == OM_OK || om_table_get(table, len, "BCC", &field) == OM_OK;
-    if (om_table_get(table, len, "x-delay", &field) != OM_OK || om_field_integer(&field, &stamp->delay_ms) != OM_OK)
+    stamp->by_event = om_properties_copies(properties, &cc, &bcc) != OM_OK || cc.len >= 0 || bcc.len >= 0;
+    if (om_delay_ms(properties, &stamp->delay_ms) != OM_OK)
         stamp->delay_ms = -1;
 }
 
@@ -172,11 +180,13 @@ static enum om_verdict read_properties(om_channel *channel, const uint8_t *data,
     if (result == OM_E_INVALID)
         return om_event_error(channel->conn, channel->number, 406, OM_BASIC_PUBLISH,
                               "PRECONDITION_FAILED - fast reply consumer does not exist");
-    if (result != OM_OK || make_tail(stamp, exchange, &properties) != OM_OK)
+    if (result != OM_OK)
         return out_of_memory(channel);
     stamp->persistent = properties.delivery_mode == 2;
     stamp->priority = properties.priority;
     read_headers(stamp, &properties);
+    if (without_bcc(channel->conn->engine, &properties) != OM_OK || make_tail(stamp, exchange, &properties) != OM_OK)
+        return out_of_memory(channel);
     stamp->known = 1;
     return OM_GO_ON;
 }
