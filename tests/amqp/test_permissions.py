@@ -13,10 +13,17 @@ __all__ = ["defined", "login"]
 Unique = Callable[[str], str]
 
 
-def denied(channel: Channel, access: str, thing: str, user: str, act: Callable[[], object]) -> None:
+def denied(
+    channel: Channel,
+    access: str,
+    thing: str,
+    user: str,
+    act: Callable[..., object],
+    *arguments: object,
+) -> None:
     """403, telling what was refused; RabbitMQ 3.10 leaves out which of the three accesses."""
     with pytest.raises(Refused) as no:
-        act()
+        act(*arguments)
         channel.round_trip()
     assert (no.value.code, no.value.connection) == (403, False)
     told = (
@@ -59,21 +66,15 @@ def test_configure_is_needed_to_declare_and_delete(login: Login, unique: Unique)
     client = login("otter")
     mine, other = unique("otter-queue"), unique("other")
     client.channel().declare(mine)
-    for act in (Channel.declare, Channel.delete):
+    login().channel().declare(other)
+    queues: list[Callable[..., object]] = [Channel.declare, Channel.delete]
+    for act in queues:
         channel = client.channel()
-        login().channel().declare(other)
-        denied(
-            channel, "configure", f"queue '{other}'", "otter", lambda c=channel, a=act: a(c, other)
-        )
-    for act in (Channel.declare_exchange, Channel.delete_exchange):
+        denied(channel, "configure", f"queue '{other}'", "otter", act, channel, other)
+    exchanges: list[Callable[..., object]] = [Channel.declare_exchange, Channel.delete_exchange]
+    for act in exchanges:
         channel = client.channel()
-        denied(
-            channel,
-            "configure",
-            "exchange 'other-x'",
-            "otter",
-            lambda c=channel, a=act: a(c, "other-x"),
-        )
+        denied(channel, "configure", "exchange 'other-x'", "otter", act, channel, "other-x")
     client.channel().delete(mine)
 
 
@@ -95,9 +96,10 @@ def test_the_default_exchange_is_called_amq_default(login: Login) -> None:
 
 
 def test_read_is_needed_to_consume_get_and_purge(login: Login) -> None:
-    for act in (Channel.consume, Channel.get, Channel.purge):
+    operations: list[Callable[..., object]] = [Channel.consume, Channel.get, Channel.purge]
+    for act in operations:
         channel = login("writer").channel()
-        denied(channel, "read", "queue 'orders'", "writer", lambda c=channel, a=act: a(c, "orders"))
+        denied(channel, "read", "queue 'orders'", "writer", act, channel, "orders")
 
 
 def test_bind_needs_write_on_the_queue_and_read_on_the_exchange(

@@ -1,0 +1,71 @@
+"""x-delayed-message: a message waits for its x-delay before it is routed."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.amqp.wire import Channel, Client, refused
+
+pytestmark = pytest.mark.ottermq_only("a plugin that Debian's RabbitMQ does not bring")
+
+Unique = Callable[[str], str]
+
+
+@pytest.fixture
+def later(channel: Channel, unique: Unique) -> str:
+    return channel.declare_exchange(
+        unique("later"), "x-delayed-message", {"x-delayed-type": "topic"}
+    )
+
+
+def test_a_delayed_message_comes_after_its_delay(channel: Channel, later: str) -> None:
+    queue = channel.declare()
+    channel.bind(queue, later, "a.*")
+    started = time.monotonic()
+    channel.publish(b"x", key="a.b", exchange=later, headers={"x-delay": 300})
+    channel.consume(queue, no_ack=True)
+    assert channel.delivery().body == b"x"
+    assert time.monotonic() - started >= 0.28
+
+
+def test_shorter_delays_overtake_longer_ones(channel: Channel, later: str) -> None:
+    queue = channel.declare()
+    channel.bind(queue, later, "#")
+    for delay in (900, 100, 500, 300):
+        channel.publish(b"%d" % delay, key="k", exchange=later, headers={"x-delay": delay})
+    channel.publish(b"now", key="k", exchange=later)
+    channel.consume(queue, no_ack=True)
+    got = [m.body for m in channel.deliveries(5)]
+    assert got == [b"now", b"100", b"300", b"500", b"900"]
+
+
+def test_routes_are_those_of_when_the_delay_ends(channel: Channel, later: str) -> None:
+    queue = channel.declare()
+    channel.publish(b"x", key="k", exchange=later, headers={"x-delay": 300})
+    channel.bind(queue, later, "k")
+    assert channel.must_get(queue).body == b"x"
+
+
+def test_the_delay_header_arrives_with_its_sign_turned(channel: Channel, later: str) -> None:
+    queue = channel.declare()
+    channel.bind(queue, later, "k")
+    channel.publish(b"x", key="k", exchange=later, headers={"x-delay": 50, "a": 1})
+    assert channel.must_get(queue).headers == {"x-delay": -50, "a": 1}
+
+
+def test_a_delayed_publish_is_confirmed_when_it_is_kept_not_when_it_is_routed(
+    channel: Channel, later: str
+) -> None:
+    queue = channel.declare()
+    channel.bind(queue, later, "k")
+    channel.confirm()
+    channel.publish(b"x", key="k", exchange=later, headers={"x-delay": 60_000})
+    channel.confirmed(1)
+    assert channel.count(queue) == 0
+
+
+def test_a_delayed_exchange_needs_a_type(client: Client, unique: Unique) -> None:
+    for arguments in ({}, {"x-delayed-type": "pigeon"}, {"x-delayed-type": "x-delayed-message"}):
+        with refused(406):
+            client.channel().declare_exchange(unique("x"), "x-delayed-message", arguments)

@@ -1,0 +1,169 @@
+"""Killed at random while publishers and consumers are at work, again and again: every message
+that was confirmed or committed is there, in order, none twice without the redelivered flag.
+
+One life of the broker: a publisher with confirms, a publisher with transactions over two
+queues and a consumer that acks most of what it gets, until SIGKILL. What each of them was
+told is written down; the deliveries of the lives that follow must agree with it.
+"""
+
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.amqp.wire import Address, Channel, Client, Confirms, Gone
+from tests.brokers import Broker
+
+Start = Callable[..., Broker]
+
+ORDERS, LEFT, RIGHT = "orders", "left", "right"
+ENDINGS = (Gone, OSError)
+
+
+@dataclass
+class Ledger:
+    """What the clients were told, over all lives."""
+
+    published: int = 0  # the last number given out
+    confirmed: set[int] = field(default_factory=set)
+    acked: set[int] = field(default_factory=set)  # sent, though the kill may have come first
+    seen: set[int] = field(default_factory=set)
+    begun: int = 0  # transactions
+    committed: set[int] = field(default_factory=set)
+
+    def note(self, number: int, redelivered: bool, before: int) -> None:
+        """A delivery, after the one numbered `before` in the same life."""
+        assert number > before, f"{number} came after {before}"
+        assert redelivered or number not in self.seen, f"{number} twice without its flag"
+        self.seen.add(number)
+
+
+def publish(address: Address, ledger: Ledger) -> None:
+    channel = Client(address).channel()
+    channel.confirm()
+    confirms, base = Confirms(channel), ledger.published
+    try:
+        while True:
+            while ledger.published - base - confirms.floor < 50:
+                ledger.published += 1
+                channel.publish(b"%d" % ledger.published, key=ORDERS, delivery_mode=2)
+            confirms.next()
+            assert not confirms.refused
+            ledger.confirmed.update(base + tag for tag in confirms.taken)
+    except ENDINGS:
+        channel.client.drop()
+
+
+def transact(address: Address, ledger: Ledger) -> None:
+    channel = Client(address).channel()
+    channel.tx_select()
+    try:
+        while True:
+            ledger.begun += 1
+            number = ledger.begun
+            for queue in (LEFT, RIGHT, LEFT):
+                channel.publish(b"%d" % number, key=queue, delivery_mode=2)
+            channel.tx_commit()
+            ledger.committed.add(number)
+    except ENDINGS:
+        channel.client.drop()
+
+
+def consume(address: Address, ledger: Ledger, chance: random.Random) -> None:
+    channel = Client(address).channel()
+    channel.qos(20)
+    channel.consume(ORDERS)
+    before = 0
+    kept: list[int] = []
+    try:
+        while True:
+            message = channel.delivery()
+            number = int(message.body)
+            ledger.note(number, message.redelivered, before)
+            before = number
+            if chance.random() < 0.2 and len(kept) < 15:
+                kept.append(message.tag)
+            else:
+                ledger.acked.add(number)
+                channel.ack(message.tag)
+    except ENDINGS:
+        channel.client.drop()
+
+
+def live(broker: Broker, ledger: Ledger, chance: random.Random) -> None:
+    """One life, up to its kill."""
+    address = broker.address("amqp")
+    failures: list[BaseException] = []
+
+    def guarded(act: Callable[[], None]) -> None:
+        try:
+            act()
+        except BaseException as failure:
+            failures.append(failure)
+
+    acts: list[Callable[[], None]] = [
+        lambda: publish(address, ledger),
+        lambda: transact(address, ledger),
+        lambda: consume(address, ledger, chance),
+    ]
+    threads = [threading.Thread(target=guarded, args=(act,)) for act in acts]
+    enough = len(ledger.confirmed) + 1
+    for thread in threads:
+        thread.start()
+    limit = time.monotonic() + 20
+    while len(ledger.confirmed) < enough and not failures and time.monotonic() < limit:
+        time.sleep(0.005)
+    time.sleep(chance.uniform(0, 0.2))
+    broker.stop(signal.SIGKILL)
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def check(address: Address, ledger: Ledger) -> None:
+    """What is left after the last life."""
+    channel = Client(address).channel()
+    left: set[int] = set()
+    before = 0
+    while message := channel.get(ORDERS, no_ack=False):
+        number = int(message.body)
+        ledger.note(number, message.redelivered, before)
+        before = number
+        left.add(number)
+    lost = ledger.confirmed - left - ledger.acked
+    assert not lost, f"confirmed and lost: {sorted(lost)[:10]}"
+    one, other = transactions(channel, LEFT), transactions(channel, RIGHT)
+    assert one == sorted(one) and other == sorted(other)
+    assert one[::2] == one[1::2] == other  # each whole or not at all
+    assert ledger.committed <= set(other)
+    channel.client.close()
+
+
+def transactions(channel: Channel, queue: str) -> list[int]:
+    return [int(body) for body in channel.drain(queue)]
+
+
+@pytest.mark.ottermq_only("a broker of the test's own")
+@pytest.mark.parametrize(
+    "rounds", [20, pytest.param(100, marks=pytest.mark.soak)], ids=["suite", "soak"]
+)
+def test_nothing_confirmed_or_committed_is_lost_by_kills(start: Start, rounds: int) -> None:
+    chance = random.Random()
+    ledger = Ledger()
+    with start() as broker:
+        channel = Client(broker.address("amqp")).channel()
+        for queue in (ORDERS, LEFT, RIGHT):
+            channel.declare(queue, durable=True)
+        channel.client.close()
+    for _ in range(rounds):
+        with start() as broker:
+            live(broker, ledger, chance)
+    with start() as broker:
+        check(broker.address("amqp"), ledger)
+    assert len(ledger.confirmed) >= rounds
+    assert ledger.committed
