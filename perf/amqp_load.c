@@ -186,6 +186,8 @@ static void expect(const client *it, uint32_t method, uint8_t *payload, size_t r
     uint8_t head[7];
     do {
         receive_all(it->fd, head, 7);
+        if (!memcmp(head, "AMQP", 4))
+            fail("the broker doesn't speak AMQP 0-9-1: it answers with a protocol header");
         if (get32(head + 3) + 1 > room)
             fail("a frame of %u bytes during set-up", get32(head + 3));
         receive_all(it->fd, payload, get32(head + 3) + 1);

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 from html import escape
 
-from perf.report import CONTESTANTS, Outcome, Report, quantity
+from perf.report import CONTESTANTS, UNSEEN, Outcome, Report, quantity
 
 WIDTH, LEFT, RIGHT, TOP = 960, 330, 190, 84
 BAR, GAP, GROUP = 14, 3, 16
@@ -59,7 +59,7 @@ def _height(outcome: Outcome) -> int:
 def _bars(outcome: Outcome) -> Iterator[tuple[str, float]]:
     for contestant in CONTESTANTS:
         rate = outcome.found.get(contestant, {}).get("rate", 0)
-        if rate > 0:
+        if rate > 0 and contestant not in UNSEEN:
             yield contestant, rate
 
 

@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from perf.served import Served
@@ -13,13 +14,13 @@ READY = re.compile(r" ready amqp=\S+:(\d+) ")
 class OtterMQ(Served):
     """Ready on entering, gone on leaving."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, env: Mapping[str, str] | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         doors = ["--amqp", "127.0.0.1:0", "--kafka", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
         # -P: as installed, not as it lies in the current folder
         command = [sys.executable, "-P", "-m", "ottermq", "serve", "--data", str(folder / "data")]
         kept = {key: value for key, value in os.environ.items() if not key.startswith("OTTERMQ_")}
-        super().__init__("OtterMQ", [*command, *doors, *arguments], kept, folder / "output")
+        super().__init__("OtterMQ", [*command, *doors], {**kept, **(env or {})}, folder / "output")
 
     def wait_until_ready(self) -> None:
         self.wait_for(lambda: READY.search(self.tail()) is not None)

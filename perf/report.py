@@ -19,6 +19,7 @@ CONTESTANTS = {
     "ottermq": "OtterMQ",
     "rabbitmq": "RabbitMQ",
     "quorum": "RabbitMQ quorum",
+    "copying": "OtterMQ copying",
     "relay": "ceiling",
     "durable": "durable ceiling",
 }
@@ -69,6 +70,7 @@ class Outcome:
     title: str
     found: dict[str, Figures]
     verdicts: list[Verdict]
+    rounds: dict[str, list[Figures]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
 
 
@@ -106,7 +108,8 @@ def quantity(figure: str, value: float) -> str:
     return f"{value:.3g} /s"
 
 
-# What the table leaves to the JSON.
+# What the table and the picture leave to the JSON.
+UNSEEN = {"copying"}
 ASIDE = {"per CPU second", "load CPU", "peak MiB"}
 
 
@@ -114,11 +117,12 @@ def show(report: Report, console: Console | None = None) -> None:
     title = f"AMQP, medians of {report.rounds} × {report.seconds:g} s on {report.machine}"
     table = Table(title=title, show_lines=True)
     table.add_column("what")
-    for name in CONTESTANTS.values():
-        table.add_column(name, justify="right")
+    seen = [contestant for contestant in CONTESTANTS if contestant not in UNSEEN]
+    for contestant in seen:
+        table.add_column(CONTESTANTS[contestant], justify="right")
     table.add_column("bars")
     for outcome in report.outcomes:
-        cells = [_figures(outcome, contestant) for contestant in CONTESTANTS]
+        cells = [_figures(outcome, contestant) for contestant in seen]
         table.add_row(outcome.title, *cells, _verdicts(outcome))
     width = None if sys.stdout.isatty() else 160
     (console or Console(width=width)).print(table)

@@ -65,6 +65,10 @@ class Served:
                 raise NotServing(f"{self.name} isn't ready after {patience:g} s: {self.tail()}")
             time.sleep(0.02)
 
+    def ended(self) -> bool:
+        """Without having been asked."""
+        return self._process is not None and self._process.poll() is not None
+
     def tail(self) -> str:
         return self._output.read_text(errors="replace")[-2000:].strip()
 

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from perf import bench, report
+from perf import bench, contest, report
 from perf.load import Confirms, Load, Sample
-from perf.scenarios import SCENARIOS, first_and_last_fifth
+from perf.scenarios import SCENARIOS, Effort, first_and_last_fifth
+from perf.served import Served
 
 
 def quick(folder: Path, *options: str) -> list[str]:
@@ -62,3 +63,17 @@ def test_the_speed_of_the_first_and_the_last_fifth_is_told_apart() -> None:
     first, last = first_and_last_fifth(filled(*steady, sinking), 1000)
     assert first == pytest.approx(100)
     assert last == pytest.approx(200 / 5)
+
+
+def test_a_broker_that_fails_is_named_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = lambda folder: Served("broken", ["false"], None, tmp_path / "output")  # noqa: E731
+    monkeypatch.setitem(contest.SERVERS, "relay", broken)
+    told: list[str] = []
+    scenario = next(each for each in SCENARIOS if each.name == "16b")
+    with contest.Contest(tmp_path, ["relay", "durable"], told.append) as held:
+        outcome = held.hold(scenario, 2, Effort(seconds=0.1, warm_up=0.05))
+    assert "broken ended (1)" in outcome.errors["relay"]
+    assert set(outcome.found) == {"durable"}
+    assert len(outcome.rounds["durable"]) == 2

@@ -22,7 +22,9 @@ def canned() -> Report:
     bars = (Bar("rate", "rabbitmq", 15), Bar("rate", "durable", 0.7), Bar("rate", "quorum", 10))
     verdicts = [bar.judge(FOUND) for bar in bars]
     one = Outcome("1k", "1 KiB <persistent>", FOUND, verdicts)
-    late = Outcome("latency", "confirms", {"rabbitmq": {"p50": 1300}}, [], {"ottermq": "hung up"})
+    late = Outcome(
+        "latency", "confirms", {"rabbitmq": {"p50": 1300}}, [], errors={"ottermq": "hung up"}
+    )
     return Report("2026-01-01T00:00:00+00:00", "2 cores", 3, 5, [one, late])
 
 
