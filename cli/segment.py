@@ -123,6 +123,7 @@ class _Lines:
             "checkpoint log": _checkpoint_log,
             "manifest": lambda item: f"log {item.log_id}, {_quoted(item.name.encode())}",
             "manifest segment": _manifest_segment,
+            "handed out": lambda item: f"log {item.log_id}: all below {item.next_offset}",
             "fence": lambda item: (
                 f"epoch {item.epoch} was fenced: its last good sequence is {item.last_good_seq}"
             ),

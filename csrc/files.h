@@ -39,7 +39,10 @@ typedef struct om_mapping {
     size_t len;              /* a growing file's is mapped beyond its end: it grows into it */
     size_t good;             /* atomic: the lowest byte that faulted, len when none has */
     om_loaded_index *index;  /* atomic: sealed segments only, NULL until it is needed */
+    int written;             /* it is for writing too: so must be what stands in for a lost page */
 } om_mapping;
+/* The same as a view's guard, for a mapping of another kind: until it is called with NULL. */
+void om_guard_mapping(const om_mapping *mapping);
 
 void om_files_lock(om_files *files);
 void om_files_unlock(om_files *files);

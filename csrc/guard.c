@@ -56,7 +56,7 @@ static void on_sigbus(int number, siginfo_t *info, void *context) {
         int kept = errno;
         uintptr_t page = address & ~(page_size - 1);
         note_fault(mapping, page - (uintptr_t)mapping->base); /* before anyone can see the zeros */
-        void *zeros = mmap((void *)page, page_size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+        void *zeros = mmap((void *)page, page_size, PROT_READ | (mapping->written ? PROT_WRITE : 0), MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
                            -1, 0);
         errno = kept;
         if (zeros != MAP_FAILED)
@@ -75,6 +75,11 @@ static void install(void) {
 int om_guard_install(void) {
     pthread_once(&once, install);
     return install_result;
+}
+
+void om_guard_mapping(const om_mapping *mapping) {
+    guarded = (om_mapping *)mapping;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
 void om_guard_begin(const om_view *view) {

@@ -2,7 +2,7 @@
  *
  * Changes gather while a tick lasts, runs of the same kind joined, and become one record at its
  * end: before the deliveries they describe leave. Nobody waits for their sync; a crash before
- * it means a redelivery, never a loss.
+ * it means a redelivery, never a loss. That a redelivery says so after a kill is handed.c's part.
  */
 #include "cursor.h"
 #include "store.h"
@@ -12,6 +12,7 @@
 static int add_op(om_log *log, uint64_t kind, int64_t first, int64_t last, int64_t bytes) {
     if (!om_log_uses_wal(log))
         return OM_OK;
+    log->handing |= kind == OM_OP_ACQUIRE;
     if (log->op_count) {
         om_cursor_op *before = &log->ops[log->op_count - 1];
         /* What is known to weigh so much doesn't join what isn't (-1). */
@@ -84,6 +85,9 @@ void om_log_log_ops(om_log *log) {
     uint64_t seq = om_wal_append(log->store->wal, OM_REC_CURSOR, log->id, &iov, 1);
     if (seq)
         om_log_note_floor(log, seq);
+    if (log->handing)
+        om_handed_note(log);
+    log->handing = 0;
     log->op_count = 0;
     if (log->op_cap > 64) {
         free(log->ops);

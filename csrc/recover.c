@@ -466,8 +466,10 @@ static void finish(om_store *store, om_patient *patient) {
     }
     log->lease_end = log->lease_durable = next;
     om_log_start_at(log, patient->trim_to);
-    if (log->cursor)
+    if (log->cursor) {
+        om_handed_recall(log);
         om_cursor_return_all(log->cursor, 0);
+    }
     if (!log->touched && (end > log->recovery_point || log->manifest_stale || patient->damages)) {
         log->touched = 1;
         om_list_push(&store->touched, log, OM_LINK(next_touched));

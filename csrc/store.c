@@ -297,6 +297,7 @@ static int prepare_folder(om_store *store, char *err, size_t err_len) {
 
 static void store_free(om_store *store) {
     om_undo_forget(store, UINT64_MAX);
+    om_handed_close(store);
     om_segment_nodes_free(store->seals);
     om_segment_nodes_free(store->doomed);
     om_segment_nodes_free(store->leaving);
@@ -399,6 +400,7 @@ static int open_wal(om_store *store, const om_wal_tail *tail, char *err, size_t 
 
 int om_store_start(om_store *store, char *err, size_t err_len) {
     om_wal_tail tail;
+    om_handed_open(store);
     int result = om_recover(store, &tail, err, err_len);
     if (result == OM_OK)
         result = open_wal(store, &tail, err, err_len);

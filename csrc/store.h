@@ -89,6 +89,8 @@ typedef struct om_hot_ring {
 } om_hot_ring;
 
 struct om_patient;
+typedef struct om_handed om_handed;
+typedef struct om_handed_slot om_handed_slot;
 
 struct om_log {
     om_store *store;
@@ -117,6 +119,7 @@ struct om_log {
     uint8_t manifest_stale;
     uint8_t folder_synced;   /* its directory entry is known to be on disk */
     uint8_t has_files;       /* recovery: the folder was there */
+    uint8_t handing;         /* this tick gave something out */
     uint32_t writing;        /* hot batches at the head that the writer holds now */
 
     om_build *open;          /* this tick's batch, NULL while there is none */
@@ -130,6 +133,7 @@ struct om_log {
      * newest one. A batch is left unwritten only when a crash can't bring it back to life. */
     struct { uint64_t seq; int64_t floor; } floor_pending, floor_latest;
     int64_t durable_floor;
+    om_handed_slot *handed;  /* where its mark is; NULL until something was given out */
     om_cursor_op *ops;       /* this tick's cursor changes */
     uint32_t op_count, op_cap;
 
@@ -208,6 +212,7 @@ struct om_store {
     uint64_t written_bytes, skipped_bytes;
     int fence_handled;
     om_undo *undos, *undos_tail; /* in sequence order */
+    om_handed *handed;       /* NULL: its file can't be had */
 
     /* writer */
     om_list queued;          /* logs with batches to write, oldest first */
@@ -466,6 +471,17 @@ int om_patient_load(om_store *store, om_patient *patient); /* checkpoint entry a
 void om_segment_doubt_name(const om_store *store, const om_log *log, om_segment *segment);
 
 int om_recover(om_store *store, om_wal_tail *tail, char *err, size_t err_len);
+/* ---- handed.c: what was given out, for a process that is killed ---- */
+/* At the start, when all logs are known: each finds its mark again. */
+void om_handed_open(om_store *store);
+void om_handed_close(om_store *store);
+/* The rest under the lock, but for growing, which is the writer's. */
+void om_handed_note(om_log *log);                /* as far as its cursor has given out by now */
+void om_handed_recall(om_log *log);              /* recovery: what was noted counts as given out */
+void om_handed_let_go(om_log *log);
+int om_handed_wants_more(const om_store *store);
+void om_handed_grow(om_store *store);
+
 /* ---- redo.c: a segment whose sync failed is made again from the WAL ---- */
 /* *segment (held) becomes the new one. */
 int om_segment_redo(om_store *store, om_log *log, om_segment **segment);

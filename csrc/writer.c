@@ -150,7 +150,7 @@ static uint64_t durable_now(const om_store *store) {
 }
 
 int om_writer_wants(const om_store *store) {
-    return store->prompted.head || store->seals || store->graves || store->flush_left ||
+    return store->prompted.head || store->seals || store->graves || store->flush_left || om_handed_wants_more(store) ||
            store->hot_bytes > store->options.hot_buffer_size / 2;
 }
 
@@ -313,6 +313,7 @@ static int is_listed(const om_log *log) {
 }
 
 static void forget_contents(om_log *log) {
+    om_handed_let_go(log);
     om_log_drop_hot(log, log->hot.count);
     for (uint32_t i = 0; i < log->segment_count; i++)
         om_segment_unref(log->segments[i]);
@@ -380,6 +381,7 @@ int64_t om_writer_round(om_store *store) {
     int result = finish_round(store, round);
     seal_segments(store);
     bury(store);
+    om_handed_grow(store);
     tell_room(store);
     return result == OM_OK ? (int64_t)round->batch_count : result;
 }

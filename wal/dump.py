@@ -4,6 +4,7 @@ Every kind of file becomes a stream of small items. Damaged parts are items too,
 place: whoever looks into a file wants to see them, not an exception.
 """
 
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from ottermq.wal.log import CursorStat
 from ottermq.wal.records import Record, batches
 from ottermq.wal.window import Window
 
+HANDED_MAGIC = b"OTTERHND"
+HANDED_SLOT = struct.Struct("<Qq")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 FLAGS = {
     lib.OM_ATTR_LOG_APPEND_TIME: "log-append-time",
@@ -149,6 +152,13 @@ class ManifestSegmentItem:
 
 
 @dataclass(frozen=True, slots=True)
+class HandedItem:
+    kind: ClassVar = "handed out"
+    log_id: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class FenceItem:
     kind: ClassVar = "fence"
     epoch: int
@@ -168,6 +178,7 @@ Item = (
     | CheckpointLogItem
     | ManifestItem
     | ManifestSegmentItem
+    | HandedItem
     | FenceItem
 )
 
@@ -201,7 +212,7 @@ def file_kind(path: Path) -> str:
         return name
     raise UnknownFile(
         f"{path}: not a file of a data directory that can be shown (.log, .index, .timeindex, "
-        ".wal, checkpoint, manifest, fence)"
+        ".wal, checkpoint, manifest, handed, fence)"
     )
 
 
@@ -210,6 +221,7 @@ _MAGICS = {
     walfile.FENCE_MAGIC: "fence",
     checkpoint.MAGIC: "checkpoint",
     manifest.MAGIC: "manifest",
+    HANDED_MAGIC: "handed",
 }
 
 
@@ -369,6 +381,17 @@ def _manifest(path: Path) -> Iterator[Item]:
         )
 
 
+def _handed(path: Path) -> Iterator[Item]:
+    raw = path.read_bytes()
+    if not raw.startswith(HANDED_MAGIC):
+        yield DamageItem(0, len(raw), "not a file of what was handed out")
+        return
+    whole = raw[: len(raw) // HANDED_SLOT.size * HANDED_SLOT.size]
+    for log_id, next_offset in HANDED_SLOT.iter_unpack(whole[HANDED_SLOT.size :]):
+        if log_id:
+            yield HandedItem(log_id, next_offset)
+
+
 def _fence(path: Path) -> Iterator[Item]:
     raw = path.read_bytes()
     try:
@@ -383,5 +406,6 @@ _READERS: dict[str, Callable[[Path], Iterator[Item]]] = {
     "wal": _wal,
     "checkpoint": _checkpoint,
     "manifest": _manifest,
+    "handed": _handed,
     "fence": _fence,
 }

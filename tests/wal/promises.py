@@ -142,11 +142,17 @@ class Promises:
         self.logs[id] = LogPromises(id, name, kind)
 
     def _read_found(self, id: int, name: str, kind: str, numbers: list[int]) -> None:
-        """A later life has begun: what it didn't find is gone for good."""
+        """A later life has begun: what it didn't find is gone for good. What a queue has settled
+        may be left out of the files, and still be in the WAL."""
         log = self.logs.setdefault(id, LogPromises(id, name, kind))
-        strange = set(numbers) - log.possible.keys()
+        there = set(numbers)
+        strange = there - log.possible.keys()
         demand(not strange, f"{name} came back with what was never appended: {strange}")
-        log.possible = {n: log.possible[n] for n in numbers}
+        log.possible = {
+            n: place
+            for n, place in log.possible.items()
+            if n in there or (kind == "queue" and log.may_be_settled(place[0]))
+        }
         log.confirmed &= log.possible.keys()
         self.under_way.clear()
 

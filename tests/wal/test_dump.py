@@ -17,6 +17,7 @@ from ottermq.wal.dump import (
     CheckpointLogItem,
     DamageItem,
     FenceItem,
+    HandedItem,
     ManifestItem,
     ManifestSegmentItem,
     NoteItem,
@@ -29,7 +30,7 @@ from ottermq.wal.dump import (
     dump,
 )
 from tests.wal.shelves import T0, Shelf, fill, flip
-from tests.wal.stores import SMALL
+from tests.wal.stores import SMALL, numbered, put
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +134,16 @@ def test_a_fence_says_where_its_epoch_ended(tmp_path: Path) -> None:
     assert isinstance(next(dump(path)), DamageItem)
 
 
+def test_what_was_handed_out_is_told_by_log(tmp_path: Path) -> None:
+    with Store.open(tmp_path, SMALL) as store:
+        log = store.create("q")
+        put(store, log, numbered(5))
+        log.acquire(3)
+        assert list(dump(tmp_path / "handed")) == [HandedItem(log.id, 3)]
+    flip(tmp_path / "handed", 0)
+    assert isinstance(next(dump(tmp_path / "handed")), DamageItem)
+
+
 def test_what_is_compressed_stays_so(whole: Shelf, tmp_path: Path) -> None:
     """One of ours, with codec bits that say gzip."""
     raw = bytearray(whole.segments()[0].read_bytes())
@@ -186,7 +197,7 @@ def test_zeros_at_the_end_are_shown_as_such(whole: Shelf, tmp_path: Path) -> Non
 
 
 NAMES = ["00000000000000000007.log", "00000000000000000007.index", "1.wal", "checkpoint"]
-NAMES += ["00000000000000000007.timeindex", "manifest", "fence"]
+NAMES += ["00000000000000000007.timeindex", "manifest", "handed", "fence"]
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -200,6 +211,7 @@ def test_no_bytes_at_all_make_it_fail(whole: Shelf, tmp_path: Path, data: st.Dat
         ".timeindex": whole.segments()[0].with_suffix(".timeindex"),
         "checkpoint": whole.data / "checkpoint",
         "manifest": whole.orders / "manifest",
+        "handed": whole.data / "handed",
         ".wal": next(whole.data.glob("wal/0*.wal")),
     }
     raw = bytearray(data.draw(st.binary(max_size=200)))

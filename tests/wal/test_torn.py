@@ -103,7 +103,9 @@ def torn_wal(place: Path, before: Callable[[Store], None], step: Callable[[Store
     was = die(data, life, OPTIONS)
     now = files_of(data)
     changed = [
-        path for path in now if was.get(path) != now[path] and path.parts[0] != "meta.db-shm"
+        path
+        for path in now
+        if was.get(path) != now[path] and path.parts[0] not in ("meta.db-shm", "handed")
     ]
     assert [path.parts[0] for path in changed] == ["wal"], changed
     return Torn(place, now, changed[0], was[changed[0]])
