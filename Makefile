@@ -40,7 +40,7 @@ lint: $(VENV)/.core $(VENV)/.tests ## ruff, mypy --strict, gcc -Wall -Wextra -We
 	MYPYPATH=build/types $(PY) -m mypy --strict -p ottermq
 	$(PY) -m mypy --strict -p perf
 	@mkdir -p build/lint
-	cd build/lint && gcc -std=gnu11 -O3 -Wall -Wextra -Werror -c $(addprefix $(CURDIR)/,$(wildcard csrc/*.c perf/amqp_*.c))
+	cd build/lint && gcc -std=gnu11 -O3 -Wall -Wextra -Werror -c $(addprefix $(CURDIR)/,$(wildcard csrc/*.c perf/amqp_*.c perf/load_*.c perf/relay_*.c))
 
 # The sanitized core lives in build/asan; the tests find it first by PYTHONPATH. PYTHONSAFEPATH
 # keeps the checkout, where the ordinary core lies, from coming before it.

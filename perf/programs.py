@@ -5,23 +5,23 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+HERE = ROOT / "perf"
 BUILD = ROOT / "build" / "perf"
-FLAGS = ["-std=gnu11", "-O3", "-g", "-Wall", "-Wextra", "-Werror"]
+FLAGS = ["-std=gnu11", "-O3", "-g", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'csrc'}"]
 
 
-def program(name: str, *with_sources: Path, folder: Path = BUILD) -> Path:
-    """The program of perf/<name>.c, together with these sources."""
-    target = folder / name
-    main = ROOT / "perf" / f"{name}.c"
-    headers = [header for source in (main, *with_sources) for header in source.parent.glob("*.h")]
-    newest = max(path.stat().st_mtime for path in (main, *with_sources, *headers))
+def program(name: str, parts: str) -> Path:
+    """The program of perf/<name>.c and of the sources that match, seen from perf/."""
+    folder, _, pattern = parts.rpartition("/")
+    sources = [HERE / f"{name}.c", *sorted((HERE / folder).resolve().glob(pattern))]
+    headers = [header for source in sources for header in source.parent.glob("*.h")]
+    target = BUILD / name
+    newest = max(path.stat().st_mtime for path in (*sources, *headers))
     if not target.exists() or target.stat().st_mtime < newest:
-        folder.mkdir(parents=True, exist_ok=True)
-        includes = [f"-I{place}" for place in sorted({str(path.parent) for path in with_sources})]
-        sources = [str(path) for path in (main, *with_sources)]
+        BUILD.mkdir(parents=True, exist_ok=True)
         # Under another name first: whoever runs it meanwhile keeps the old one.
-        fresh = target.with_suffix(f".{os.getpid()}")
-        command = ["gcc", *FLAGS, *includes, *sources, "-lpthread", "-lm", "-o", str(fresh)]
+        fresh = BUILD / f"{name}.{os.getpid()}"
+        command = ["gcc", *FLAGS, *map(str, sources), "-lpthread", "-o", str(fresh)]
         subprocess.run(command, check=True)
         fresh.replace(target)
     return target

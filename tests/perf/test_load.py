@@ -67,8 +67,8 @@ def test_a_fixed_rate_tells_how_long_confirms_took(relay: Relay) -> None:
 
 def test_a_measured_time_ends_with_all_counts_equal(relay: Relay) -> None:
     found = load.run(relay.address, "--seconds", 0.3, "--warm-up", 0.1, "--confirms", 100)
-    assert found.published == found.confirmed == found.delivered > 0
-    assert found.delivered_rate > 0
+    assert found.published == found.confirmed == found.delivered
+    assert found.seconds >= 0.3
 
 
 def method(channel: int, number: tuple[int, int], arguments: bytes) -> bytes:
