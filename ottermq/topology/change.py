@@ -29,7 +29,8 @@ class Change:
     statements: list[Statement] = field(default_factory=list)
     made: list[Thing] = field(default_factory=list)  # durable things that are not on disk yet
     steps: list[Callable[[], None]] = field(default_factory=list)
-    found: Thing | None = None  # what another change made that isn't on disk yet: wait for it
+    # It only found what this one made, which isn't on disk yet: wait for it, and share its fate.
+    maker: "Change | None" = None
     taken: bool = False  # another change took its rows along: wait for that one
     undone: bool = False
     refusal: LogError | None = None  # why, if it was the disk

@@ -22,14 +22,11 @@ class Graph:
     def __init__(self) -> None:
         self.vhosts: dict[str, VHost] = {}
         self.owned: dict[int, dict[Queue, None]] = {}  # by connection
-        self.unsaved: set[Thing] = set()
+        self.unsaved: dict[Thing, Change] = {}  # durable, not on disk yet, and who made it
         self._incoming: dict[Destination, dict[Binding, None]] = {}
 
     def incoming(self, destination: Destination) -> Iterable[Binding]:
         return self._incoming.get(destination, ())
-
-    def if_unsaved(self, thing: Thing) -> Thing | None:
-        return thing if thing in self.unsaved else None
 
     def upstream(self, exchange: Exchange) -> set[Exchange]:
         """All exchanges whose routes may change when this one's do, itself included."""
@@ -51,8 +48,13 @@ class Graph:
             change.touched.update(each.id for each in self.upstream(exchange))
 
     def _made(self, change: Change, thing: Thing) -> None:
-        self.unsaved.add(thing)
+        self.unsaved[thing] = change
         change.made.append(thing)
+
+    def saved(self, change: Change) -> None:
+        """Or undone: what it made is no longer on its way."""
+        for thing in change.made:
+            self.unsaved.pop(thing, None)
 
     # -- queues
 
@@ -185,7 +187,7 @@ class Graph:
 
     def _reattach(self, binding: Binding) -> None:
         """Taking a removal back; a transient end may be gone for good meanwhile."""
-        if self.is_here(binding.source) and self.is_here(binding.destination):
+        if self._is_here(binding.source) and self._is_here(binding.destination):
             self.attach(binding)
 
     def _detach(self, binding: Binding) -> None:
@@ -199,9 +201,7 @@ class Graph:
     def _is_attached(self, binding: Binding) -> bool:
         return binding in self._incoming.get(binding.destination, ())
 
-    def is_here(self, thing: Thing) -> bool:
-        if isinstance(thing, Binding):
-            return self._is_attached(thing)
+    def _is_here(self, thing: Destination) -> bool:
         vhost = self.vhosts.get(thing.vhost)
         if vhost is None:
             return False

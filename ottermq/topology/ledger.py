@@ -28,11 +28,10 @@ class Ledger:
             self._pending[change] = None
 
     async def save(self, changes: Sequence[Change], also: Sequence[Statement]) -> None:
+        self._check_standing(changes)
         group = self._take_until(changes)
         rows = [row for each in group for row in each.statements] + [*also]
-        waits = any(change.taken or change.found for change in changes)
-        self._check_standing(changes)
-        if self._db and (rows or waits):
+        if self._db and (rows or any(change.taken or change.maker for change in changes)):
             # No rows is fine: it is done when all that was asked for before is.
             await self._db.commit(rows, partial(self._refuse, group))
             self._check_standing(changes)
@@ -40,8 +39,9 @@ class Ledger:
 
     def _check_standing(self, changes: Sequence[Change]) -> None:
         for change in changes:
-            if change.undone or (change.found and not self._graph.is_here(change.found)):
-                raise change.refusal or StorageFailure("undone: the disk refused what it found")
+            fate = change.maker or change
+            if fate.undone:
+                raise fate.refusal or StorageFailure("undone before it was saved")
 
     def save_now(self, change: Change) -> None:
         group = self._take_until([change])
@@ -54,24 +54,22 @@ class Ledger:
         self._keep(group)
 
     def _take_until(self, changes: Sequence[Change]) -> list[Change]:
-        """All that are pending up to the last of these; who found something needs them all."""
-        if any(change.found for change in changes):
-            group = list(self._pending)
-        else:
-            wanted = self._pending.keys() & set(changes)
-            group = []
-            for each in self._pending if wanted else ():
-                group.append(each)
-                wanted.discard(each)
-                if not wanted:
-                    break
+        """All that are pending up to the last of these and of their makers."""
+        wanted = self._pending.keys() & {each for one in changes for each in (one, one.maker)}
+        group = []
+        for each in self._pending if wanted else ():
+            group.append(each)
+            wanted.discard(each)
+            if not wanted:
+                break
         for each in group:
             each.taken = True
             del self._pending[each]
         return group
 
     def _keep(self, group: Sequence[Change]) -> None:
-        self._graph.unsaved.difference_update(thing for each in group for thing in each.made)
+        for change in group:
+            self._graph.saved(change)
 
     def _refuse(self, group: Sequence[Change], error: LogError) -> None:
         """What is pending came later, and may build on these: it goes first."""
@@ -84,7 +82,7 @@ class Ledger:
             return
         change.undone = True
         self._pending.pop(change, None)
-        self._graph.unsaved.difference_update(change.made)
+        self._graph.saved(change)
         for step in reversed(change.steps):
             step()
         self._tell(change)

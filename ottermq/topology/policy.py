@@ -149,12 +149,16 @@ class Policy:
 
 
 def best(policies: Iterable[Policy], kind: str, name: str) -> Policy | None:
-    """Of equal priority, the one that was there first."""
+    """Of equal priority the first by name: a restart must not choose another."""
     found = None
     for policy in policies:
-        if (found is None or policy.priority > found.priority) and policy.matches(kind, name):
+        if (found is None or _rank(policy) < _rank(found)) and policy.matches(kind, name):
             found = policy
     return found
+
+
+def _rank(policy: Policy) -> tuple[int, str]:
+    return (-policy.priority, policy.name)
 
 
 def merged(policy: Policy | None, operator: Policy | None) -> Table:

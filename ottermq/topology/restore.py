@@ -42,13 +42,12 @@ def _parameters(db: MetaDb, topology: Topology) -> None:
         if not name:
             topology.global_parameters[key] = value
             continue
-        vhost = topology.vhost(name)
         if component == rows.POLICY:
-            vhost.policies[key] = _policy(name, key, value, operator=False)
+            topology.put(_policy(name, key, value, operator=False))
         elif component == rows.OPERATOR_POLICY:
-            vhost.operator_policies[key] = _policy(name, key, value, operator=True)
+            topology.put(_policy(name, key, value, operator=True))
         else:
-            vhost.parameters[component, key] = value
+            topology.vhost(name).parameters[component, key] = value
 
 
 def _policy(vhost: str, name: str, value: dict[str, Any], *, operator: bool) -> Policy:

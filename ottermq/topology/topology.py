@@ -160,7 +160,7 @@ class Topology:
                 internal=internal,
                 arguments=arguments,
             )
-            return Change(exchange=found, found=self._graph.if_unsaved(found))
+            return Change(exchange=found, maker=self._graph.unsaved.get(found))
         assert router is not None
         if not by_operator:
             refuse_reserved("exchange", name)
@@ -243,7 +243,7 @@ class Topology:
                 found.check_equivalent(
                     durable=durable, owner=owner, auto_delete=auto_delete, arguments=given
                 )
-                return Change(queue=found, found=self._graph.if_unsaved(found))
+                return Change(queue=found, maker=self._graph.unsaved.get(found))
         else:
             name = _made_up(given, prefix)
         what = label("queue", name, vhost)
@@ -299,7 +299,7 @@ class Topology:
             there.check_access(connection)
         found = exchange.bindings.get(identity(there, key, arguments))
         if found:
-            return Change(exchange=exchange, found=self._graph.if_unsaved(found))
+            return Change(exchange=exchange, maker=self._graph.unsaved.get(found))
         change = Change(exchange=exchange, created=True)
         self._graph.add_binding(change, Binding(exchange, there, key, arguments))
         return self._told(change)
@@ -435,11 +435,16 @@ class Topology:
     def next_id(self) -> int:
         return next(self._ids)
 
-    def put(self, thing: Thing | VHost) -> None:
+    def put(self, thing: Thing | VHost | Policy) -> None:
         """Back in its place at the start, as it was on disk: no rule is asked again."""
         match thing:
             case VHost():
                 self._furnish(Change(), thing)
+            case Policy():
+                self._policies(thing.vhost, thing.operator)[thing.name] = thing
+                for built_in in self.vhost(thing.vhost).exchanges.values():
+                    alternate = self._rulings.alternate_of(built_in)
+                    self._graph.set_alternate(Change(), built_in, alternate)
             case Queue():
                 self._graph.put_queue(thing)
             case Exchange():

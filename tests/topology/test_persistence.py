@@ -1,11 +1,10 @@
 """What is durable is there after a reopen; what the disk refused never was."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
@@ -14,29 +13,8 @@ from ottermq.topology import Change, MetaDb, Policy, Topology, VHostOptions, res
 from ottermq.wal import Store
 from ottermq.wal.catalog import Catalog
 from ottermq.wal.errors import NoSpace, StorageFailure
+from tests.topology.flaky import Flaky, full
 from tests.wal.stores import SMALL
-
-
-class Flaky:
-    """A connection to a disk that refuses for a while, as SQLite would say it."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
-        self.refuses: sqlite3.Error | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.connection, name)
-
-    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> sqlite3.Cursor:
-        if self.refuses and sql == "COMMIT":
-            raise self.refuses
-        return self.connection.execute(sql, parameters)
-
-
-def full() -> sqlite3.Error:
-    error = sqlite3.OperationalError("database or disk is full")
-    error.sqlite_errorcode = sqlite3.SQLITE_FULL  # type: ignore[misc]
-    return error
 
 
 @pytest.fixture
@@ -47,9 +25,7 @@ def db(tmp_path: Path) -> Iterator[MetaDb]:
 
 @pytest.fixture
 def flaky(db: MetaDb) -> Flaky:
-    flaky = Flaky(db.connection)
-    db.connection = flaky  # type: ignore[assignment]
-    return flaky
+    return Flaky(db)
 
 
 async def save(topology: Topology, *changes: Change) -> None:
@@ -166,12 +142,12 @@ async def test_a_queue_found_is_answered_when_it_is_on_disk(db: MetaDb) -> None:
     async with trio.open_nursery() as nursery:
         first = topology.declare_queue("/", "q", durable=True)
         again = topology.declare_queue("/", "q", durable=True)
-        assert again.found
+        assert again.maker is first
         # The one that only found it asks first, and still doesn't get ahead of the disk.
         nursery.start_soon(declare, "again", again)
         nursery.start_soon(declare, "first", first)
     assert sorted(told) == ["again", "first"]
-    assert not topology.declare_queue("/", "q", durable=True).found
+    assert not topology.declare_queue("/", "q", durable=True).maker
 
 
 async def test_rows_keep_the_order_of_events_whoever_saves_first(tmp_path: Path) -> None:
