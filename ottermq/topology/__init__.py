@@ -31,7 +31,7 @@ which must be saved before it is answered:
 `save` also waits, where needed, for what another connection declared a moment ago and what isn't on
 disk yet: call it always, also when `created` is False. When the disk refuses, `save` has undone the
 change and raises (`ottermq.wal.errors.NoSpace`, `StorageFailure`). `save(change, also=statements)`
-puts more rows into the same commit, those of a queue's log:
+puts more rows into the same commit, those of a queue's log (so does `change.statements += rows`):
 
     change = topology.declare_queue(...)             # nothing may be awaited between these
     logs, rows = store.reserve([name], vhost=vhost) if change.created else ([], [])
@@ -67,7 +67,9 @@ the disk in the order they happened, an older one with the next that is saved.
     consumer arguments: arguments.py, `check_consumer`
 
 `connection` is any int that is the connection's own. `change.removed` lists all queues that went by
-it (of a vhost: many). Deleting is answered after `save`; the engine drops the log after that.
+it (of a vhost: many; `auth.delete_vhost` follows). Deleting is answered after `save`; the engine
+drops the log after that. Meanwhile the name may be declared again: that queue needs a log of its
+own, not the one that is on its way out.
 
 What hangs on it
 ----------------

@@ -24,11 +24,13 @@ class Ledger:
         self._pending: dict[Change, None] = {}  # oldest first
 
     def enter(self, change: Change) -> None:
-        if change.statements:
+        if change.statements and not change.taken:
             self._pending[change] = None
 
     async def save(self, changes: Sequence[Change], also: Sequence[Statement]) -> None:
         self._check_standing(changes)
+        for change in changes:
+            self.enter(change)  # it may have been given rows since it was made
         group = self._take_until(changes)
         rows = [row for each in group for row in each.statements] + [*also]
         if self._db and (rows or any(change.taken or change.maker for change in changes)):

@@ -247,6 +247,17 @@ async def test_a_bad_statement_is_its_callers_trouble_only(db: MetaDb) -> None:
     assert undone == ["it"] * 10
 
 
+async def test_rows_given_to_a_change_are_saved_with_it(db: MetaDb) -> None:
+    topology = restore(db)
+    db.define("CREATE TABLE things (name TEXT)")
+    for name, durable in (("a", True), ("b", False)):
+        change = topology.declare_queue("/", name, durable=durable)
+        change.statements.append(("INSERT INTO things VALUES (?)", (name,)))
+        await topology.save(change)
+        await topology.save(change)  # twice is once
+    assert db.read("SELECT name FROM things") == [("a",), ("b",)]
+
+
 async def test_a_commit_under_way_is_not_cancelled(db: MetaDb) -> None:
     topology = restore(db)
     with trio.CancelScope() as scope:
