@@ -26,7 +26,7 @@ help: ## this list
 run: $(VENV)/.core ## set up and start the broker: data in ./data, no configuration needed
 	@exec $(PY) -P -m ottermq serve $(ARGS)
 
-test: $(VENV)/.core $(VENV)/.tests ## set up and run the whole test suite
+test: $(VENV)/.core $(VENV)/.tests $(VENV)/.clients ## set up and run the whole test suite
 	@$(PY) -c "import tests.internals"
 	@$(PY) -m pytest -q $(TESTS) $(ARGS)
 
@@ -105,4 +105,9 @@ $(VENV)/.core: $(VENV)/.deps $(CORE)
 $(VENV)/.tests: $(VENV)/.deps
 	@$(REQUIRES) project optional-dependencies test > $(VENV)/requires
 	@$(PIP) -r $(VENV)/requires
+	@touch $@
+
+# Clients of other languages; what can't be had is said, and its tests are skipped.
+$(VENV)/.clients: .ci/clients | $(PY)
+	@.ci/clients
 	@touch $@
