@@ -1,21 +1,375 @@
-"""Who knocks at the AMQP port is told which protocol we mean, and shown out.
+"""The AMQP door: the engine's events to the rules that answer them.
 
-A server that can't take a client's protocol header answers with the one it would take and
-closes the socket (AMQP 0.9.1, section 4.2.2). No version is taken yet.
+    engine ── event ──▶ Door ── method ──▶ connection.py, channel.py, queue.py, …
+                         │                        │
+                         ◀─────── frames ─────────┘   om_conn_resume: sent, and reading goes on
+
+A connection's input stands still from its event until it is answered, so each connection has one
+method under way at most. Answers that wait for the disk or a login are tasks; the others are given
+at once. A rule that is broken raises; which code closes the channel and which the connection is
+replies.py's.
 """
 
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
 import trio
+from pamqp import commands
+from pamqp.base import Frame
 
-from ottermq.listeners import part
+from ottermq import eventlog
+from ottermq.amqp import basic, channel, confirm, connection, exchange, publish, queue, tx
+from ottermq.amqp.answers import Answer
+from ottermq.amqp.connection import Connection, State
+from ottermq.amqp.frames import Malformed, decode_method, encode_method, name_of
+from ottermq.amqp.pipe import Pipe
+from ottermq.amqp.replies import Refused, Reply, reply_of_engine, reply_to
+from ottermq.amqp.room import Room
+from ottermq.engine import Consumer, Event, Kind
+from ottermq.errors import OtterError
+from ottermq.topology import Queue
+from ottermq.tunnel import Peer
+from ottermq.wal import LogError
 
-PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
-PATIENCE = 10.0  # seconds for the first bytes, and for taking the answer
+SLICE = 64  # events before other tasks get their turn
+GOODBYE = 3.0  # seconds in which clients may answer our close when the broker stops
+LAST_WORD = 10.0  # seconds in which a client may answer our close otherwise
+EXPECTED = (OtterError, LogError, Refused)  # what rules raise; all else is our own mistake
+
+METHODS: dict[type[Frame], Any] = {
+    commands.Channel.Open: channel.reopen,
+    commands.Channel.Close: channel.close,
+    commands.Channel.Flow: channel.flow,
+    commands.Exchange.Declare: exchange.declare,
+    commands.Exchange.Delete: exchange.delete,
+    commands.Exchange.Bind: exchange.bind,
+    commands.Exchange.Unbind: exchange.unbind,
+    commands.Queue.Declare: queue.declare,
+    commands.Queue.Bind: queue.bind,
+    commands.Queue.Unbind: queue.unbind,
+    commands.Queue.Purge: queue.purge,
+    commands.Queue.Delete: queue.delete,
+    commands.Basic.Qos: basic.qos,
+    commands.Basic.Consume: basic.consume,
+    commands.Basic.Cancel: basic.cancel,
+    commands.Basic.CancelOk: basic.cancel_ok,
+    commands.Basic.Get: basic.get,
+    commands.Basic.Recover: basic.recover,
+    commands.Basic.RecoverAsync: basic.recover_async,
+    commands.Confirm.Select: confirm.select,
+    commands.Tx.Select: tx.select,
+    commands.Tx.Commit: tx.commit,
+    commands.Tx.Rollback: tx.rollback,
+}
+ACCESS_REQUEST = 30 << 16 | 10  # of AMQP 0-8; some clients still ask
+ACCESS_REQUEST_OK = b"\x00\x1e\x00\x0b\x00\x01"
 
 
-async def serve(stream: trio.abc.HalfCloseableStream) -> str:
-    with trio.move_on_after(PATIENCE) as patience:
-        if not await stream.receive_some(len(PROTOCOL_HEADER)):
-            return "left without a word"
-        await stream.send_all(PROTOCOL_HEADER)
-        await part(stream)
-    return "timed out" if patience.cancelled_caught else "sent our protocol header"
+class Door:
+    def __init__(self, room: Room) -> None:
+        self.room = room
+        self.connections: dict[int, Connection] = {}
+        self.stopping = False
+        self._nursery: trio.Nursery | None = None
+        self._emptied = trio.Event()
+        # Of TLS connections, which have no socket of the engine's.
+        self._certificates: dict[int, str] = {}
+        self._pipes: dict[int, Pipe] = {}
+        room.queues.on_gone.append(self._tell_consumers)
+        room.auth.on_change(self._permissions_changed)
+
+    async def run(self, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled; `stop` first is politer."""
+        engine = self.room.engine
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            while True:
+                await trio.lowlevel.wait_readable(engine.event_fd)
+                for number, event in enumerate(engine.events(), 1):
+                    self.take(event)
+                    if number % SLICE == 0:
+                        await trio.lowlevel.checkpoint()
+
+    async def stop(self) -> None:
+        """Tell everybody, and give them a moment to take it in."""
+        self.stopping = True
+        self.room.engine.stop_listening()
+        self.close_all(
+            self.connections.values(), "broker forced connection closure with reason 'shutdown'"
+        )
+        with trio.move_on_after(GOODBYE):
+            while self.connections:
+                self._emptied = trio.Event()
+                await self._emptied.wait()
+
+    def close_all(self, connections: Iterable[Connection], text: str) -> None:
+        """320 CONNECTION_FORCED: an operator's doing, not the client's fault."""
+        for conn in list(connections):
+            if conn.state is State.RUNNING:
+                self._close(conn, Reply(320, text))
+            elif conn.state is not State.CLOSING:
+                self.room.engine.hang_up(conn.id)
+
+    def open_pipe(self, peer: Peer) -> Pipe:
+        """A TLS connection is through its handshake (ottermq/tunnel.py)."""
+        host = f"[{peer.host}]" if ":" in peer.host else peer.host
+        conn = self.room.engine.virtual(f"{host}:{peer.port}")
+        if peer.certificate is not None:
+            self._certificates[conn] = peer.certificate
+        pipe = self._pipes[conn] = Pipe(self.room.engine, conn)
+        return pipe
+
+    # -- events
+
+    def take(self, event: Event) -> None:
+        """One event. Nothing that goes wrong with it is any other connection's business."""
+        handler = EVENTS.get(event.kind)
+        if handler is None:
+            eventlog.warning("an event nobody knows", kind=event.kind)
+            return
+        try:
+            handler(self, event)
+        except Exception as error:
+            eventlog.failure("an event failed", error, kind=Kind(event.kind).name)
+            if event.conn:
+                self.room.engine.hang_up(event.conn)
+
+    def _opened(self, event: Event) -> None:
+        certificate = self._certificates.get(event.conn)
+        conn = Connection(event.conn, event.text, self.room, certificate)
+        self.connections[conn.id] = conn
+        if self.stopping:
+            self.room.engine.hang_up(conn.id)
+        else:
+            self.room.engine.resume(conn.id, connection.start(conn))
+
+    def _method(self, event: Event) -> None:
+        conn = self.connections.get(event.conn)
+        if conn is None:
+            return
+        index = int.from_bytes(event.payload[:4], "big")
+        try:
+            answer = self._answer(conn, event, index)
+        except EXPECTED as error:
+            self._refuse(conn, event.channel, reply_to(error, index))
+        else:
+            self._give(conn, event.channel, index, answer)
+
+    def _answer(self, conn: Connection, event: Event, index: int) -> Answer:
+        try:
+            method = decode_method(event.payload)
+        except Malformed as error:
+            raise Refused(501, f"{name_of(index)}: {error}") from None
+        if method is None:
+            if index == ACCESS_REQUEST and event.channel in conn.channels:
+                return _access_granted(event.channel)
+            raise Refused(503, "unimplemented method")
+        if event.channel == 0:
+            return connection.handle(conn, method)
+        if conn.state is not State.RUNNING:
+            if conn.state is State.CLOSING:
+                return b""
+            raise Refused(504, f"unexpected method in connection state {conn.state}")
+        here = conn.channels.get(event.channel)
+        if here is None:
+            return channel.open_channel(conn, event.channel, method)
+        if here.closing:
+            return channel.handle_closing(here, method)
+        handler = METHODS.get(type(method))
+        if handler is None:
+            raise Refused(503, "unimplemented method")
+        answer: Answer = handler(here, method)
+        return answer
+
+    def _give(self, conn: Connection, number: int, index: int, answer: Answer) -> None:
+        if isinstance(answer, bytes):
+            self.room.engine.resume(conn.id, answer)
+        elif answer is not None:
+            assert self._nursery is not None
+            self._nursery.start_soon(self._give_later, conn, number, index, answer)
+
+    async def _give_later(
+        self, conn: Connection, number: int, index: int, answer: Coroutine[Any, Any, bytes | None]
+    ) -> None:
+        try:
+            frames = await answer
+        except EXPECTED as error:
+            self._refuse(conn, number, reply_to(error, index))
+        except Exception as error:
+            eventlog.failure("a method failed", error, peer=conn.peer, method=name_of(index))
+            self._close(conn, Reply(541, "the broker made a mistake; its log tells", index))
+        else:
+            if frames is not None and conn.state is not State.CLOSING:
+                self.room.engine.resume(conn.id, frames)
+            if conn.id not in self.connections:
+                # It left while the disk was busy: what it made for itself goes after it.
+                self.room.queues.remove_unasked(self.room.topology.owned_by(conn.id))
+
+    def _route(self, event: Event) -> None:
+        conn = self.connections.get(event.conn)
+        if conn is None:
+            return
+        try:
+            publish.route(conn, event)
+        except EXPECTED as error:
+            self._refuse(conn, event.channel, reply_to(error, publish.METHOD))
+
+    def _dead_route(self, event: Event) -> None:
+        publish.dead_route(self.room, event)
+
+    def _error(self, event: Event) -> None:
+        """A rule that C checks."""
+        conn = self.connections.get(event.conn)
+        if conn is not None:
+            self._refuse(conn, event.channel, reply_of_engine(event.code, event.text, event.method))
+
+    def _closed(self, event: Event) -> None:
+        conn = self.connections.pop(event.conn, None)
+        self._certificates.pop(event.conn, None)
+        pipe = self._pipes.pop(event.conn, None)
+        if pipe is not None:
+            pipe.close()
+        if conn is None:
+            return
+        connection.leave(conn)
+        eventlog.info("closed", door="amqp", peer=conn.peer, ending=event.text or "by the client")
+        if not self.connections:
+            self._emptied.set()
+
+    def _output(self, event: Event) -> None:
+        if event.conn in self._pipes:
+            self._pipes[event.conn].has_output()
+
+    def _has_room(self, event: Event) -> None:
+        if event.conn in self._pipes:
+            self._pipes[event.conn].has_room()
+
+    def _queue_idle(self, event: Event) -> None:
+        self.room.queues.lost_last_consumer(event.queue)
+
+    def _consumer_timeout(self, event: Event) -> None:
+        conn = self.connections.get(event.conn)
+        here = conn.channels.get(event.channel) if conn else None
+        if conn is None or here is None or here.closing:
+            return
+        text = (
+            f"delivery acknowledgement on channel {event.channel} timed out."
+            f" Timeout value used: {event.amount} ms. This timeout value can be configured,"
+            " see consumers doc guide to learn more"
+        )
+        self._tell(conn, event.channel, Reply(406, text))
+        self.room.engine.send(conn.id, here.close(Reply(406, text)))
+
+    def _alarm(self, event: Event) -> None:
+        if event.code:
+            eventlog.warning("publishers have to wait", reason=event.text)
+        else:
+            eventlog.info("publishers go on")
+
+    def _bad_header(self, event: Event) -> None:
+        what = protocol_of(event.payload)
+        eventlog.warning("not our protocol", door="amqp", peer=event.text, what=what)
+
+    def _refused_connection(self, event: Event) -> None:
+        eventlog.warning("turned away", door="amqp", peer=event.text)
+
+    def _active(self, event: Event) -> None:
+        eventlog.debug("consumer active", queue=event.queue, tag=event.key)
+
+    # -- ends
+
+    def _refuse(self, conn: Connection, number: int, reply: Reply) -> None:
+        """Close the channel, or all of it, whichever the code says. The event is answered by it."""
+        here = conn.channels.get(number)
+        if reply.ends_channel and here is not None and conn.state is State.RUNNING:
+            self._tell(conn, number, reply)
+            self.room.engine.resume(conn.id, b"" if here.closing else here.close(reply))
+        else:
+            self._close(conn, reply)
+
+    def _close(self, conn: Connection, reply: Reply) -> None:
+        if conn.state is State.CLOSING:
+            return
+        self._tell(conn, 0, reply)
+        self.room.engine.closing(conn.id, reply.close_connection())
+        connection.leave(conn)
+        assert self._nursery is not None
+        self._nursery.start_soon(self._hang_up_later, conn)
+
+    async def _hang_up_later(self, conn: Connection) -> None:
+        """Who doesn't answer our close is cut off."""
+        await trio.sleep(LAST_WORD)
+        if conn.id in self.connections:
+            self.room.engine.hang_up(conn.id)
+
+    def _tell(self, conn: Connection, number: int, reply: Reply) -> None:
+        eventlog.info(
+            "refused",
+            peer=conn.peer,
+            channel=number,
+            method=name_of(reply.method),
+            reply=f"{reply.code} {reply.full_text}",
+        )
+
+    # -- what happens to others
+
+    def _tell_consumers(self, queue: Queue, consumers: list[Consumer]) -> None:
+        """Their queue is gone: basic.cancel, to those who said that they understand it."""
+        for consumer in consumers:
+            conn = self.connections.get(consumer.conn)
+            if conn is not None and conn.announced("consumer_cancel_notify"):
+                cancel = encode_method(
+                    consumer.channel,
+                    commands.Basic.Cancel,
+                    consumer.tag.decode(errors="replace"),
+                    True,
+                )
+                self.room.engine.send(conn.id, cancel)
+
+    def _permissions_changed(self, change: Any) -> None:
+        self.room.engine.forget_permissions()
+        if change.closing:
+            theirs = [
+                conn
+                for conn in self.connections.values()
+                if conn.user is not None and conn.user.name == change.user
+            ]
+            self.close_all(theirs, change.closing)
+
+
+EVENTS: dict[int, Callable[[Door, Event], None]] = {
+    Kind.OPENED: Door._opened,
+    Kind.METHOD: Door._method,
+    Kind.ROUTE: Door._route,
+    Kind.DEAD_ROUTE: Door._dead_route,
+    Kind.ERROR: Door._error,
+    Kind.CLOSED: Door._closed,
+    Kind.OUTPUT: Door._output,
+    Kind.ROOM: Door._has_room,
+    Kind.QUEUE_IDLE: Door._queue_idle,
+    Kind.CONSUMER_TIMEOUT: Door._consumer_timeout,
+    Kind.ALARM: Door._alarm,
+    Kind.BAD_HEADER: Door._bad_header,
+    Kind.REFUSED_CONN: Door._refused_connection,
+    Kind.ACTIVE: Door._active,
+}
+
+
+def protocol_of(hello: bytes) -> str:
+    """What a client that doesn't speak AMQP 0-9-1 seems to speak: for the log."""
+    if hello.startswith(b"AMQP") and len(hello) == 8:
+        kind, major, minor, revision = hello[4:]
+        if (kind, major) == (1, 1):  # AMQP 0-8 and 0-9 begin with 1, 1
+            return f"AMQP {minor // 10}-{minor % 10}" if minor else f"AMQP 0-{revision}"
+        return f"AMQP {major}-{minor}-{revision}"
+    if hello[:2] == b"\x16\x03":
+        return "TLS, on the port for plain connections"
+    if hello.split(b" ")[0] in (b"GET", b"HEAD", b"POST", b"PUT", b"OPTIONS"):
+        return "HTTP"
+    return repr(hello)
+
+
+def _access_granted(number: int) -> bytes:
+    payload = ACCESS_REQUEST_OK
+    return b"\x01" + number.to_bytes(2, "big") + len(payload).to_bytes(4, "big") + payload + b"\xce"

@@ -1,64 +1,119 @@
 """The wiring: what a broker is made of, in the order it starts and, backwards, stops.
 
-data directory claimed → sockets bound → store opened (recovery) → doors open → `ready`
-SIGTERM or SIGINT → doors closed → store closed (flush, checkpoint) → claim released
+data directory claimed → sockets bound → store opened (recovery) → topology and users read →
+engine started, with every queue in it → doors open → `ready`
+SIGTERM or SIGINT → clients told → engine stopped → store closed (flush, checkpoint) → claim
+released
 """
 
 import logging
 import resource
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from datetime import timedelta
 from functools import partial
+from pathlib import Path
 
 import trio
 
 from ottermq import eventlog, listeners, retention, systemd
 from ottermq.admin import http as admin
-from ottermq.amqp import door as amqp
+from ottermq.amqp.door import Door as AmqpDoor
+from ottermq.amqp.room import Room
+from ottermq.auth import Auth, open_auth
 from ottermq.config import Config
+from ottermq.engine import Engine, EngineOptions
+from ottermq.errors import StartupError
 from ottermq.kafka import door as kafka
 from ottermq.listeners import Bound, Door
 from ottermq.lockfile import claim
-from ottermq.store import open_store, tell_reports
+from ottermq.queues import Queues
+from ottermq.store import log_options, open_store, store_options, tell_reports
+from ottermq.tls import Contexts
+from ottermq.topology import MetaDb, Topology, definitions, restore
+from ottermq.topology.definitions import DefinitionsError
+from ottermq.tunnel import Tunnel
 from ottermq.wal import Store
 from ottermq.wal.store import Interrupted
 
 Signals = AsyncIterator[int]
+MILLISECOND = timedelta(milliseconds=1)
+OTHER_FILES = 256  # descriptors for what is neither a connection nor a segment
 
 
 def run(config: Config) -> None:
     """Serve until told to stop. StartupError: it couldn't begin."""
     _raise_file_limit()
+    contexts = Contexts(config.tls) if config.listen.amqps else None
     with claim(config.data), _bind(config) as bound:
-        trio.run(_serve, config, bound)
+        trio.run(_serve, config, bound, contexts)
     eventlog.info("stopped")
 
 
-async def _serve(config: Config, bound: dict[str, Bound]) -> None:
+async def _serve(config: Config, bound: dict[str, Bound], contexts: Contexts | None) -> None:
     stop = trio.Event()
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_heed, signals, stop)
             try:
-                async with open_store(config, stop) as store:
-                    await _keep_doors_open(config, bound, store, stop)
+                async with open_store(config, stop) as store, open_room(config, store) as room:
+                    await _keep_doors_open(config, bound, contexts, store, room, stop)
             except* Interrupted:
                 eventlog.info("recovery called off")
             nursery.cancel_scope.cancel()
 
 
+@asynccontextmanager
+async def open_room(config: Config, store: Store) -> AsyncIterator[Room]:
+    """What all doors lead to: the topology and the users as meta.db has them, and the engine."""
+    with MetaDb(config.data) as db:
+        topology = await trio.to_thread.run_sync(restore, db)
+        auth = open_auth(db, config.auth)
+        if config.definitions is not None:
+            await _load_definitions(config.definitions, topology, auth)
+        await auth.first_start()
+        engine = Engine(store, engine_options(config))
+        try:
+            timeout = config.amqp.consumer_timeout
+            queues = Queues(
+                engine,
+                store,
+                topology,
+                rules=lambda name: log_options(config.for_queue(name)),
+                consumer_timeout_ms=None if timeout is None else timeout // MILLISECOND,
+            )
+            queues.start()
+            yield Room(engine, topology, auth, queues, config.amqp)
+        finally:
+            engine.close()
+
+
 async def _keep_doors_open(
-    config: Config, bound: dict[str, Bound], store: Store, stop: trio.Event
+    config: Config,
+    bound: dict[str, Bound],
+    contexts: Contexts | None,
+    store: Store,
+    room: Room,
+    stop: trio.Event,
 ) -> None:
+    amqp = AmqpDoor(room)
     doors = [
-        Door("amqp", amqp.serve, most=10_000),
         Door("kafka", kafka.serve, most=10_000),
         Door("admin", partial(admin.serve, trouble=store.trouble), 100, log_level=logging.DEBUG),
     ]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(tell_reports, store)
-        nursery.start_soon(retention.keep, store, config)
+        nursery.start_soon(retention.keep, store, config, room.queues.retention_of)
+        nursery.start_soon(room.queues.run)
+        await nursery.start(amqp.run)
+        for listener in listeners.listen("amqp", bound["amqp"]):
+            room.engine.listen(listener.socket.fileno())
+        if contexts is not None:
+            nursery.start_soon(contexts.keep)
+            patience = config.amqp.handshake_timeout.total_seconds()
+            tunnel = Tunnel(contexts, config.tls.login_from, patience, amqp.open_pipe)
+            doors.append(Door("amqps", tunnel.serve, most=room.engine.options.max_connections))
         for door in doors:
             opened = listeners.listen(door.name, bound[door.name])
             nursery.start_soon(listeners.accept, door, opened)
@@ -67,7 +122,30 @@ async def _keep_doors_open(
         systemd.notify("READY=1")
         await stop.wait()
         systemd.notify("STOPPING=1")
+        await amqp.stop()
         nursery.cancel_scope.cancel()
+
+
+async def _load_definitions(path: Path, topology: Topology, auth: Auth) -> None:
+    try:
+        text = await trio.Path(path).read_text()
+        await definitions.apply(definitions.parse(text), topology, auth)
+    except (OSError, ValueError, DefinitionsError) as error:
+        raise StartupError(f"definitions {path}: {eventlog.describe(error)}") from None
+
+
+def engine_options(config: Config) -> EngineOptions:
+    zero_copy = config.wal.zero_copy
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    segments = store_options(config).open_files
+    return EngineOptions(
+        frame_max=config.amqp.frame_max,
+        handshake_timeout_ms=config.amqp.handshake_timeout // MILLISECOND,
+        max_message_size=config.amqp.max_message_size,
+        memory_limit=config.memory.high_watermark,
+        zero_copy_min=zero_copy.min_message_size if zero_copy.enabled else 0,
+        max_connections=max(files - segments - OTHER_FILES, 64),
+    )
 
 
 async def _heed(signals: Signals, stop: trio.Event) -> None:
@@ -82,9 +160,11 @@ async def _heed(signals: Signals, stop: trio.Event) -> None:
 def _bind(config: Config) -> Iterator[dict[str, Bound]]:
     with ExitStack() as stack:
         bound = {}
-        for name in ("amqp", "kafka", "admin"):
-            bound[name] = listeners.bind(name, getattr(config.listen, name))
-            stack.callback(bound[name].close)
+        for name in ("amqp", "amqps", "kafka", "admin"):
+            wanted = getattr(config.listen, name)
+            if wanted is not None:
+                bound[name] = listeners.bind(name, wanted)
+                stack.callback(bound[name].close)
         yield bound
 
 

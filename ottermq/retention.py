@@ -7,7 +7,7 @@ takes a fiftieth of a core; removing the files is the log's own affair and as mo
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import cache
 
@@ -23,31 +23,35 @@ SHARE = 50  # it works one part in so many of the time
 AT_A_TIME = 64  # segments of a log: one with thousands of them is no reason to hold up the rest
 
 
-async def keep(store: Store, config: Config) -> None:
+# What a log goes by when it isn't the configuration: a stream's arguments and policies.
+Limits = Callable[[Log], Policy | None]
+
+
+async def keep(store: Store, config: Config, limits: Limits = lambda log: None) -> None:
     """Until cancelled."""
     interval = config.wal.retention.check_interval.total_seconds()
     while True:
         began = trio.current_time()
-        await _walk(store, config)
+        await _walk(store, config, limits)
         await trio.sleep(max(0.0, began + interval - trio.current_time()))
 
 
-async def _walk(store: Store, config: Config) -> None:
+async def _walk(store: Store, config: Config, limits: Limits) -> None:
     began = time.thread_time()
-    for _ in _trim_all(store, config):
+    for _ in _trim_all(store, config, limits):
         worked = time.thread_time() - began
         if worked >= SLICE:
             await trio.sleep(worked * (SHARE - 1))
             began = time.thread_time()
 
 
-def _trim_all(store: Store, config: Config) -> Iterator[None]:
+def _trim_all(store: Store, config: Config, limits: Limits) -> Iterator[None]:
     """One log after the other; control returns after each, and after each handful of segments."""
     for log in store:
         more = True
         while more:
             try:
-                more = trim(log, config)
+                more = trim(log, config, limits(log))
             except LogError as error:
                 # Deleted meanwhile, or the store is fenced: the next walk comes anyway.
                 eventlog.debug("retention", log=log.name, error=error)
@@ -55,12 +59,12 @@ def _trim_all(store: Store, config: Config) -> Iterator[None]:
             yield
 
 
-def trim(log: Log, config: Config) -> bool:
-    """Let go what the rules say. Is there more?"""
+def trim(log: Log, config: Config, limit: Policy | None = None) -> bool:
+    """Let go what the rules say, `limit` before the configuration. Is there more?"""
     segments = log.segments(AT_A_TIME)
     if not segments:
         return False
-    policy = policy_for(config.for_queue(log.name).retention)
+    policy = limit or policy_for(config.for_queue(log.name).retention)
     floor = log.cursor().floor if log.has_cursor else None
     total = sum(segment.size for segment in segments)
     if policy.max_size is not None and len(segments) == AT_A_TIME:

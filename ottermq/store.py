@@ -1,6 +1,7 @@
 """The broker's log: opened by its configuration, heard out, closed with a checkpoint."""
 
 import logging
+import resource
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -97,11 +98,16 @@ def store_options(config: Config) -> Options:
         direct_io=DirectIO[wal.direct_io.upper()],
         hot_buffer_size=wal.page_cache.hot_buffer_size,
         mmap_cache_size=wal.page_cache.mmap_cache_size,
-        open_files=wal.page_cache.open_files,
+        open_files=min(wal.page_cache.open_files, _files() // 4),
         low_space_limit=wal.low_space_limit,
         checkpoint_interval_ms=wal.checkpoint_interval // timedelta(milliseconds=1),
         log=log_options(config.usual),
     )
+
+
+def _files() -> int:
+    """How many this process may have open; most of them are for connections."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 @cache

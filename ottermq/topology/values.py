@@ -1,8 +1,8 @@
 """Field-table values as the topology sees them: their AMQP kind, their print, their identity.
 
-Arguments arrive as plain Python values, decoded by pamqp: the width an integer had on the wire is
-lost, so one that fits 32 bits counts as `signedint` and any other as `long`. That shows in error
-texts only: RabbitMQ compares integers of all widths by value.
+Arguments arrive as Python's values. A number may remember how it was sent (`Byte`, `Long`); one
+that doesn't, as after a restart, counts as `signedint` if it fits 32 bits and as `long` if not.
+That shows in error texts only: RabbitMQ compares integers of all widths by value.
 """
 
 import base64
@@ -16,6 +16,40 @@ Table = Mapping[str, Any]
 NONE: Table = {}
 
 
+class Sent(int):
+    """An integer as the client sent it."""
+
+    kind = "long"
+
+
+class Byte(Sent):
+    kind = "byte"
+
+
+class UnsignedByte(Sent):
+    kind = "unsignedbyte"
+
+
+class Short(Sent):
+    kind = "short"
+
+
+class UnsignedShort(Sent):
+    kind = "unsignedshort"
+
+
+class UnsignedInt(Sent):
+    kind = "unsignedint"
+
+
+class Long(Sent):
+    kind = "long"
+
+
+class Single(float):
+    """A number of 32 bits with a point."""
+
+
 def kind_of(value: object) -> str:
     """As RabbitMQ calls it."""
     match value:
@@ -23,10 +57,14 @@ def kind_of(value: object) -> str:
             return "void"
         case bool():
             return "bool"
+        case Sent():
+            return value.kind
         case int():
             return "signedint" if -(1 << 31) <= value < 1 << 31 else "long"
         case str() | bytes():
             return "longstr"
+        case Single():
+            return "float"
         case float():
             return "double"
         case Decimal():
@@ -67,6 +105,10 @@ def frozen(value: object) -> Hashable:
             return value
         case bytes() | bytearray():
             return bytes(value)
+        case Sent():
+            return (int, int(value))
+        case Single():
+            return (float, float(value))
         case _:
             return (type(value), value)
 

@@ -344,12 +344,12 @@ def test_slowloris_handshakes_time_out(connect: Connect) -> None:
 @pytest.mark.ottermq_only("RabbitMQ waits as long at every failure, we longer at each")
 def test_guessing_passwords_gets_slow(connect: Connect) -> None:
     times = []
-    for _ in range(6):
+    for _ in range(8):  # the first five are free: people mistype
         before = time.monotonic()
         with pytest.raises((Gone, Refused)):
             connect(user="brute", password="guess")
         times.append(time.monotonic() - before)
-    assert sum(times[3:]) > 0.3
+    assert sum(times[5:]) > 0.3
     before = time.monotonic()
     connect()  # the honest user is let in at once
     assert time.monotonic() - before < 5

@@ -1,0 +1,34 @@
+"""Answers that wait for the disk, and those that needn't."""
+
+from collections.abc import Coroutine
+from typing import Any, TypeAlias
+
+from ottermq.amqp.channel import Channel
+from ottermq.topology import Change
+
+# Frames to send before reading goes on; the same, later, when a disk or a thread must be waited
+# for; None when the handler has seen to both itself.
+Answer: TypeAlias = bytes | Coroutine[Any, Any, bytes | None] | None
+
+
+def saved(channel: Channel, change: Change, ok: bytes) -> Answer:
+    """`ok` when what was made, or found, is on disk: at once, if nothing of it belongs there."""
+    if change.statements or change.maker:
+        return _when_saved(channel, change, ok)
+    return ok
+
+
+async def _when_saved(channel: Channel, change: Change, ok: bytes) -> bytes:
+    await channel.room.queues.save(change)
+    return ok
+
+
+def removed(channel: Channel, change: Change, ok: bytes) -> Answer:
+    """`ok` when what went is gone from the disk, too."""
+    waiting = channel.room.queues.remove(change)
+    return ok if waiting is None else _when_removed(waiting, ok)
+
+
+async def _when_removed(waiting: Coroutine[Any, Any, None], ok: bytes) -> bytes:
+    await waiting
+    return ok

@@ -1,0 +1,247 @@
+"""A connection from its greeting to its goodbye: connection.start, tune, open, close.
+
+    client                      broker                     state when the client's word comes
+    protocol header        →
+                           ←    start
+    start-ok               →    (login)                    STARTING
+                           ←    tune
+    tune-ok                →                               TUNING
+    open                   →                               OPENING
+                           ←    open-ok
+    …                                                      RUNNING
+    close                  →
+                           ←    close-ok
+
+What comes in another state than its own is an error. A connection that we close (CLOSING) hears
+nothing but the client's close-ok, or its close when the two crossed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from pamqp.base import Frame
+from pamqp.commands import Connection as Methods
+
+from ottermq import __version__, eventlog
+from ottermq.amqp.answers import Answer
+from ottermq.amqp.channel import Channel
+from ottermq.amqp.frames import encode_method
+from ottermq.amqp.replies import Refused
+from ottermq.amqp.room import Room
+from ottermq.auth import Access, Kind, User
+from ottermq.engine import ConnFlags
+from ottermq.errors import LoginRefused
+
+FRAME_MIN = 4096
+CHANNEL_MIN = 1
+
+# As RabbitMQ's: clients switch their own behaviour by these names.
+CAPABILITIES = dict.fromkeys(
+    (
+        "publisher_confirms",
+        "exchange_exchange_bindings",
+        "basic.nack",
+        "consumer_cancel_notify",
+        "connection.blocked",
+        "consumer_priorities",
+        "authentication_failure_close",
+        "per_consumer_qos",
+        "direct_reply_to",
+    ),
+    True,
+)
+SERVER_PROPERTIES: dict[str, Any] = {
+    "capabilities": CAPABILITIES,
+    "product": "OtterMQ",
+    "version": __version__,
+    "cluster_name": "ottermq",
+    "platform": "Python and C",
+    "copyright": "",
+    "information": "Licensed under the Apache License 2.0",
+}
+
+
+class State(StrEnum):
+    STARTING = "starting"
+    TUNING = "tuning"
+    OPENING = "opening"
+    RUNNING = "running"
+    CLOSING = "closing"
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    id: int
+    peer: str
+    room: Room
+    certificate: str | None = None  # the name in the client's, when TLS verified one
+    state: State = State.STARTING
+    user: User | None = None
+    vhost: str = ""
+    vhost_number: int = 0
+    channel_max: int = 0
+    properties: dict[str, Any] = field(default_factory=dict)
+    channels: dict[int, Channel] = field(default_factory=dict)
+    counted: bool = False  # in the limits
+
+    def announced(self, capability: str) -> bool:
+        """Did the client say that it understands this?"""
+        capabilities = self.properties.get("capabilities")
+        return isinstance(capabilities, dict) and capabilities.get(capability) is True
+
+    def allows(self) -> User:
+        """Who it is; only once it is logged in."""
+        assert self.user is not None
+        return self.user
+
+    def check(self, access: Access, kind: Kind, name: str) -> None:
+        """AccessRefused: this user may not configure, write or read that."""
+        self.room.auth.permissions.check(self.allows(), self.vhost, access, kind, name)
+
+    def check_any(self, kind: Kind, name: str) -> None:
+        """For passive declarations: whoever may do anything with it may know that it is there."""
+        allows = self.room.auth.permissions.allows
+        user = self.allows()
+        if not (
+            allows(user, self.vhost, "read", kind, name)
+            or allows(user, self.vhost, "write", kind, name)
+        ):
+            self.check("configure", kind, name)
+
+
+def start(conn: Connection) -> bytes:
+    """The first word, once the protocol header is right."""
+    mechanisms = conn.room.auth.users.mechanisms(conn.certificate)
+    return encode_method(0, Methods.Start, 0, 9, SERVER_PROPERTIES, mechanisms.encode(), b"en_US")
+
+
+async def start_ok(conn: Connection, method: Methods.StartOk) -> bytes | None:
+    conn.properties = dict(method.client_properties)
+    host = conn.peer.rpartition(":")[0].strip("[]")
+    response: Any = method.response  # bytes, as frames.py reads long strings
+    try:
+        conn.user = await conn.room.auth.users.authenticate(
+            method.mechanism, response, host, conn.certificate
+        )
+    except LoginRefused:
+        if conn.announced("authentication_failure_close"):
+            raise
+        conn.room.engine.hang_up(conn.id)  # it would take a close for a protocol error
+        return None
+    conn.state = State.TUNING
+    offer = conn.room.settings
+    heartbeat = int(offer.heartbeat.total_seconds())
+    return encode_method(0, Methods.Tune, offer.channel_max, offer.frame_max, heartbeat)
+
+
+def tune_ok(conn: Connection, method: Methods.TuneOk) -> bytes:
+    offer = conn.room.settings
+    _check_tuned("frame_max", method.frame_max, FRAME_MIN, offer.frame_max)
+    _check_tuned("channel_max", method.channel_max, CHANNEL_MIN, offer.channel_max)
+    conn.channel_max = method.channel_max
+    conn.room.engine.tune(conn.id, method.frame_max, method.channel_max, method.heartbeat)
+    conn.state = State.OPENING
+    return b""
+
+
+def _check_tuned(what: str, wanted: int, least: int, most: int) -> None:
+    """0 asks for no limit, which is more than any limit we have."""
+    if 0 < wanted < least:
+        raise Refused(
+            530,
+            f"negotiated {what} = {wanted} is lower than the minimum allowed value ({least})",
+        )
+    if wanted == 0 or wanted > most:
+        detail = " (no limit)" if what == "channel_max" and wanted == 0 else ""
+        raise Refused(
+            530,
+            f"negotiated {what} = {wanted}{detail} is higher than the maximum allowed value"
+            f" ({most})",
+        )
+
+
+def open(conn: Connection, method: Methods.Open) -> bytes:
+    room, user, vhost = conn.room, conn.allows(), method.virtual_host
+    room.auth.permissions.check_vhost(user, vhost, exists=vhost in room.topology.vhosts)
+    room.auth.limits.connection_opened(user, vhost)
+    conn.vhost, conn.counted = vhost, True
+    conn.vhost_number = room.queues.vhost_number(vhost)
+    flags = ConnFlags(0)
+    for capability, flag in (
+        ("connection.blocked", ConnFlags.BLOCKED_CAPABLE),
+        ("consumer_cancel_notify", ConnFlags.CANCEL_CAPABLE),
+    ):
+        if conn.announced(capability):
+            flags |= flag
+    if "impersonator" in user.tags:
+        flags |= ConnFlags.MAY_IMPERSONATE
+    room.engine.open(conn.id, conn.vhost_number, user.name, flags)
+    conn.state = State.RUNNING
+    eventlog.info(
+        "opened",
+        peer=conn.peer,
+        user=user.name,
+        vhost=vhost,
+        name=conn.properties.get("connection_name", ""),
+    )
+    return encode_method(0, Methods.OpenOk, "")
+
+
+def close(conn: Connection, method: Methods.Close) -> None:
+    """What it held is free before it reads our answer: whoever comes next finds it so."""
+    conn.room.engine.closing(conn.id, b"")
+    leave(conn)
+    conn.room.engine.hang_up(conn.id, encode_method(0, Methods.CloseOk))
+
+
+def close_crossed(conn: Connection, method: Methods.Close | Methods.CloseOk) -> None:
+    """We have closed it already; the client agrees, or came to the same at the same time."""
+    crossed = isinstance(method, Methods.Close)
+    conn.room.engine.hang_up(conn.id, encode_method(0, Methods.CloseOk) if crossed else b"")
+
+
+def update_secret(conn: Connection, method: Methods.UpdateSecret) -> bytes:
+    """Passwords don't expire here: there is nothing a new one would prolong."""
+    return encode_method(0, Methods.UpdateSecretOk)
+
+
+def leave(conn: Connection) -> None:
+    """Let go of all that is the connection's; called once it can't do anything any more."""
+    conn.state = State.CLOSING
+    room = conn.room
+    for channel in list(conn.channels.values()):
+        channel.forget()
+    room.queues.remove_unasked(room.topology.owned_by(conn.id))
+    if conn.counted:
+        conn.counted = False
+        room.auth.limits.connection_closed(conn.allows(), conn.vhost)
+
+
+# Method → the state it belongs to and what it does.
+class Rule(NamedTuple):
+    state: State
+    handler: Callable[[Connection, Any], Answer]
+
+
+HANDLERS: dict[type[Frame], Rule] = {
+    Methods.StartOk: Rule(State.STARTING, start_ok),
+    Methods.TuneOk: Rule(State.TUNING, tune_ok),
+    Methods.Open: Rule(State.OPENING, open),
+    Methods.Close: Rule(State.RUNNING, close),
+    Methods.UpdateSecret: Rule(State.RUNNING, update_secret),
+}
+
+
+def handle(conn: Connection, method: Frame) -> Answer:
+    """On channel 0."""
+    if conn.state is State.CLOSING:
+        if isinstance(method, Methods.CloseOk | Methods.Close):
+            close_crossed(conn, method)
+            return None
+        return b""
+    rule = HANDLERS.get(type(method))
+    if rule is None or conn.state is not rule.state:
+        raise Refused(504, f"unexpected method in connection state {conn.state}")
+    return rule.handler(conn, method)

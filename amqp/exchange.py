@@ -1,0 +1,66 @@
+"""exchange.*: declare, delete, bind and unbind exchange to exchange."""
+
+from pamqp.commands import Exchange as Methods
+
+from ottermq.amqp.answers import Answer, removed, saved
+from ottermq.amqp.bindings import Ends, change_binding
+from ottermq.amqp.channel import Channel
+from ottermq.topology.exchange.exchange import ALTERNATE
+from ottermq.topology.names import stripped
+
+
+def declare(channel: Channel, method: Methods.Declare) -> Answer:
+    conn, room = channel.conn, channel.room
+    vhost, name = conn.vhost, stripped(method.exchange)
+    ok = b"" if method.nowait else channel.reply(Methods.DeclareOk)
+    if method.passive:
+        if name:
+            conn.check_any("exchange", name)
+        room.topology.passive_exchange(vhost, name)
+        return ok
+    if name:  # the default exchange is refused by the topology, whoever asks
+        conn.check("configure", "exchange", name)
+    alternate = method.arguments.get(ALTERNATE)
+    if isinstance(alternate, str) and room.topology.find_exchange(vhost, name) is None:
+        conn.check("read", "exchange", name)
+        conn.check("write", "exchange", alternate)
+    change = room.topology.declare_exchange(
+        vhost,
+        name,
+        method.exchange_type,
+        durable=method.durable,
+        auto_delete=method.auto_delete,
+        internal=method.internal,
+        arguments=method.arguments,
+    )
+    room.queues.declared(change)
+    return saved(channel, change, ok)
+
+
+def delete(channel: Channel, method: Methods.Delete) -> Answer:
+    conn = channel.conn
+    name = stripped(method.exchange)
+    if name and not name.startswith("amq."):  # those are refused by the topology, whoever asks
+        conn.check("configure", "exchange", name)
+    change = channel.room.topology.delete_exchange(conn.vhost, name, if_unused=method.if_unused)
+    return removed(channel, change, b"" if method.nowait else channel.reply(Methods.DeleteOk))
+
+
+def bind(channel: Channel, method: Methods.Bind) -> Answer:
+    change = change_binding(channel, _ends(method))
+    return saved(channel, change, b"" if method.nowait else channel.reply(Methods.BindOk))
+
+
+def unbind(channel: Channel, method: Methods.Unbind) -> Answer:
+    change = change_binding(channel, _ends(method), unbind=True)
+    return removed(channel, change, b"" if method.nowait else channel.reply(Methods.UnbindOk))
+
+
+def _ends(method: Methods.Bind | Methods.Unbind) -> Ends:
+    return Ends(
+        stripped(method.source),
+        "exchange",
+        stripped(method.destination),
+        method.routing_key,
+        method.arguments or {},
+    )

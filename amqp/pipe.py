@@ -1,0 +1,59 @@
+"""A connection without a socket, as the TLS tunnel sees it: the engine's end of the pipe.
+
+The engine tells by events that there is output, that it takes input again, and that it is done;
+the door passes them on.
+"""
+
+import trio
+
+from ottermq.engine import Engine
+
+
+class Pipe:
+    def __init__(self, engine: Engine, conn: int) -> None:
+        self._engine = engine
+        self._conn = conn
+        self._room = trio.Event()
+        self._output = trio.Event()
+        self._closed = trio.Event()
+
+    # -- what the tunnel asks
+
+    def feed(self, data: bytes) -> int:
+        self._room = trio.Event()
+        return max(self._engine.feed(self._conn, data), 0)
+
+    async def wait_room(self) -> None:
+        await self._room.wait()
+
+    def drain(self, most: int) -> bytes:
+        self._output = trio.Event()
+        room = bytearray(most)
+        count = self._engine.drain(self._conn, room)
+        return bytes(room[: max(count, 0)])
+
+    async def wait_output(self) -> None:
+        await self._output.wait()
+
+    def hang_up(self) -> None:
+        if not self.closed:
+            self._engine.hang_up(self._conn)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed.is_set()
+
+    async def wait_closed(self) -> None:
+        await self._closed.wait()
+
+    # -- what the engine told
+
+    def has_output(self) -> None:
+        self._output.set()
+
+    def has_room(self) -> None:
+        self._room.set()
+
+    def close(self) -> None:
+        for event in (self._closed, self._output, self._room):
+            event.set()

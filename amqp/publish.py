@@ -1,0 +1,134 @@
+"""Where a message goes when C doesn't know: the first of its kind, or one that is looked at each.
+
+C remembers what it was told: that a connection may write to an exchange, and the queues behind an
+exchange and a key. What hangs on more than that (headers, chance, CC and BCC, a delay) is asked
+for with each message.
+"""
+
+from typing import Any
+
+from pamqp.commands import Basic
+
+from ottermq.amqp.connection import Connection
+from ottermq.amqp.frames import headers_of
+from ottermq.amqp.replies import Refused
+from ottermq.amqp.room import Room
+from ottermq.amqp.tables import Table
+from ottermq.engine import Event, RouteFlags
+from ottermq.errors import PreconditionFailed
+from ottermq.topology import Exchange, Route
+from ottermq.topology.values import kind_of
+
+IMMEDIATE = 2
+METHOD = Basic.Publish.index
+COPIES = ("CC", "BCC")
+
+
+def route(conn: Connection, event: Event) -> None:
+    """Answer OM_EV_ROUTE: publish to these queues. Raises what closes the channel instead."""
+    if event.code & IMMEDIATE:
+        raise Refused(540, "immediate=true")
+    room, name, key = conn.room, _text(event.exchange), _text(event.key)
+    conn.check("write", "exchange", name)
+    exchange = room.topology.publishable(conn.vhost, name)
+    headers = headers_of(event.header)
+    copies = _copies(headers)
+    salt = _check_topics(conn, exchange, (key, *copies))
+    room.engine.may_publish(conn.id, event.exchange, salt, by_event=not exchange.router.by_key)
+    done = False
+    while not done:
+        generation = room.engine.route_generation
+        found = _route(room, exchange, key, headers, event.header, copies)
+        queues, flags = _where(exchange, found, headers)
+        if copies or exchange.is_default:
+            flags &= ~RouteFlags.CACHE
+        done = room.engine.publish_route(conn.id, event.channel, queues, flags, generation)
+
+
+def dead_route(room: Room, event: Event) -> None:
+    """Answer OM_EV_DEAD_ROUTE: where messages go that die in a queue, or whose delay is over."""
+    source = room.queues.by_id(event.queue)
+    delayed = room.queues.delayed(event.queue)
+    thing = source or delayed
+    if thing is None:
+        return  # gone meanwhile, and its messages with it
+    name, key = _text(event.exchange), _text(event.key)
+    headers = headers_of(event.header)
+    # A key of the queue's own takes the place of all the message had.
+    keeps_copies = source is None or room.topology.effective(source).dlrk is None
+    copies = _copies(headers, strict=False) if keeps_copies else ()
+    done = False
+    while not done:
+        generation = room.engine.route_generation
+        queues: list[int] = []
+        flags = RouteFlags.NONE
+        exchange = room.topology.find_exchange(thing.vhost, name)
+        if exchange is not None:
+            found = _route(room, exchange, key, headers, event.header, copies)
+            queues = [queue.id for queue in found.queues]
+            if found.cacheable and not found.delayed and not copies and not exchange.is_default:
+                flags = RouteFlags.CACHE
+        done = room.engine.dead_route(event.queue, queues, flags, generation)
+
+
+def _route(
+    room: Room,
+    exchange: Exchange,
+    key: str,
+    headers: Table,
+    properties: bytes,
+    copies: tuple[str, ...],
+) -> Route:
+    known = {} if exchange.router.by_key else _properties(properties)
+    room.queues.routed(exchange)
+    return room.topology.route(exchange.vhost, exchange.name, key, headers, known, also=copies)
+
+
+def _where(exchange: Exchange, found: Route, headers: Table) -> tuple[list[int], RouteFlags]:
+    if found.delayed:
+        delay = headers.get("x-delay")
+        if isinstance(delay, int) and delay > 0:
+            return [exchange.id], RouteFlags.DELAY
+        return [queue.id for queue in found.queues], RouteFlags.NONE
+    flags = RouteFlags.CACHE if found.cacheable else RouteFlags.NONE
+    return [queue.id for queue in found.queues], flags
+
+
+def _check_topics(conn: Connection, exchange: Exchange, keys: tuple[str, ...]) -> int:
+    """The salt of what C may remember: 0, or the user's number when each key must be asked for."""
+    permissions, user = conn.room.auth.permissions, conn.allows()
+    if exchange.type != "topic":
+        return 0
+    if not permissions.has_topic_permissions(user, conn.vhost, exchange.name):
+        return 0
+    for key in keys:
+        permissions.check_topic(user, conn.vhost, exchange.name, "write", key)
+    return conn.room.user_number(user.name)
+
+
+def _copies(headers: Table, strict: bool = True) -> tuple[str, ...]:
+    """The keys in the CC and BCC headers, which must be lists; what is no text there is no key."""
+    found: list[str] = []
+    for name in COPIES:
+        keys = headers.get(name)
+        if isinstance(keys, list):
+            found += [key for key in keys if isinstance(key, str)]
+        elif name in headers and strict:
+            raise PreconditionFailed(
+                f'invalid message: {{unacceptable_type_in_header,"{name}",{kind_of(keys)}}}'
+            )
+    return tuple(found)
+
+
+def _properties(raw: bytes) -> dict[str, Any]:
+    properties = Basic.Properties()
+    try:
+        properties.unmarshal(int.from_bytes(raw[:2], "big"), raw[2:])
+    except (ValueError, IndexError, OverflowError, OSError, RecursionError):
+        return {}
+    return {name: value for name, value in properties if value is not None}
+
+
+def _text(raw: bytes) -> str:
+    """Keys are bytes to AMQP; what isn't UTF-8 is carried through all the same."""
+    return raw.decode(errors="surrogateescape")

@@ -1,0 +1,146 @@
+"""queue.*: declare, bind, unbind, purge, delete."""
+
+from pamqp.commands import Queue as Methods
+
+from ottermq.amqp.answers import Answer, removed, saved
+from ottermq.amqp.bindings import REPLY_TO, Ends, change_binding
+from ottermq.amqp.channel import Channel
+from ottermq.amqp.replies import Refused
+from ottermq.errors import NotFound, PreconditionFailed
+from ottermq.topology import Queue, QueueType
+from ottermq.topology.names import label, stripped
+from ottermq.topology.values import kind_of
+
+DEAD_LETTER_EXCHANGE = "x-dead-letter-exchange"
+
+
+def declare(channel: Channel, method: Methods.Declare) -> Answer:
+    conn, room = channel.conn, channel.room
+    vhost, name = conn.vhost, stripped(method.queue)
+    if name.startswith(REPLY_TO):
+        return _reply_to(channel, name, method.nowait)
+    if method.passive:
+        conn.check_any("queue", name)
+        queue = room.topology.queue(vhost, name, conn.id)
+        return _declared(channel, queue, method.nowait)
+    if name:
+        conn.check("configure", "queue", name)
+    found = room.topology.find_queue(vhost, name) if name else None
+    if found is None:
+        _check_new(channel, method, name)
+    change = room.topology.declare_queue(
+        vhost,
+        name,
+        durable=method.durable,
+        exclusive=method.exclusive,
+        auto_delete=method.auto_delete,
+        arguments=method.arguments,
+        connection=conn.id,
+    )
+    declared = change.queue
+    assert declared is not None
+    if not change.created:
+        room.engine.touch(declared.id)
+        return saved(channel, change, _declared(channel, declared, method.nowait))
+    room.queues.declared(change)
+    return saved(channel, change, _declared(channel, declared, method.nowait, new=True))
+
+
+def _check_new(channel: Channel, method: Methods.Declare, name: str) -> None:
+    """What only a queue that isn't there yet must stand up to."""
+    conn, room = channel.conn, channel.room
+    if not name:
+        conn.check("configure", "queue", "amq.gen-")
+    dead_letters = method.arguments.get(DEAD_LETTER_EXCHANGE)
+    if dead_letters is not None and not isinstance(dead_letters, str):
+        raise PreconditionFailed(
+            f"invalid type '{kind_of(dead_letters)}' for arg '{DEAD_LETTER_EXCHANGE}' in"
+            f" {label('queue', name, conn.vhost)}"
+        )
+    if dead_letters is not None:
+        conn.check("read", "queue", name or "amq.gen-")
+        conn.check("write", "exchange", dead_letters)
+    if not (method.durable or method.exclusive or room.settings.permit.transient_queues):
+        raise Refused(
+            541,
+            "Feature `transient_nonexcl_queues` is deprecated."
+            " By default, this feature is not permitted any more.",
+        )
+    queues = room.topology.vhost(conn.vhost).queues
+    room.auth.limits.check_queues(conn.vhost, name, len(queues))
+
+
+def _declared(channel: Channel, queue: Queue, nowait: bool, new: bool = False) -> bytes:
+    channel.last_queue = queue.name
+    if nowait:
+        return b""
+    ready = consumers = 0
+    if not new:
+        stat = channel.room.engine.queue_stat(queue.id)
+        ready, consumers = stat.ready, stat.consumers
+    return channel.reply(Methods.DeclareOk, queue.name, _count(ready), consumers)
+
+
+def _reply_to(channel: Channel, name: str, nowait: bool) -> bytes:
+    """Direct reply-to is no queue; who asks for it finds it as long as its consumer is there."""
+    if name != REPLY_TO and not channel.room.engine.expects_replies(name.encode()):
+        raise NotFound(f"no {label('queue', name, channel.conn.vhost)}")
+    channel.last_queue = name
+    return b"" if nowait else channel.reply(Methods.DeclareOk, name, 0, 1)
+
+
+def _count(messages: int) -> int:
+    return min(messages, 0xFFFFFFFF)
+
+
+def bind(channel: Channel, method: Methods.Bind) -> Answer:
+    change = change_binding(channel, _ends(channel, method))
+    return saved(channel, change, b"" if method.nowait else channel.reply(Methods.BindOk))
+
+
+def unbind(channel: Channel, method: Methods.Unbind) -> Answer:
+    change = change_binding(channel, _ends(channel, method), unbind=True)
+    return removed(channel, change, channel.reply(Methods.UnbindOk))
+
+
+def _ends(channel: Channel, method: Methods.Bind | Methods.Unbind) -> Ends:
+    """No queue named means the last one declared; and no key either, its name as the key."""
+    queue = channel.queue_name(method.queue)
+    key = method.routing_key or ("" if method.queue else queue)
+    return Ends(stripped(method.exchange), "queue", stripped(queue), key, method.arguments or {})
+
+
+def purge(channel: Channel, method: Methods.Purge) -> Answer:
+    conn, room = channel.conn, channel.room
+    name = channel.queue_name(method.queue)
+    conn.check("read", "queue", name)
+    queue = room.topology.queue(conn.vhost, name, conn.id)
+    if queue.type is QueueType.STREAM:
+        raise Refused(540, f"queue.purge not supported by stream queues {queue.label}")
+    count, seq = room.engine.purge(queue.id)
+    ok = b"" if method.nowait else channel.reply(Methods.PurgeOk, _count(count))
+    return _when_durable(channel, seq, ok) if seq and queue.durable else ok
+
+
+async def _when_durable(channel: Channel, seq: int, ok: bytes) -> bytes:
+    await channel.room.queues.wait_durable(seq)
+    return ok
+
+
+def delete(channel: Channel, method: Methods.Delete) -> Answer:
+    conn, room = channel.conn, channel.room
+    name = stripped(channel.queue_name(method.queue))
+    conn.check("configure", "queue", name)
+    queue = room.topology.find_queue(conn.vhost, name)
+    messages = 0
+    if queue is not None:
+        queue.check_access(conn.id)
+        stat = room.engine.queue_stat(queue.id)
+        if method.if_empty and stat.ready:  # as RabbitMQ: what is in flight doesn't count
+            raise PreconditionFailed(f"{queue.label} not empty")
+        if method.if_unused and stat.consumers:
+            raise PreconditionFailed(f"{queue.label} in use")
+        messages = stat.ready
+    change = room.topology.delete_queue(conn.vhost, name, conn.id)
+    ok = b"" if method.nowait else channel.reply(Methods.DeleteOk, _count(messages))
+    return removed(channel, change, ok)

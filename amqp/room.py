@@ -1,0 +1,23 @@
+"""What the door's rules act on: the engine, the topology, who may what, the queues."""
+
+from dataclasses import dataclass, field
+
+from ottermq.auth import Auth
+from ottermq.config.schema import AmqpSettings
+from ottermq.engine import Engine
+from ottermq.queues import Queues
+from ottermq.topology import Topology
+
+
+@dataclass(frozen=True, eq=False)
+class Room:
+    engine: Engine
+    topology: Topology
+    auth: Auth
+    queues: Queues
+    settings: AmqpSettings
+    _numbers: dict[str, int] = field(default_factory=dict)
+
+    def user_number(self, name: str) -> int:
+        """What C calls a user where it remembers what that user may; never 0."""
+        return self._numbers.setdefault(name, len(self._numbers) + 1)

@@ -1,0 +1,35 @@
+"""tx: publishes and acks gather in C and happen together, on disk before commit-ok."""
+
+from pamqp.commands import Tx
+
+from ottermq.amqp.channel import Channel, Mode
+from ottermq.errors import PreconditionFailed
+from ottermq.wal.errors import check
+
+
+def select(channel: Channel, method: Tx.Select) -> bytes:
+    if channel.mode is Mode.CONFIRM:
+        raise PreconditionFailed("cannot switch from confirm to tx mode")
+    if channel.mode is Mode.PLAIN:
+        channel.mode = Mode.TX
+        channel.room.engine.tx_select(channel.conn.id, channel.number)
+    return channel.reply(Tx.SelectOk)
+
+
+def commit(channel: Channel, method: Tx.Commit) -> bytes:
+    """commit-ok leaves when C hears from the disk."""
+    _check_transactional(channel)
+    ok = channel.reply(Tx.CommitOk)
+    check(channel.room.engine.tx_commit(channel.conn.id, channel.number, ok), "tx.commit")
+    return b""
+
+
+def rollback(channel: Channel, method: Tx.Rollback) -> bytes:
+    _check_transactional(channel)
+    channel.room.engine.tx_rollback(channel.conn.id, channel.number)
+    return channel.reply(Tx.RollbackOk)
+
+
+def _check_transactional(channel: Channel) -> None:
+    if channel.mode is not Mode.TX:
+        raise PreconditionFailed("channel is not transactional")

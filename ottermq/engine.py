@@ -1,0 +1,494 @@
+"""The face of the C data plane: its calls with Python's types, its events as tuples.
+
+    engine = Engine(store, EngineOptions())
+    engine.listen(sock.fileno())
+    await trio.lowlevel.wait_readable(engine.event_fd)
+    for event in engine.events(): ...
+
+Nothing is decided here. What each call promises is told in csrc/ottermq.h; whoever names a
+connection, channel or queue that is gone is told False, for it may go at any time.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, IntFlag
+from typing import Any, NamedTuple
+
+from ottermq._core import ffi, lib
+from ottermq.wal import Log, Store
+from ottermq.wal.errors import check
+
+
+class Kind(IntEnum):
+    OPENED = lib.OM_EV_OPENED
+    METHOD = lib.OM_EV_METHOD
+    ROUTE = lib.OM_EV_ROUTE
+    ERROR = lib.OM_EV_ERROR
+    CLOSED = lib.OM_EV_CLOSED
+    DEAD_ROUTE = lib.OM_EV_DEAD_ROUTE
+    OUTPUT = lib.OM_EV_OUTPUT
+    ROOM = lib.OM_EV_ROOM
+    QUEUE_IDLE = lib.OM_EV_QUEUE_IDLE
+    CONSUMER_TIMEOUT = lib.OM_EV_CONSUMER_TIMEOUT
+    ALARM = lib.OM_EV_ALARM
+    BAD_HEADER = lib.OM_EV_BAD_HEADER
+    REFUSED_CONN = lib.OM_EV_REFUSED_CONN
+    ACTIVE = lib.OM_EV_ACTIVE
+
+
+class Event(NamedTuple):
+    kind: int
+    conn: int = 0
+    channel: int = 0
+    code: int = 0
+    method: int = 0
+    queue: int = 0
+    amount: int = 0  # om_event.count, a name that tuples have taken
+    payload: bytes = b""
+    exchange: bytes = b""
+    key: bytes = b""
+    header: bytes = b""
+    text: str = ""
+
+
+class ConnFlags(IntFlag):
+    BLOCKED_CAPABLE = lib.OM_CONN_BLOCKED_CAPABLE
+    CANCEL_CAPABLE = lib.OM_CONN_CANCEL_CAPABLE
+    MAY_IMPERSONATE = lib.OM_CONN_MAY_IMPERSONATE
+
+
+class QueueFlags(IntFlag):
+    STREAM = lib.OM_QUEUE_STREAM
+    QUORUM = lib.OM_QUEUE_QUORUM
+    SINGLE_ACTIVE = lib.OM_QUEUE_SINGLE_ACTIVE
+    REJECT_PUBLISH = lib.OM_QUEUE_REJECT_PUBLISH
+    REJECT_DLX = lib.OM_QUEUE_REJECT_DLX
+    DURABLE = lib.OM_QUEUE_DURABLE
+    DELAY = lib.OM_QUEUE_DELAY
+
+
+class RouteFlags(IntFlag):
+    NONE = 0
+    CACHE = lib.OM_ROUTE_CACHE
+    DELAY = lib.OM_ROUTE_DELAY
+
+
+class StreamStart(IntEnum):
+    NEXT = lib.OM_STREAM_NEXT
+    FIRST = lib.OM_STREAM_FIRST
+    LAST = lib.OM_STREAM_LAST
+    OFFSET = lib.OM_STREAM_OFFSET
+    TIME = lib.OM_STREAM_TIME
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    frame_max: int = 131072
+    handshake_timeout_ms: int = 10_000
+    max_message_size: int = 128 << 20
+    memory_limit: int = 512 << 20
+    zero_copy_min: int = 64 << 10
+    route_cache: int = 65536
+    max_connections: int = 100_000
+
+
+@dataclass(frozen=True)
+class QueueOptions:
+    """What governs a queue in C; None: no such limit."""
+
+    flags: QueueFlags = QueueFlags(0)
+    message_ttl_ms: int | None = None
+    max_length: int | None = None
+    max_length_bytes: int | None = None
+    delivery_limit: int | None = None
+    consumer_timeout_ms: int | None = None
+    dead_letter_exchange: bytes | None = None
+    dead_letter_key: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Consume:
+    queue: int
+    tag: bytes
+    no_ack: bool = False
+    exclusive: bool = False
+    prefetch: int = 0
+    priority: int = 0
+    start: StreamStart = StreamStart.NEXT
+    start_value: int = 0
+    filters: tuple[bytes, ...] = ()
+    match_unfiltered: bool = False
+
+
+class Consumer(NamedTuple):
+    conn: int
+    channel: int
+    tag: bytes
+    no_ack: bool
+    exclusive: bool
+    prefetch: int
+    priority: int
+    unacked: int
+    active: bool
+
+
+class QueueStat(NamedTuple):
+    ready: int = 0
+    unacked: int = 0
+    ready_bytes: int = 0
+    unacked_bytes: int = 0
+    consumers: int = 0
+    active_consumers: int = 0
+    published: int = 0
+    delivered: int = 0
+    acked: int = 0
+    redelivered: int = 0
+    expired: int = 0
+    dead_lettered: int = 0
+    dropped: int = 0
+    first_offset: int = 0
+    next_offset: int = 0
+    head_timestamp: int = -1
+    idle_ms: int = 0
+
+
+class ConnStat(NamedTuple):
+    received_bytes: int
+    sent_bytes: int
+    published: int
+    delivered: int
+    acked: int
+    output_bytes: int
+    channels: int
+    consumers: int
+    unacked: int
+    state: int
+    blocked: int
+
+
+class EngineStat(NamedTuple):
+    connections: int
+    channels: int
+    consumers: int
+    queues: int
+    routes: int
+    ticks: int
+    published: int
+    confirmed: int
+    delivered: int
+    acked: int
+    returned: int
+    route_misses: int
+    received_bytes: int
+    sent_bytes: int
+    output_bytes: int
+    message_bytes: int
+    blocked: int
+
+
+class Added(IntEnum):
+    """What became of a consumer."""
+
+    OK = lib.OM_OK
+    TAG_IN_USE = lib.OM_E_INVALID
+    EXCLUSIVE_USE = lib.OM_E_FENCED
+    GONE = lib.OM_E_RANGE
+
+
+@dataclass
+class Engine:
+    store: Store
+    options: EngineOptions = field(default_factory=EngineOptions)
+
+    def __post_init__(self) -> None:
+        options = ffi.new("om_engine_options *")
+        for name in EngineOptions.__dataclass_fields__:
+            setattr(options, name, getattr(self.options, name))
+        self._engine: Any = lib.om_engine_new(self.store._handle, options)
+        if self._engine == ffi.NULL:
+            raise MemoryError("the engine could not be started")
+        self.event_fd: int = lib.om_engine_event_fd(self._engine)
+
+    def close(self) -> None:
+        """Every socket is closed as it is; before the store."""
+        engine, self._engine = self._engine, ffi.NULL
+        if engine != ffi.NULL:
+            lib.om_engine_free(engine)
+
+    def listen(self, fd: int, door: int = 0) -> None:
+        check(lib.om_engine_listen(self._engine, fd, door), "listen")
+
+    def stop_listening(self) -> None:
+        lib.om_engine_stop_listening(self._engine)
+
+    def events(self) -> Iterator[Event]:
+        """What has happened since; the event fd is read first, so that nothing is slept over."""
+        try:
+            os.eventfd_read(self.event_fd)
+        except BlockingIOError:
+            pass
+        while (event := lib.om_engine_next_event(self._engine)) != ffi.NULL:
+            taken = _taken(event)
+            lib.om_event_free(event)
+            yield taken
+
+    # -- connections
+
+    def virtual(self, peer: str, door: int = 0) -> int:
+        """A connection without a socket, for TLS; its number."""
+        conn: int = lib.om_conn_virtual(self._engine, door, peer.encode())
+        if not conn:
+            raise MemoryError("no memory for a connection")
+        return conn
+
+    def feed(self, conn: int, data: bytes | memoryview) -> int:
+        """How many bytes were taken; -1: it is gone."""
+        taken: int = lib.om_conn_feed(self._engine, conn, ffi.from_buffer(data), len(data))
+        return max(taken, -1)
+
+    def drain(self, conn: int, room: Any) -> int:
+        """Output into a writable buffer: how many bytes; -1: it is gone."""
+        out = ffi.from_buffer(room, require_writable=True)
+        return max(int(lib.om_conn_drain(self._engine, conn, out, len(room))), -1)
+
+    def send(self, conn: int, data: bytes) -> bool:
+        return bool(lib.om_conn_send(self._engine, conn, data, len(data)) >= 0)
+
+    def resume(self, conn: int, data: bytes = b"") -> bool:
+        return bool(lib.om_conn_resume(self._engine, conn, data, len(data)) >= 0)
+
+    def tune(self, conn: int, frame_max: int, channel_max: int, heartbeat: int) -> bool:
+        result: int = lib.om_conn_tune(self._engine, conn, frame_max, channel_max, heartbeat)
+        return result >= 0
+
+    def open(self, conn: int, vhost: int, user: str, flags: ConnFlags) -> bool:
+        return bool(lib.om_conn_open(self._engine, conn, vhost, user.encode(), int(flags)) >= 0)
+
+    def closing(self, conn: int, data: bytes) -> bool:
+        return bool(lib.om_conn_closing(self._engine, conn, data, len(data)) >= 0)
+
+    def hang_up(self, conn: int, data: bytes = b"") -> bool:
+        return bool(lib.om_conn_close(self._engine, conn, data, len(data)) >= 0)
+
+    def conn_stat(self, conn: int) -> ConnStat | None:
+        out = ffi.new("om_conn_stat *")
+        if lib.om_conn_stat_get(self._engine, conn, out) < 0:
+            return None
+        return ConnStat(*(getattr(out, name) for name in ConnStat._fields))
+
+    # -- channels
+
+    def channel_open(self, conn: int, channel: int) -> bool:
+        return bool(lib.om_channel_open(self._engine, conn, channel) >= 0)
+
+    def channel_close(self, conn: int, channel: int, closing: bool) -> bool:
+        return bool(lib.om_channel_close(self._engine, conn, channel, closing) >= 0)
+
+    def channel_confirm(self, conn: int, channel: int) -> bool:
+        return bool(lib.om_channel_confirm(self._engine, conn, channel) >= 0)
+
+    def channel_limit(self, conn: int, channel: int, prefetch: int) -> bool:
+        return bool(lib.om_channel_limit(self._engine, conn, channel, prefetch) >= 0)
+
+    def channel_recover(self, conn: int, channel: int) -> bool:
+        return bool(lib.om_channel_recover(self._engine, conn, channel) >= 0)
+
+    def tx_select(self, conn: int, channel: int) -> bool:
+        return bool(lib.om_channel_tx_select(self._engine, conn, channel) >= 0)
+
+    def tx_commit(self, conn: int, channel: int, ok: bytes) -> int:
+        """`ok` leaves when it is on disk. OM_OK or OM_E_*: then nothing of it happened."""
+        result: int = lib.om_channel_tx_commit(self._engine, conn, channel, ok, len(ok))
+        return result
+
+    def tx_rollback(self, conn: int, channel: int) -> bool:
+        return bool(lib.om_channel_tx_rollback(self._engine, conn, channel) >= 0)
+
+    # -- publishing
+
+    def may_publish(self, conn: int, exchange: bytes, salt: int, by_event: bool) -> bool:
+        flags = lib.OM_EXCHANGE_BY_EVENT if by_event else 0
+        result: int = lib.om_conn_may_publish(
+            self._engine, conn, exchange, len(exchange), salt, flags
+        )
+        return result >= 0
+
+    def publish_route(
+        self, conn: int, channel: int, queues: Sequence[int], flags: RouteFlags, generation: int
+    ) -> bool:
+        """False: the route is older than a change of its exchange, work it out again."""
+        ids = ffi.new("uint64_t[]", list(queues))
+        result: int = lib.om_publish_route(
+            self._engine, conn, channel, ids, len(queues), int(flags), generation
+        )
+        return bool(result != lib.OM_E_STALE_EPOCH)
+
+    def dead_route(
+        self, queue: int, queues: Sequence[int], flags: RouteFlags, generation: int
+    ) -> bool:
+        ids = ffi.new("uint64_t[]", list(queues))
+        result: int = lib.om_dead_route(
+            self._engine, queue, ids, len(queues), int(flags), generation
+        )
+        return bool(result != lib.OM_E_STALE_EPOCH)
+
+    @property
+    def route_generation(self) -> int:
+        return int(lib.om_route_generation(self._engine))
+
+    def forget_routes(self, vhost: int, exchange: bytes | None) -> None:
+        """Of an exchange; None: of all."""
+        name = ffi.NULL if exchange is None else exchange
+        lib.om_route_forget(self._engine, vhost, name, len(exchange or b""))
+
+    def forget_permissions(self) -> None:
+        lib.om_engine_forget_permissions(self._engine)
+
+    # -- queues
+
+    def add_queue(
+        self, queue: int, vhost: int, name: bytes, logs: Sequence[Log], options: QueueOptions
+    ) -> None:
+        handles = ffi.new("om_log *[]", [log._log for log in logs])
+        settings, _alive = _queue_options(options)
+        check(
+            lib.om_queue_add(
+                self._engine, queue, vhost, name, len(name), handles, len(logs), settings
+            ),
+            f"queue {name.decode(errors='replace')}",
+        )
+
+    def set_queue(self, queue: int, options: QueueOptions) -> bool:
+        settings, _alive = _queue_options(options)
+        return bool(lib.om_queue_set(self._engine, queue, settings) >= 0)
+
+    def remove_queue(self, queue: int) -> bool:
+        return bool(lib.om_queue_remove(self._engine, queue) >= 0)
+
+    def purge(self, queue: int) -> tuple[int, int]:
+        """How many messages went, and the sequence that makes it durable."""
+        seq = ffi.new("uint64_t *")
+        return check(lib.om_queue_purge(self._engine, queue, seq), "purge"), int(seq[0])
+
+    def queue_stat(self, queue: int) -> QueueStat:
+        """All zero when it is gone."""
+        out = ffi.new("om_queue_stat *")
+        if lib.om_queue_stat_get(self._engine, queue, out) < 0:
+            return QueueStat()
+        return QueueStat(*(getattr(out, name) for name in QueueStat._fields))
+
+    def touch(self, queue: int) -> None:
+        lib.om_queue_touch(self._engine, queue)
+
+    # -- consuming
+
+    def add_consumer(self, conn: int, channel: int, consume: Consume, ok: bytes) -> Added:
+        spec = ffi.new("om_consume *")
+        filters = b"".join(bytes([len(each)]) + each for each in consume.filters)
+        alive = [_span(spec.tag, consume.tag), _span(spec.filter, filters)]
+        spec.queue = consume.queue
+        spec.flags = (lib.OM_CONSUME_NO_ACK if consume.no_ack else 0) | (
+            lib.OM_CONSUME_EXCLUSIVE if consume.exclusive else 0
+        )
+        spec.prefetch = consume.prefetch
+        spec.priority = consume.priority
+        spec.start = consume.start
+        spec.start_value = consume.start_value
+        spec.match_unfiltered = consume.match_unfiltered
+        result: int = lib.om_consumer_add(self._engine, conn, channel, spec, ok, len(ok))
+        del alive
+        return Added(result) if result < 0 else Added.OK
+
+    def cancel_consumer(self, conn: int, channel: int, tag: bytes, ok: bytes) -> bool:
+        result: int = lib.om_consumer_cancel(
+            self._engine, conn, channel, tag, len(tag), ok, len(ok)
+        )
+        return result >= 0
+
+    def add_reply_consumer(self, conn: int, channel: int, tag: bytes, ok: bytes) -> Added:
+        result: int = lib.om_consumer_add_reply_to(
+            self._engine, conn, channel, tag, len(tag), ok, len(ok)
+        )
+        return Added(result) if result < 0 else Added.OK
+
+    def expects_replies(self, address: bytes) -> bool:
+        """Direct reply-to: is whoever asked still there?"""
+        return bool(lib.om_reply_to_exists(self._engine, address, len(address)) > 0)
+
+    def consumers(self, queue: int) -> list[Consumer]:
+        room = 16
+        while True:
+            out = ffi.new("om_consumer_info[]", room)
+            count: int = lib.om_queue_consumers(self._engine, queue, out, room)
+            if count <= room:
+                return [_consumer(out[i]) for i in range(max(count, 0))]
+            room = count
+
+    def get(self, conn: int, channel: int, queue: int, no_ack: bool) -> bool:
+        return bool(lib.om_basic_get(self._engine, conn, channel, queue, no_ack) >= 0)
+
+    def stat(self) -> EngineStat:
+        out = ffi.new("om_engine_stat *")
+        lib.om_engine_stat_get(self._engine, out)
+        return EngineStat(*(getattr(out, name) for name in EngineStat._fields))
+
+
+def _taken(event: Any) -> Event:
+    return Event(
+        event.kind,
+        event.conn,
+        event.channel,
+        event.code,
+        event.method,
+        event.queue,
+        event.count,
+        _bytes(event.payload),
+        _bytes(event.exchange),
+        _bytes(event.key),
+        _bytes(event.header),
+        _bytes(event.text).decode(errors="replace"),
+    )
+
+
+def _bytes(span: Any) -> bytes:
+    return bytes(ffi.buffer(span.data, span.len)) if span.len > 0 else b""
+
+
+def _span(span: Any, data: bytes) -> Any:
+    """Point it at these bytes; keep what is returned alive as long as the span is used."""
+    alive = ffi.from_buffer(data)
+    span.data = ffi.cast("const uint8_t *", alive)
+    span.len = len(data)
+    return alive
+
+
+def _queue_options(options: QueueOptions) -> tuple[Any, Iterable[Any]]:
+    out = ffi.new("om_queue_options *")
+    out.flags = int(options.flags)
+    for name in (
+        "message_ttl_ms", "max_length", "max_length_bytes", "delivery_limit", "consumer_timeout_ms"
+    ):  # fmt: skip
+        value = getattr(options, name)
+        setattr(out, name, -1 if value is None else value)
+    out.has_dlx = options.dead_letter_exchange is not None
+    out.has_dlrk = options.dead_letter_key is not None
+    alive = (
+        _span(out.dlx, options.dead_letter_exchange or b""),
+        _span(out.dlrk, options.dead_letter_key or b""),
+    )
+    return out, alive
+
+
+def _consumer(info: Any) -> Consumer:
+    return Consumer(
+        info.conn,
+        info.channel,
+        bytes(ffi.buffer(info.tag, info.tag_len)),
+        bool(info.flags & lib.OM_CONSUME_NO_ACK),
+        bool(info.flags & lib.OM_CONSUME_EXCLUSIVE),
+        info.prefetch,
+        info.priority,
+        info.unacked,
+        bool(info.active),
+    )

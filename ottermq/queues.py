@@ -1,0 +1,343 @@
+"""Queues as they run: a definition of the topology, its logs in the store, its place in the engine.
+
+| a queue that is      | lies on                                            |
+|----------------------|----------------------------------------------------|
+| durable              | a log that the catalogue names, through the WAL    |
+| transient, exclusive | a scratch log, gone at the next start              |
+| a stream             | the same without a cursor: readers keep their own  |
+| a priority queue     | a log a priority: `jobs`, `jobs␀1`, … `jobs␀9`     |
+
+A queue takes messages as soon as it is added; its row and its logs' rows reach the disk in one
+commit, and whoever declared it is answered after that. A queue that goes is out of the engine
+first, then its rows go, then its logs: what no row names doesn't exist.
+
+A delayed exchange has such a log too, for the messages that wait: a queue nobody can name.
+"""
+
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import replace
+from heapq import heappop, heappush
+from typing import Any
+
+import trio
+
+from ottermq import eventlog
+from ottermq.engine import Consumer, Engine, QueueFlags, QueueOptions
+from ottermq.topology import Change, Exchange, Queue, QueueType, Topology
+from ottermq.wal import Log, LogError, LogFlags, LogOptions, Store
+from ottermq.wal.catalog import Catalog, Statement
+from ottermq.wal.retention import Policy
+from ottermq.wal.store import SCRATCH_IDS
+
+DELAY_PREFIX = "\0delay\0"
+OVERFLOW = {
+    "drop-head": QueueFlags(0),
+    "reject-publish": QueueFlags.REJECT_PUBLISH,
+    "reject-publish-dlx": QueueFlags.REJECT_PUBLISH | QueueFlags.REJECT_DLX,
+}
+TYPES = {
+    QueueType.CLASSIC: QueueFlags(0),
+    QueueType.QUORUM: QueueFlags.QUORUM,
+    QueueType.STREAM: QueueFlags.STREAM,
+}
+
+
+Gone = Callable[[Queue, list[Consumer]], None]
+
+
+class Queues:
+    def __init__(
+        self,
+        engine: Engine,
+        store: Store,
+        topology: Topology,
+        *,
+        rules: Callable[[str], LogOptions],
+        consumer_timeout_ms: int | None = None,
+    ) -> None:
+        self._engine = engine
+        self._store = store
+        self._topology = topology
+        self._rules = rules
+        self._consumer_timeout_ms = consumer_timeout_ms
+        self._vhosts: dict[str, int] = {}
+        self._logs: dict[int, list[Log]] = {}
+        self._by_id: dict[int, Queue] = {}
+        self._delayed: dict[int, Exchange] = {}
+        self._routed: dict[int, tuple[int, bytes]] = {}  # exchanges C may hold routes of
+        self._expiring: list[tuple[float, int]] = []
+        self._expiry_changed = trio.Event()
+        self._nursery: trio.Nursery | None = None
+        # Who has consumers of a queue that is gone, and must tell them.
+        self.on_gone: list[Gone] = []
+        topology.on_change.append(self._forget_routes)
+        topology.on_settings.append(self._apply_settings)
+
+    # -- the start
+
+    def start(self) -> None:
+        """All that is in the topology, into the engine. Blocks, like all of the start."""
+        for vhost in self._topology.vhosts.values():
+            things: list[Queue | Exchange] = [
+                *vhost.queues.values(),
+                *(each for each in vhost.exchanges.values() if each.delayed),
+            ]
+            self._create_missing(vhost.name, things)
+            for thing in things:
+                self.add(thing)
+
+    def _create_missing(self, vhost: str, things: Iterable[Queue | Exchange]) -> None:
+        """Definitions that were loaded just now have no logs yet: one commit for all of them."""
+        missing: dict[LogFlags, list[str]] = {}
+        for thing in things:
+            names = [name for name in self._names(thing) if (vhost, name) not in self._store]
+            missing.setdefault(_log_flags(thing), []).extend(names)
+        for flags, names in missing.items():
+            self._store.create_many(names, vhost=vhost, flags=flags)
+
+    async def run(self) -> None:
+        """What happens without anybody asking: queues expire. Until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            while True:
+                wait = self._expire(trio.current_time())
+                with trio.move_on_after(wait):
+                    await self._expiry_changed.wait()
+                if self._expiry_changed.is_set():
+                    self._expiry_changed = trio.Event()
+
+    # -- what there is
+
+    def vhost_number(self, name: str) -> int:
+        """What C calls it."""
+        return self._vhosts.setdefault(name, len(self._vhosts) + 1)
+
+    def by_id(self, id: int) -> Queue | None:
+        return self._by_id.get(id)
+
+    def delayed(self, id: int) -> Exchange | None:
+        """The delayed exchange whose waiting messages lie in that queue."""
+        return self._delayed.get(id)
+
+    def retention_of(self, log: Log) -> Policy | None:
+        """A stream's own: the age and the size its arguments and policies allow."""
+        if log.has_cursor or log.vhost not in self._topology.vhosts:
+            return None
+        queue = self._topology.find_queue(log.vhost, log.name)
+        if queue is None or queue.type is not QueueType.STREAM:
+            return None
+        settings = self._topology.effective(queue)
+        if settings.max_age_ms is None and settings.max_length_bytes is None:
+            return None
+        return Policy(max_age_ms=settings.max_age_ms, max_size=settings.max_length_bytes)
+
+    # -- coming
+
+    def declared(self, change: Change) -> None:
+        """What is new goes into the engine, and its logs' rows into the change that is saved."""
+        queue, exchange = change.queue, change.exchange
+        if change.created and queue is not None:
+            change.statements += self.add(queue)
+        elif change.created and exchange is not None and exchange.delayed:
+            change.statements += self.add(exchange)
+
+    def add(self, thing: Queue | Exchange) -> list[Statement]:
+        """Into the engine; a delayed exchange for the messages that wait. Rows to be saved."""
+        logs, rows = self._open(thing)
+        self._logs[thing.id] = logs
+        if isinstance(thing, Exchange):
+            self._delayed[thing.id] = thing
+            options = QueueOptions(QueueFlags.DELAY | _durable(thing))
+        else:
+            self._by_id[thing.id] = thing
+            options = self._options(thing)
+        name = self._names(thing)[0].encode()
+        self._engine.add_queue(thing.id, self.vhost_number(thing.vhost), name, logs, options)
+        if isinstance(thing, Queue):
+            self._watch_expiry(thing)
+        return rows
+
+    def _open(self, thing: Queue | Exchange) -> tuple[list[Log], list[Statement]]:
+        names, vhost = self._names(thing), thing.vhost
+        flags = _log_flags(thing)
+        if thing.durable and all((vhost, name) in self._store for name in names):
+            logs = [self._store.get(name, vhost) for name in names]
+            rows: list[Statement] = []
+        else:
+            logs, rows = self._store.reserve(names, vhost=vhost, flags=flags)
+        if isinstance(thing, Queue):
+            size = self._topology.effective(thing).segment_size
+            if size is not None:
+                for log in logs:
+                    options = replace(self._rules(log.name), segment_size=_segment_size(size))
+                    self._store.set_options(log, options)
+        return logs, rows
+
+    def _names(self, thing: Queue | Exchange) -> list[str]:
+        if isinstance(thing, Exchange):
+            return [DELAY_PREFIX + thing.name]
+        top = self._topology.effective(thing).max_priority or 0
+        return [thing.name, *(f"{thing.name}\0{priority}" for priority in range(1, top + 1))]
+
+    def _options(self, queue: Queue) -> QueueOptions:
+        settings = self._topology.effective(queue)
+        flags = TYPES[settings.type] | OVERFLOW[settings.overflow] | _durable(queue)
+        if settings.single_active:
+            flags |= QueueFlags.SINGLE_ACTIVE
+        if settings.type is QueueType.STREAM:
+            return QueueOptions(flags)  # whole segments go, by age and size: retention.py's
+        timeout = settings.consumer_timeout_ms
+        limit = settings.delivery_limit
+        return QueueOptions(
+            flags=flags,
+            message_ttl_ms=settings.message_ttl_ms,
+            max_length=settings.max_length,
+            max_length_bytes=settings.max_length_bytes,
+            delivery_limit=None if limit < 0 else limit,
+            consumer_timeout_ms=self._consumer_timeout_ms if timeout is None else timeout,
+            dead_letter_exchange=_bytes(settings.dlx),
+            dead_letter_key=_bytes(settings.dlrk),
+        )
+
+    def _apply_settings(self, queues: Sequence[Queue]) -> None:
+        """Policies changed."""
+        for queue in queues:
+            if queue.id in self._by_id:
+                self._engine.set_queue(queue.id, self._options(queue))
+                self._watch_expiry(queue)
+
+    async def save(self, change: Change) -> None:
+        """On disk when it returns. A queue or exchange that can't be is taken out again."""
+        try:
+            await self._topology.save(change)
+        except LogError:
+            for thing in (change.queue, change.exchange):
+                if thing is not None and change.created and thing.id in self._logs:
+                    self._discard(self._take_out(thing))
+            raise
+
+    # -- going
+
+    def remove(self, change: Change) -> Coroutine[Any, Any, None] | None:
+        """Queues and delayed exchanges that are gone by this change leave the engine, at once;
+        what is left to do waits for the disk. None: no disk has a say in it."""
+        touched: list[Queue | Exchange] = list(change.removed)
+        touched += [self._delayed[id] for id in change.touched & self._delayed.keys()]
+        gone = [each for each in touched if each.id in self._logs and not self._exists(each)]
+        logs = [log for thing in gone for log in self._take_out(thing)]
+        if change.statements:
+            change.statements += [Catalog.removal(log.id) for log in logs if log.id < SCRATCH_IDS]
+            return self._finish(change, gone, logs)
+        self._discard(logs)
+        return None
+
+    async def _finish(
+        self, change: Change, gone: Sequence[Queue | Exchange], logs: Iterable[Log]
+    ) -> None:
+        """A log that no row names is gone, whatever becomes of its files."""
+        try:
+            await self._topology.save(change)
+        except LogError:
+            for thing in gone:  # they are back
+                self.add(thing)
+            raise
+        self._discard(logs)
+
+    def _exists(self, thing: Queue | Exchange) -> bool:
+        if isinstance(thing, Queue) or thing.vhost not in self._topology.vhosts:
+            return False
+        return self._topology.find_exchange(thing.vhost, thing.name) is thing
+
+    def _take_out(self, thing: Queue | Exchange) -> list[Log]:
+        """Of the engine. Its consumers hear of it when no delivery can follow."""
+        consumers = self._engine.consumers(thing.id) if isinstance(thing, Queue) else []
+        self._engine.remove_queue(thing.id)
+        self._by_id.pop(thing.id, None)
+        self._delayed.pop(thing.id, None)
+        if isinstance(thing, Queue) and consumers:
+            for tell in self.on_gone:
+                tell(thing, consumers)
+        return self._logs.pop(thing.id)
+
+    def _discard(self, logs: Iterable[Log]) -> None:
+        for log in logs:
+            self._store.discard(log)
+
+    async def wait_durable(self, seq: int) -> None:
+        await self._store.wait_durable(seq)
+
+    def remove_unasked(self, queues: Iterable[Queue]) -> None:
+        """Nobody waits for it: they expired, their connection ended, their last consumer left."""
+        waiting = self.remove(self._topology.remove(queues))
+        if waiting is not None:
+            assert self._nursery is not None
+            self._nursery.start_soon(_logged, waiting)
+
+    def lost_last_consumer(self, id: int) -> None:
+        queue = self._by_id.get(id)
+        if queue and queue.auto_delete and not self._engine.queue_stat(id).consumers:
+            self.remove_unasked([queue])
+
+    # -- expiry
+
+    def _watch_expiry(self, queue: Queue) -> None:
+        expires = self._topology.effective(queue).expires_ms
+        if expires is not None:
+            heappush(self._expiring, (trio.current_time() + expires / 1000, queue.id))
+            self._expiry_changed.set()
+
+    def _expire(self, now: float) -> float:
+        """Remove what nobody has used for its time; how long until the next one is due."""
+        while self._expiring and self._expiring[0][0] <= now:
+            _, id = heappop(self._expiring)
+            queue = self._by_id.get(id)
+            expires = self._topology.effective(queue).expires_ms if queue else None
+            if queue is None or expires is None:
+                continue
+            stat = self._engine.queue_stat(id)
+            left = expires if stat.consumers else expires - stat.idle_ms
+            if left > 0:
+                heappush(self._expiring, (now + left / 1000, id))
+            else:
+                eventlog.debug("queue expired", queue=queue.name, vhost=queue.vhost)
+                self.remove_unasked([queue])
+        return self._expiring[0][0] - now if self._expiring else float("inf")
+
+    # -- routes
+
+    def routed(self, exchange: Exchange) -> None:
+        """C may remember routes of it from now on."""
+        if exchange.id not in self._routed:
+            place = (self.vhost_number(exchange.vhost), exchange.name.encode())
+            self._routed[exchange.id] = place
+
+    def _forget_routes(self, exchanges: frozenset[int]) -> None:
+        for id in exchanges & self._routed.keys():
+            self._engine.forget_routes(*self._routed.pop(id))
+
+
+async def _logged(waiting: Coroutine[Any, Any, None]) -> None:
+    try:
+        await waiting
+    except LogError as error:
+        eventlog.warning("a queue's row could not be removed", error=error)
+
+
+def _log_flags(thing: Queue | Exchange) -> LogFlags:
+    flags = LogFlags(0) if thing.durable else LogFlags.SCRATCH
+    if isinstance(thing, Queue) and thing.type is QueueType.STREAM:
+        flags |= LogFlags.NO_CURSOR
+    return flags
+
+
+def _durable(thing: Queue | Exchange) -> QueueFlags:
+    return QueueFlags.DURABLE if thing.durable else QueueFlags(0)
+
+
+def _segment_size(wanted: int) -> int:
+    """Whole pages, within what a segment may be."""
+    return min(max(wanted, 64 << 10), 1 << 30) & -4096
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
