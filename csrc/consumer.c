@@ -138,6 +138,7 @@ static om_consumer *consumer_new(om_channel *channel, om_queue *queue, const om_
     consumer->flags = consume->flags;
     consumer->prefetch = consume->prefetch;
     consumer->priority = consume->priority;
+    consumer->timeout_ms = consume->timeout_ms;
     consumer->tag_len = (uint8_t)consume->tag.len;
     consumer->tag = copy(consume->tag);
     consumer->filter = consume->filter.len > 0 ? copy(consume->filter) : NULL;

@@ -220,9 +220,11 @@ static void check_overdue(om_engine *engine, om_channel *channel) {
     if (!ring->live || channel->overdue_told)
         return;
     const om_unacked *oldest = om_unacked_at(ring, ring->first_tag);
-    if (!oldest || oldest->queue->options.consumer_timeout_ms < 0)
+    if (!oldest)
         return;
-    if (engine->now_ms - (int64_t)oldest->since_s * 1000 < oldest->queue->options.consumer_timeout_ms)
+    int64_t timeout = oldest->consumer && oldest->consumer->timeout_ms ? oldest->consumer->timeout_ms
+                                                                       : oldest->queue->options.consumer_timeout_ms;
+    if (timeout < 0 || engine->now_ms - (int64_t)oldest->since_s * 1000 < timeout)
         return;
     channel->overdue_told = 1;
     om_event event = {
@@ -230,7 +232,7 @@ static void check_overdue(om_engine *engine, om_channel *channel) {
         .conn = channel->conn->id,
         .channel = channel->number,
         .queue = oldest->queue->id,
-        .count = oldest->queue->options.consumer_timeout_ms,
+        .count = timeout,
     };
     om_event_push(engine, &event);
 }

@@ -158,6 +158,7 @@ struct om_consumer {
     int32_t priority;
     uint8_t tag_len;
     uint8_t *tag;
+    int64_t timeout_ms;      /* 0: the queue's */
     om_consumer *next;       /* in the channel */
     /* streams */
     int64_t offset;          /* the next one to give */

@@ -592,6 +592,7 @@ typedef struct om_consume {
     int64_t start_value;             /* offset, or ms since the epoch */
     om_span filter;                  /* streams: x-stream-filter, values each behind its length u8; empty: none */
     int match_unfiltered;
+    int64_t timeout_ms;              /* x-consumer-timeout; 0: the queue's */
 } om_consume;
 /* `ok` (consume-ok) is sent before the first delivery. OM_E_INVALID: the tag is in use;
  * OM_E_FENCED: exclusive use is in the way. */
