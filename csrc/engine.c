@@ -111,9 +111,28 @@ void om_engine_enter(om_engine *engine) {
 
 /* ---- holding publishers back ---- */
 
+/* Fenced publishes are taken, to be refused one by one. */
 int om_engine_takes(om_engine *engine) {
     int takes = om_store_takes(engine->store);
-    return takes == OM_OK || takes == OM_E_FENCED;
+    return (takes == OM_OK || takes == OM_E_FENCED) && !engine->memory_full;
+}
+
+/* What connections hold of messages: output that isn't taken, halves of bodies. Worked out once a
+ * second; in between, a connection's own limits bound it. */
+static void weigh_memory(om_engine *engine) {
+    uint64_t bytes = engine->store->hot_bytes;
+    for (uint32_t i = 0; i < engine->conn_cap; i++) {
+        const om_conn *conn = engine->conns[i];
+        if (!conn)
+            continue;
+        bytes += conn->out.bytes + conn->in_len;
+        for (uint32_t c = 0; c < conn->channel_cap; c++)
+            if (conn->channels[c])
+                bytes += conn->channels[c]->body_cap;
+    }
+    engine->stat.message_bytes = bytes;
+    uint64_t limit = engine->options.memory_limit;
+    engine->memory_full = bytes > (engine->memory_full ? limit - limit / 10 : limit);
 }
 
 static void put_blocked(om_conn *conn, const char *reason) {
@@ -159,11 +178,11 @@ static void set_alarm(om_engine *engine, const char *reason) {
 
 static void retry_stalled(om_engine *engine) {
     int takes = om_store_takes(engine->store);
-    if (takes == OM_E_NO_SPACE)
-        set_alarm(engine, "low on disk");
+    if (takes == OM_E_NO_SPACE || engine->memory_full)
+        set_alarm(engine, engine->memory_full ? "low on memory" : "low on disk");
     else if (engine->alarm && takes != OM_E_FULL)
         set_alarm(engine, NULL);
-    if (takes == OM_E_NO_SPACE || takes == OM_E_FULL)
+    if (!om_engine_takes(engine))
         return;
     om_conn *conn = engine->stalled;
     engine->stalled = NULL;
@@ -239,6 +258,7 @@ static void check_overdue(om_engine *engine, om_channel *channel) {
 
 static void sweep(om_engine *engine) {
     engine->second_ms = engine->now_ms;
+    weigh_memory(engine);
     for (uint32_t i = 0; i < engine->conn_cap; i++) {
         om_conn *conn = engine->conns[i];
         if (!conn)

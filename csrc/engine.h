@@ -264,6 +264,7 @@ struct om_channel {
     om_consumer *reply_to;   /* direct reply-to: its consumer, without a queue */
     uint64_t reply_secret;
     struct om_tx *tx;
+    uint64_t tx_bytes;       /* that its publishes hold until the commit */
     om_channel *next_published, *next_confirming;
 };
 
@@ -458,6 +459,10 @@ void om_stream_pump(om_queue *queue);
 enum om_verdict om_settle_ack(om_channel *channel, const uint8_t *args, size_t len);
 enum om_verdict om_settle_nack(om_channel *channel, const uint8_t *args, size_t len);
 enum om_verdict om_settle_reject(om_channel *channel, const uint8_t *args, size_t len);
+/* What becomes of a delivery. As RabbitMQ 4.3 has it, basic.nack with requeue says that this consumer
+ * couldn't, basic.reject with requeue (and a channel that closes) that the delivery failed: only that
+ * counts against the delivery limit. */
+enum om_fate { OM_ACKED, OM_RETURNED, OM_FAILED, OM_REJECTED };
 /* Back to its place; `counted`: against the delivery limit. */
 void om_settle_return(om_channel *channel, om_unacked *entry, int counted);
 void om_settle_return_all(om_channel *channel, int counted);
@@ -485,7 +490,7 @@ void om_delay_pump(om_queue *queue);             /* what is due goes on its way 
 /* ---- transactions (tx.c) ------------------------------------------------------------------------- */
 
 int om_tx_publish(om_channel *channel, om_route *route, om_span body);
-int om_tx_settle(om_channel *channel, om_unacked *entry, int kind);
+int om_tx_settle(om_channel *channel, om_unacked *entry, int fate); /* enum om_fate */
 void om_tx_free(om_channel *channel);
 
 /* ---- timers (timer.c): queues by the time of their head's end ------------------------------------ */
@@ -564,6 +569,8 @@ struct om_engine {
     int64_t wall_ms;
     int64_t second_ms;       /* when the last sweep over the connections was */
     int alarm;               /* publishers are held back, and were told so */
+    int memory_full;         /* ... for the messages that connections hold */
+    uint64_t tx_bytes;       /* of publishes that wait for their commit */
     om_engine_stat stat;
 };
 

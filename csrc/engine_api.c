@@ -213,9 +213,9 @@ int om_publish_route(om_engine *engine, uint64_t id, int number, const uint64_t 
         result = route ? OM_OK : OM_E_NO_MEMORY;
     }
     if (route) {
-        om_publish_parked(channel, route);
-        om_route_unref(route);
         conn->paused = 0;
+        om_publish_parked(channel, route); /* which may pause it again: an error */
+        om_route_unref(route);
         om_conn_continue(conn);
     }
     om_engine_leave(engine);

@@ -412,6 +412,14 @@ static enum om_verdict answer_directly(om_channel *channel, om_span body) {
     return OM_GO_ON;
 }
 
+static enum om_verdict publish_in_tx(om_channel *channel, om_route *route, om_span body) {
+    int result = om_tx_publish(channel, route, body);
+    if (result == OM_E_FULL)
+        return om_event_error(channel->conn, channel->number, 406, OM_BASIC_PUBLISH,
+                              "PRECONDITION_FAILED - uncommitted transactions hold too much memory");
+    return result == OM_OK ? OM_GO_ON : out_of_memory(channel);
+}
+
 /* The default exchange: the key is the queue's name. */
 static enum om_verdict publish_directly(om_channel *channel, om_span body) {
     om_address *address = &channel->address;
@@ -425,10 +433,11 @@ static enum om_verdict publish_directly(om_channel *channel, om_span body) {
     }
     uint64_t id = queue ? queue->id : 0;
     om_route *route = om_route_make(conn->engine, conn->vhost, 0, address->exchange, address->key, &id, queue != NULL, 0);
-    if (!route || om_tx_publish(channel, route, body) != OM_OK)
+    if (!route)
         return out_of_memory(channel);
+    enum om_verdict verdict = publish_in_tx(channel, route, body);
     om_route_unref(route);
-    return OM_GO_ON;
+    return verdict;
 }
 
 static enum om_verdict finish(om_channel *channel, om_span body) {
@@ -442,7 +451,7 @@ static enum om_verdict finish(om_channel *channel, om_span body) {
     if (!route)
         return park(channel, body);
     if (channel->tx)
-        return om_tx_publish(channel, route, body) == OM_OK ? OM_GO_ON : out_of_memory(channel);
+        return publish_in_tx(channel, route, body);
     publish(channel, route->queues, route->count, route->flags, body);
     return OM_GO_ON;
 }
@@ -455,7 +464,7 @@ void om_publish_parked(om_channel *channel, om_route *route) {
     if (channel->address.exchange.len == 0 && !channel->stamp.by_event)
         publish_directly(channel, body); /* Python was asked for the permission only */
     else if (channel->tx)
-        om_tx_publish(channel, route, body);
+        publish_in_tx(channel, route, body);
     else
         publish(channel, route->queues, route->count, route->flags, body);
     free_large_body(channel);

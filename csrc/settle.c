@@ -8,7 +8,6 @@
 #include "bytes.h"
 #include "cursor.h"
 
-enum fate { ACKED, RETURNED, REJECTED };
 
 typedef struct run {
     om_queue *queue;
@@ -74,19 +73,19 @@ static void reject(om_unacked *entry) {
         om_dead_add(queue, entry->lane, entry->offset, entry->weight, OM_DEATH_REJECTED);
 }
 
-static void settle_entry(om_channel *channel, om_unacked *entry, enum fate fate, run *run) {
+static void settle_entry(om_channel *channel, om_unacked *entry, enum om_fate fate, run *run) {
     om_queue *queue = entry->queue;
     if (channel->tx) {
         om_tx_settle(channel, entry, fate);
         return;
     }
-    if (fate == RETURNED) {
-        om_settle_return(channel, entry, 1);
+    if (fate == OM_RETURNED || fate == OM_FAILED) {
+        om_settle_return(channel, entry, fate == OM_FAILED);
         return;
     }
     if (om_queue_is_stream(queue)) {
         om_queue_activate(queue);
-    } else if (fate == REJECTED) {
+    } else if (fate == OM_REJECTED) {
         reject(entry);
     } else if (is_there(queue, entry->lane)) {
         settle(run, entry);
@@ -97,7 +96,7 @@ static void settle_entry(om_channel *channel, om_unacked *entry, enum fate fate,
 }
 
 /* Under a multiple ack with requeue the order stays: each goes back to its own place. */
-static enum om_verdict settle_tags(om_channel *channel, uint32_t method, uint64_t tag, int multiple, enum fate fate) {
+static enum om_verdict settle_tags(om_channel *channel, uint32_t method, uint64_t tag, int multiple, enum om_fate fate) {
     om_unacked_ring *ring = &channel->unacked;
     run run = {0};
     if (om_wal_admit(channel->conn->engine->store->wal, OM_WAL_SETTLE) == OM_E_FULL)
@@ -126,17 +125,17 @@ static enum om_verdict unreadable(om_channel *channel, uint32_t method) {
 enum om_verdict om_settle_ack(om_channel *channel, const uint8_t *args, size_t len) {
     if (len != 9)
         return unreadable(channel, OM_BASIC_ACK);
-    return settle_tags(channel, OM_BASIC_ACK, om_get_be64(args), args[8] & 1, ACKED);
+    return settle_tags(channel, OM_BASIC_ACK, om_get_be64(args), args[8] & 1, OM_ACKED);
 }
 
 enum om_verdict om_settle_nack(om_channel *channel, const uint8_t *args, size_t len) {
     if (len != 9)
         return unreadable(channel, OM_BASIC_NACK);
-    return settle_tags(channel, OM_BASIC_NACK, om_get_be64(args), args[8] & 1, args[8] & 2 ? RETURNED : REJECTED);
+    return settle_tags(channel, OM_BASIC_NACK, om_get_be64(args), args[8] & 1, args[8] & 2 ? OM_RETURNED : OM_REJECTED);
 }
 
 enum om_verdict om_settle_reject(om_channel *channel, const uint8_t *args, size_t len) {
     if (len != 9)
         return unreadable(channel, OM_BASIC_REJECT);
-    return settle_tags(channel, OM_BASIC_REJECT, om_get_be64(args), 0, args[8] & 1 ? RETURNED : REJECTED);
+    return settle_tags(channel, OM_BASIC_REJECT, om_get_be64(args), 0, args[8] & 1 ? OM_FAILED : OM_REJECTED);
 }

@@ -37,6 +37,10 @@ int om_tx_publish(om_channel *channel, om_route *route, om_span body) {
     const om_address *address = &channel->address;
     const om_stamp *stamp = &channel->stamp;
     size_t size = (size_t)address->exchange.len + (size_t)address->key.len + stamp->tail_len + stamp->len + (size_t)body.len;
+    om_engine *engine = channel->conn->engine;
+    /* Holding such a publisher back would hold its commit back, too: it is refused. */
+    if (engine->tx_bytes + size > engine->options.memory_limit / 2)
+        return OM_E_FULL;
     entry *added = malloc(sizeof *added + size);
     if (!added)
         return OM_E_NO_MEMORY;
@@ -57,6 +61,8 @@ int om_tx_publish(om_channel *channel, om_route *route, om_span body) {
     at = put(at, stamp->data, stamp->len);
     put(at, body.data, (size_t)body.len);
     route->refs++;
+    channel->tx_bytes += sizeof *added + size;
+    engine->tx_bytes += sizeof *added + size;
     *(tx->last ? &tx->last->next : &tx->first) = added;
     tx->last = added;
     return OM_OK;
@@ -80,7 +86,10 @@ int om_tx_settle(om_channel *channel, om_unacked *unacked, int fate) {
     return OM_OK;
 }
 
-static void forget(om_tx *tx) {
+static void forget(om_channel *channel) {
+    om_tx *tx = channel->tx;
+    channel->conn->engine->tx_bytes -= channel->tx_bytes;
+    channel->tx_bytes = 0;
     while (tx->first) {
         entry *gone = tx->first;
         tx->first = gone->next;
@@ -94,7 +103,7 @@ static void forget(om_tx *tx) {
 void om_tx_free(om_channel *channel) {
     if (!channel->tx)
         return;
-    forget(channel->tx);
+    forget(channel);
     free(channel->tx->settles);
     free(channel->tx);
     channel->tx = NULL;
@@ -126,7 +135,7 @@ static int stage_settles(om_channel *channel, om_atomic *atomic) {
     const om_tx *tx = channel->tx;
     for (uint32_t i = 0; i < tx->settle_count; i++) {
         om_unacked *unacked = om_unacked_at(&channel->unacked, tx->settles[i].tag);
-        if (!unacked || tx->settles[i].fate != 0 || unacked->queue->removed || om_queue_is_stream(unacked->queue))
+        if (!unacked || tx->settles[i].fate != OM_ACKED || unacked->queue->removed || om_queue_is_stream(unacked->queue))
             continue;
         om_log *log = unacked->queue->lanes[unacked->lane].log;
         int result = log->deleted ? OM_OK : om_atomic_settle(atomic, log, unacked->offset, unacked->offset, unacked->weight);
@@ -158,17 +167,18 @@ static void conclude(om_channel *channel) {
         if (!unacked)
             continue;
         om_queue *queue = unacked->queue;
-        if (tx->settles[i].fate == 1) {
-            om_settle_return(channel, unacked, 1);
+        int fate = tx->settles[i].fate;
+        if (fate == OM_RETURNED || fate == OM_FAILED) {
+            om_settle_return(channel, unacked, fate == OM_FAILED);
             continue;
         }
-        if (tx->settles[i].fate == 2 && !queue->removed && !om_queue_is_stream(queue))
+        if (fate == OM_REJECTED && !queue->removed && !om_queue_is_stream(queue))
             om_dead_add(queue, unacked->lane, unacked->offset, unacked->weight, OM_DEATH_REJECTED);
         queue->acked++;
         om_queue_activate(queue);
         om_unacked_done(&channel->unacked, unacked);
     }
-    forget(tx);
+    forget(channel);
 }
 
 static int commit(om_channel *channel, const uint8_t *ok, size_t len) {
@@ -234,7 +244,7 @@ int om_channel_tx_rollback(om_engine *engine, uint64_t id, int number) {
             if (unacked)
                 unacked->in_tx = 0;
         }
-        forget(channel->tx);
+        forget(channel);
     }
     om_engine_leave(engine);
     return channel && channel->tx ? OM_OK : OM_E_RANGE;
