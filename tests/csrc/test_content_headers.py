@@ -166,7 +166,8 @@ def long(number: int) -> bytes:
 
 def delay_of(part: bytes) -> int | None:
     out = ffi.new("int64_t *")
-    result = lib.om_delay_ms(parse(part).c, out)
+    parsed = parse(part)  # it holds the bytes that C looks at
+    result = lib.om_delay_ms(parsed.c, out)
     assert result in (lib.OM_OK, lib.OM_END)
     return out[0] if result == lib.OM_OK else None
 
