@@ -69,7 +69,7 @@ class Options:
     batch_max_wait_us: int = 0
     flush_immediate: bool = False
     direct_io: DirectIO = DirectIO.AUTO
-    hot_buffer_size: int = 32 << 20
+    hot_buffer_size: int = 128 << 20
     mmap_cache_size: int = 1 << 30
     open_files: int = 16384
     low_space_limit: int = 0

@@ -121,7 +121,7 @@ class BrokerRetention(Retention):
 
 @dataclass(frozen=True)
 class PageCache:
-    hot_buffer_size: int = setting(Size("1MiB", "1TiB", "32MiB"), "32MiB")
+    hot_buffer_size: int = setting(Size("1MiB", "1TiB", "128MiB"), "128MiB")
     mmap_cache_size: int = setting(Size("1MiB", "1000TiB", "1GiB"), "1GiB")
     open_files: int = setting(Count(16, 1_000_000), "16384")
 
