@@ -10,7 +10,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 
-READY = re.compile(r" ready amqp=(\S+) kafka=(\S+) admin=(\S+) data=(\S+)$")
+READY = re.compile(
+    r" ready amqp=(?P<amqp>\S+)( amqps=(?P<amqps>\S+))? kafka=(?P<kafka>\S+) admin=(?P<admin>\S+)"
+    r" data=(?P<data>\S+)$"
+)
 ANY_PORT = {"amqp": "127.0.0.1:0", "kafka": "127.0.0.1:0", "admin": "127.0.0.1:0"}
 PATIENCE = 20.0
 # Filling the usual 64 MiB files with zeros is not what these tests are about.
@@ -83,7 +86,7 @@ class Broker:
 
     def address(self, door: str) -> tuple[str, int]:
         ready = self.wait_for(READY)
-        host, _, port = ready[("amqp", "kafka", "admin").index(door) + 1].rpartition(":")
+        host, _, port = ready[door].rpartition(":")
         return host, int(port)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:

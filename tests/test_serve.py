@@ -64,7 +64,7 @@ def test_the_admin_door_tells_that_all_is_well(broker: Broker) -> None:
 
 
 def test_the_ready_line_tells_where_the_data_is(broker: Broker) -> None:
-    assert broker.wait_for(brokers.READY)[4] == str(broker.data)
+    assert broker.wait_for(brokers.READY)["data"] == str(broker.data)
     assert (broker.data / "lock").read_text() == f"{broker.process.pid}\n"
 
 

@@ -116,6 +116,13 @@ def test_a_body_of_any_size_arrives_whole(channel: Channel, size: int) -> None:
     assert channel.delivery().body == body
 
 
+def test_a_message_of_twenty_megabytes_goes_through(channel: Channel) -> None:
+    queue = channel.declare()
+    body = bytes(range(256)) * (20 << 12)
+    channel.publish(body, key=queue)
+    assert channel.must_get(queue).body == body
+
+
 def test_a_body_may_be_split_over_any_frames(channel: Channel) -> None:
     queue = channel.declare()
     channel.send(Basic.Publish(routing_key=queue))

@@ -14,6 +14,7 @@ tells code and text.
 """
 
 import socket
+import ssl
 import struct
 import time
 from collections import deque
@@ -135,9 +136,12 @@ class Client:
         frame_max: int | None = None,
         channel_max: int | None = None,
         capabilities: dict[str, Any] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.socket = socket.create_connection(address, timeout=PATIENCE)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls:
+            self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
         self.capabilities = CAPABILITIES if capabilities is None else capabilities
         self.channels: dict[int, Channel] = {}
         self.inbox: deque[Frame] = deque()  # channel 0
