@@ -55,7 +55,8 @@ def consume(channel: Channel, method: Methods.Consume) -> bytes:
             no_ack=method.no_ack,
             exclusive=method.exclusive,
             prefetch=channel.prefetch,
-            priority=_priority(method.arguments.get("x-priority", 0)),
+            priority=_number(method.arguments.get("x-priority")),
+            timeout_ms=_number(method.arguments.get("x-consumer-timeout")),
         )
     match room.engine.add_consumer(conn.id, channel.number, wanted, ok):
         case Added.TAG_IN_USE:
@@ -124,8 +125,9 @@ def _filters(wanted: Any) -> tuple[bytes, ...]:
     return tuple(value for value in raw if len(value) <= LONGEST_FILTER)
 
 
-def _priority(wanted: Any) -> int:
-    return max(-(1 << 31), min(int(wanted), (1 << 31) - 1))
+def _number(wanted: Any) -> int:
+    """As near to it as C can come."""
+    return max(-(1 << 31), min(int(wanted or 0), (1 << 31) - 1))
 
 
 def _made_up() -> str:

@@ -119,6 +119,7 @@ class Consume:
     start_value: int = 0
     filters: tuple[bytes, ...] = ()
     match_unfiltered: bool = False
+    timeout_ms: int = 0  # the queue's
 
 
 class Consumer(NamedTuple):
@@ -396,6 +397,7 @@ class Engine:
         spec.start = consume.start
         spec.start_value = consume.start_value
         spec.match_unfiltered = consume.match_unfiltered
+        spec.timeout_ms = consume.timeout_ms
         result: int = lib.om_consumer_add(self._engine, conn, channel, spec, ok, len(ok))
         del alive
         return Added(result) if result < 0 else Added.OK

@@ -97,12 +97,13 @@ async def test_a_prefetch_size_is_not_implemented(client: Client) -> None:
 
 async def test_consumer_flags_and_arguments_reach_the_engine(desk: Desk, client: Client) -> None:
     await client.call(1, Queue.Declare(queue="q"))
-    arguments = {"x-priority": 9, "x-cancel-on-ha-failover": True}
+    arguments = {"x-priority": 9, "x-consumer-timeout": 5000, "x-cancel-on-ha-failover": True}
     asked = Basic.Consume(queue="q", no_ack=True, exclusive=True, arguments=arguments)
     (ok,) = await client.call(1, asked)
     assert ok.consumer_tag.startswith("amq.ctag-")
     found = consumer(desk)
     assert (found.no_ack, found.exclusive, found.priority) == (True, True, 9)
+    assert found.timeout_ms == 5000
 
 
 @pytest.mark.parametrize(
