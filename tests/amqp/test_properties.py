@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from pamqp import header
 from pamqp.commands import Basic, Queue
 
-from tests.amqp.wire import Address, Channel, Client, refused
+from tests.amqp.wire import Address, Channel, Client, Refused, refused
 
 Connect = Callable[..., Client]
 Unique = Callable[[str], str]
@@ -185,22 +185,13 @@ def test_another_users_id_is_406(channel: Channel) -> None:
         channel.round_trip()
 
 
-@pytest.mark.parametrize(
-    ("expiration", "told"),
-    [
-        ("soon", "no_integer"),
-        (" 7", "no_integer"),
-        ("-1", "{value_negative,-1}"),
-        ("1.5", '{leftover_string,".5"}'),
-        ("99999999999999", "{value_too_large,99999999999999}"),
-    ],
-)
-def test_an_expiration_that_is_no_number_is_406(
-    channel: Channel, expiration: str, told: str
-) -> None:
-    with refused(406, f"PRECONDITION_FAILED - invalid expiration '{expiration}': {told}"):
+@pytest.mark.parametrize("expiration", ["soon", " 7", "-1", "1.5", "99999999999999"])
+def test_an_expiration_that_is_no_number_is_406(channel: Channel, expiration: str) -> None:
+    told = f"PRECONDITION_FAILED - invalid expiration '{expiration}'"
+    with pytest.raises(Refused, match=told) as no:
         channel.publish(b"x", key="nobody", expiration=expiration)
         channel.round_trip()
+    assert (no.value.code, no.value.connection) == (406, False)
 
 
 def test_cc_and_bcc_route_to_more_queues(channel: Channel) -> None:
