@@ -23,10 +23,11 @@ def qos(channel: Channel, method: Methods.Qos) -> bytes:
     """Not global: for each consumer to come. Global: for the channel as a whole."""
     if method.prefetch_size:
         raise Refused(540, f"prefetch_size!=0 ({method.prefetch_size})")
-    everywhere = method.global_ and channel.room.settings.permit.global_qos
-    if not everywhere:
+    if method.global_ and not channel.room.settings.permit.global_qos:
+        raise Refused(540, "Feature `global_qos` is deprecated and not permitted here.")
+    if not method.global_:
         channel.prefetch = method.prefetch_count
-    limit = method.prefetch_count if everywhere else 0
+    limit = method.prefetch_count if method.global_ else 0
     if limit != channel.limit:
         channel.limit = limit
         channel.room.engine.channel_limit(channel.conn.id, channel.number, limit)

@@ -23,7 +23,7 @@ from ottermq.amqp.answers import Answer
 from ottermq.amqp.connection import Connection, State
 from ottermq.amqp.frames import Malformed, decode_method, encode_method, name_of
 from ottermq.amqp.pipe import Pipe
-from ottermq.amqp.replies import Refused, Reply, reply_of_engine, reply_to
+from ottermq.amqp.replies import Refused, Reply, our_mistake, reply_of_engine, reply_to
 from ottermq.amqp.room import Room
 from ottermq.engine import Consumer, Event, Kind
 from ottermq.errors import OtterError
@@ -153,6 +153,8 @@ class Door:
             answer = self._answer(conn, event, index)
         except EXPECTED as error:
             self._refuse(conn, event.channel, reply_to(error, index))
+        except Exception as error:
+            self._fail(conn, index, error)
         else:
             self._give(conn, event.channel, index, answer)
 
@@ -197,8 +199,7 @@ class Door:
         except EXPECTED as error:
             self._refuse(conn, number, reply_to(error, index))
         except Exception as error:
-            eventlog.failure("a method failed", error, peer=conn.peer, method=name_of(index))
-            self._close(conn, Reply(541, "the broker made a mistake; its log tells", index))
+            self._fail(conn, index, error)
         else:
             if frames is not None and conn.state is not State.CLOSING:
                 self.room.engine.resume(conn.id, frames)
@@ -214,6 +215,8 @@ class Door:
             publish.route(conn, event)
         except EXPECTED as error:
             self._refuse(conn, event.channel, reply_to(error, publish.METHOD))
+        except Exception as error:
+            self._fail(conn, publish.METHOD, error)
 
     def _dead_route(self, event: Event) -> None:
         publish.dead_route(self.room, event)
@@ -296,6 +299,11 @@ class Door:
         connection.leave(conn)
         assert self._nursery is not None
         self._nursery.start_soon(self._hang_up_later, conn)
+
+    def _fail(self, conn: Connection, index: int, error: Exception) -> None:
+        """Our own mistake: it costs this connection, and nobody else's."""
+        eventlog.failure("a method failed", error, peer=conn.peer, method=name_of(index))
+        self._close(conn, our_mistake(index))
 
     async def _hang_up_later(self, conn: Connection) -> None:
         """Who doesn't answer our close is cut off."""

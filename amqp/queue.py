@@ -63,8 +63,7 @@ def _check_new(channel: Channel, method: Methods.Declare, name: str) -> None:
     if not (method.durable or method.exclusive or room.settings.permit.transient_queues):
         raise Refused(
             541,
-            "Feature `transient_nonexcl_queues` is deprecated."
-            " By default, this feature is not permitted any more.",
+            "Feature `transient_nonexcl_queues` is deprecated and not permitted here.",
         )
     queues = room.topology.vhost(conn.vhost).queues
     room.auth.limits.check_queues(conn.vhost, name, len(queues))

@@ -57,10 +57,14 @@ class Refused(Exception):
 
 
 def reply_to(error: Exception, method: int = 0) -> Reply:
-    """For what was raised; a mistake of our own is told without its text."""
+    """For what a rule raised."""
     code = error.code if isinstance(error, Refused) else codes_of(error).amqp
-    text = "the broker made a mistake; its log tells" if code == 541 else str(error)
-    return Reply(code, text, method)
+    return Reply(code, str(error), method)
+
+
+def our_mistake(method: int = 0) -> Reply:
+    """For what nobody thought of: the log tells more than a client should know."""
+    return Reply(541, "the broker made a mistake; its log tells", method)
 
 
 def reply_of_engine(code: int, text: str, method: int) -> Reply:

@@ -71,15 +71,13 @@ async def test_global_prefetch_is_the_channels(desk: Desk, client: Client) -> No
     assert desk.engine.called("channel_limit") == [(client.id, 1, 5), (client.id, 1, 0)]
 
 
-async def test_global_prefetch_can_be_taken_for_the_other_kind(tmp_path: Path) -> None:
+async def test_global_prefetch_can_be_refused(tmp_path: Path) -> None:
     settings = replace(AmqpSettings(), permit=replace(Permit(), global_qos=False))
     async with open_desk(tmp_path, settings) as desk:
         client = await desk.connected()
-        await client.call(1, Queue.Declare(queue="q"))
-        await client.call(1, Basic.Qos(prefetch_count=5, global_=True))
-        await client.call(1, Basic.Consume(queue="q"))
-        assert consumer(desk).prefetch == 5
-        assert desk.engine.called("channel_limit") == []
+        with pytest.raises(Closed) as closed:
+            await client.call(1, Basic.Qos(prefetch_count=5, global_=True))
+        assert closed.value.code == 540
 
 
 async def test_a_prefetch_size_is_not_implemented(client: Client) -> None:
