@@ -61,7 +61,7 @@ static void put_verdict(om_channel *channel, uint32_t method, uint64_t tag, int 
 void om_confirm_published(om_channel *channel, int logged) {
     if (!channel->confirms)
         return;
-    channel->publish_tag++;
+    channel->good_tag = ++channel->publish_tag;
     channel->tick_logged |= (uint8_t)logged;
     if (channel->on_published)
         return;
@@ -75,8 +75,7 @@ void om_confirm_nack(om_channel *channel) {
     if (!channel->confirms)
         return;
     /* Said at once: a multiple ack for those around it then finds it settled. */
-    om_confirm_published(channel, 0);
-    put_verdict(channel, OM_BASIC_NACK, channel->publish_tag, 0);
+    put_verdict(channel, OM_BASIC_NACK, ++channel->publish_tag, 0);
 }
 
 void om_confirm_note(om_engine *engine, uint64_t seq) {
@@ -84,7 +83,7 @@ void om_confirm_note(om_engine *engine, uint64_t seq) {
         om_channel *channel = engine->published;
         engine->published = channel->next_published;
         channel->on_published = 0;
-        if (om_confirm_push(channel, channel->tick_logged ? seq : 0, channel->publish_tag, NULL, 0) != OM_OK)
+        if (om_confirm_push(channel, channel->tick_logged ? seq : 0, channel->good_tag, NULL, 0) != OM_OK)
             om_conn_break(channel->conn, "out of memory");
         else
             channel->tick_logged = 0;

@@ -329,9 +329,9 @@ void om_conn_stall(om_conn *conn) {
     conn->engine->stalled = conn;
 }
 
-/* ---- once a second ---- */
+/* ---- time ---- */
 
-void om_conn_tick_second(om_conn *conn, int64_t now_ms) {
+void om_conn_check_time(om_conn *conn, int64_t now_ms) {
     if (conn->broken)
         return;
     if (conn->state < OM_CONN_OPEN && now_ms - conn->opened_ms > conn->engine->options.handshake_timeout_ms) {

@@ -53,6 +53,16 @@ static void choose_active(om_queue *queue) {
     tell_active(queue, queue->active);
 }
 
+void om_consumer_hand_over(om_queue *queue) {
+    if (!(queue->options.flags & OM_QUEUE_QUORUM) || !queue->active || !queue->consumer_count ||
+        queue->consumers[0]->priority <= queue->active->priority)
+        return;
+    if (queue->active->unacked == 0) {
+        queue->active = queue->consumers[0];
+        tell_active(queue, queue->active);
+    }
+}
+
 static int join_queue(om_queue *queue, om_consumer *consumer) {
     if (queue->consumer_count == queue->consumer_cap) {
         uint32_t cap = queue->consumer_cap ? queue->consumer_cap * 2 : 2;

@@ -55,9 +55,17 @@ void om_dead_add(om_queue *queue, int lane, int64_t offset, uint32_t weight, int
     om_queue_activate(queue);
 }
 
+void om_dead_add_refused(om_queue *queue, int lane, int64_t offset, uint32_t weight) {
+    if (offset < queue->refused_from)
+        queue->refused_from = offset;
+    om_dead_add(queue, lane, offset, weight, OM_DEATH_MAXLEN);
+}
+
 static void done_with_first(om_queue *queue) {
-    if (++queue->dying_at == queue->dying_count)
-        queue->dying_at = queue->dying_count = 0;
+    if (++queue->dying_at < queue->dying_count)
+        return;
+    queue->dying_at = queue->dying_count = 0;
+    queue->refused_from = INT64_MAX;
 }
 
 /* ---- where it goes ---- */

@@ -116,6 +116,8 @@ static int look_at_lane(om_queue *queue, int32_t index, int64_t *offset, om_cont
         *offset = om_cursor_peek(log->cursor);
         if (*offset < 0)
             return OM_END;
+        if (*offset >= queue->refused_from && queue->lane_count == 1)
+            return OM_END;
         if (*offset >= om_log_readable_end(log)) {
             om_queue_wait(queue); /* its lease isn't durable yet */
             return OM_END;
@@ -251,8 +253,10 @@ static int give(om_queue *queue, om_channel *channel, om_consumer *consumer, uin
 /* ---- who is next ---- */
 
 static om_consumer *next_consumer(om_queue *queue) {
-    if (queue->options.flags & OM_QUEUE_SINGLE_ACTIVE)
+    if (queue->options.flags & OM_QUEUE_SINGLE_ACTIVE) {
+        om_consumer_hand_over(queue);
         return queue->active && om_consumer_can_take(queue->active) ? queue->active : NULL;
+    }
     for (uint32_t i = 0; i < queue->consumer_count; i++)
         if (om_consumer_can_take(queue->consumers[i]))
             return queue->consumers[i];

@@ -25,6 +25,7 @@
 #define LISTENER_EVENT (UINT64_MAX - 1 - OM_LISTENERS)
 #define PUMP_ROUNDS 4                /* dead letters may feed queues that are pumped already */
 #define ACCEPT_MAX 64
+#define SWEEP_MS 500                 /* half of the shortest heartbeat */
 
 /* A failed sync is final for what wasn't durable yet: it leaves the hot tail before anybody can
  * believe in it. */
@@ -117,8 +118,8 @@ int om_engine_takes(om_engine *engine) {
     return (takes == OM_OK || takes == OM_E_FENCED) && !engine->memory_full;
 }
 
-/* What connections hold of messages: output that isn't taken, halves of bodies. Worked out once a
- * second; in between, a connection's own limits bound it. */
+/* What connections hold of messages: output that isn't taken, halves of bodies. Worked out with
+ * each sweep; in between, a connection's own limits bound it. */
 static void weigh_memory(om_engine *engine) {
     uint64_t bytes = engine->store->hot_bytes;
     for (uint32_t i = 0; i < engine->conn_cap; i++) {
@@ -257,13 +258,13 @@ static void check_overdue(om_engine *engine, om_channel *channel) {
 }
 
 static void sweep(om_engine *engine) {
-    engine->second_ms = engine->now_ms;
+    engine->swept_ms = engine->now_ms;
     weigh_memory(engine);
     for (uint32_t i = 0; i < engine->conn_cap; i++) {
         om_conn *conn = engine->conns[i];
         if (!conn)
             continue;
-        om_conn_tick_second(conn, engine->now_ms);
+        om_conn_check_time(conn, engine->now_ms);
         for (uint32_t c = 0; c < conn->channel_cap && !conn->broken; c++)
             if (conn->channels[c])
                 check_overdue(engine, conn->channels[c]);
@@ -320,7 +321,7 @@ static void tick(om_store *store, const struct epoll_event *ready, int count, in
     }
     serve_ready(engine, ready, count);
     om_timers_run(engine);
-    if (engine->now_ms - engine->second_ms >= 1000) {
+    if (engine->now_ms - engine->swept_ms >= SWEEP_MS) {
         sweep(engine);
         if (engine->stalled || engine->alarm)
             retry_stalled(engine);
@@ -336,7 +337,7 @@ static int sleep_ms(om_store *store) {
         ms = 0;
     } else if (engine && (engine->conn_count || engine->timer_count || engine->alarm)) {
         int64_t now = (int64_t)(om_now_ns() / 1000000);
-        int64_t until = engine->second_ms + 1000, timer = om_timer_next(engine);
+        int64_t until = engine->swept_ms + SWEEP_MS, timer = om_timer_next(engine);
         ms = (timer < until ? timer : until) - now;
         ms = ms < 0 ? 0 : ms;
     }
@@ -402,7 +403,7 @@ om_engine *om_engine_new(om_store *store, const om_engine_options *options) {
         return NULL;
     }
     read_clocks(engine);
-    engine->second_ms = engine->now_ms;
+    engine->swept_ms = engine->now_ms;
     om_store_enter(store);
     store->plane = engine;
     om_store_leave(store);

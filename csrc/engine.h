@@ -121,6 +121,7 @@ struct om_queue {
 
     om_dying *dying;         /* waits for a route or for room */
     uint32_t dying_count, dying_cap, dying_at;
+    int64_t refused_from;    /* from here on, none is given out until the dying are gone */
     om_route *dead_route;    /* held: Python's answer for the first of them */
     om_due *dues;            /* a heap: delayed messages, soonest first */
     uint32_t due_count, due_cap;
@@ -172,6 +173,7 @@ void om_consumer_unref(om_consumer *consumer);
 /* Off its queue and its channel; unacked ones stay with the channel. */
 void om_consumer_drop(om_consumer *consumer);
 int om_consumer_can_take(const om_consumer *consumer);
+void om_consumer_hand_over(om_queue *queue);     /* quorum: to a higher priority, once nothing is in flight */
 
 /* ---- unacked deliveries (unacked.c): tag -> (queue, offset) ------------------------------- */
 
@@ -254,6 +256,7 @@ struct om_channel {
     uint64_t body_cap;
 
     uint64_t publish_tag;    /* of the last publish in confirm mode */
+    uint64_t good_tag;       /* of the last one that wasn't refused */
     uint64_t noted_tag;      /* up to here an entry in `pending` speaks for it */
     om_pending *pending;
     uint32_t pending_head, pending_count, pending_cap;
@@ -343,7 +346,7 @@ om_conn *om_conn_new(om_engine *engine, int fd, int door, const char *peer);
 void om_conn_stall(om_conn *conn);
 void om_conn_take(om_conn *conn, const uint8_t *data, size_t len); /* bytes that didn't come by a socket */
 void om_conn_drained(om_conn *conn, uint64_t len);                 /* ... and that left without one */
-void om_conn_tick_second(om_conn *conn, int64_t now_ms);
+void om_conn_check_time(om_conn *conn, int64_t now_ms);
 
 /* ---- frames (frame.c) ------------------------------------------------------------------------ */
 
@@ -480,6 +483,8 @@ void om_confirm_clear(om_channel *channel);
 
 /* Acquired or in flight: it leaves for the dead-letter exchange, or for nowhere. */
 void om_dead_add(om_queue *queue, int lane, int64_t offset, uint32_t weight, int reason);
+/* It was never ready: nobody may be given it meanwhile (reject-publish-dlx). */
+void om_dead_add_refused(om_queue *queue, int lane, int64_t offset, uint32_t weight);
 void om_dead_pump(om_queue *queue);
 int om_dead_answer(om_queue *queue, const uint64_t *queues, int32_t count, uint32_t flags); /* Python knows the route */
 void om_dead_commit(om_engine *engine);          /* what gathered in this tick */
@@ -567,7 +572,7 @@ struct om_engine {
     uint8_t *foreign;        /* properties of Kafka records */
     int64_t now_ms;          /* of this tick: monotonic */
     int64_t wall_ms;
-    int64_t second_ms;       /* when the last sweep over the connections was */
+    int64_t swept_ms;        /* when the last sweep over the connections was */
     int alarm;               /* publishers are held back, and were told so */
     int memory_full;         /* ... for the messages that connections hold */
     uint64_t tx_bytes;       /* of publishes that wait for their commit */

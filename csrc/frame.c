@@ -74,13 +74,19 @@ static enum om_verdict get(om_channel *channel, const uint8_t *payload, size_t l
     return ask_python(conn, channel->number, payload, len);
 }
 
+/* In RabbitMQ's words. */
+static const char *due(const om_channel *channel) {
+    return channel->stage == OM_STAGE_IDLE     ? "method frame, got non method"
+           : channel->stage == OM_STAGE_HEADER ? "content header for class 60, got non content header"
+                                               : "content body, got non content body";
+}
+
 static enum om_verdict on_open_channel(om_channel *channel, const uint8_t *payload, size_t len) {
     om_conn *conn = channel->conn;
     uint32_t method = om_get_be32(payload);
     if (channel->stage != OM_STAGE_IDLE)
         return om_event_error(conn, channel->number, 505, method,
-                              "UNEXPECTED_FRAME - expected content %s for class 60, got non content frame instead",
-                              channel->stage == OM_STAGE_HEADER ? "header" : "body");
+                              "UNEXPECTED_FRAME - expected %s frame instead", due(channel));
     switch (method) {
     case OM_BASIC_PUBLISH:
         return om_publish_method(channel, payload + 4, len - 4);
@@ -138,11 +144,7 @@ static enum om_verdict on_content(om_conn *conn, int type, int number, const uin
     int wanted = type == OM_FRAME_HEADER ? OM_STAGE_HEADER : OM_STAGE_BODY;
     if (channel->stage != wanted)
         return om_event_error(conn, number, 505, channel->stage == OM_STAGE_IDLE ? 0 : OM_BASIC_PUBLISH,
-                              "UNEXPECTED_FRAME - expected %s, got content %s frame instead",
-                              channel->stage == OM_STAGE_IDLE ? "method frame"
-                              : channel->stage == OM_STAGE_HEADER ? "content header for class 60"
-                                                                  : "content body",
-                              name);
+                              "UNEXPECTED_FRAME - expected %s frame instead", due(channel));
     return type == OM_FRAME_HEADER ? om_publish_header(channel, payload, len) : om_publish_body(channel, payload, len);
 }
 
@@ -156,8 +158,10 @@ static enum om_verdict on_frame(om_conn *conn, int type, int number, const uint8
     case OM_FRAME_BODY:
         return on_content(conn, type, number, payload, len);
     case OM_FRAME_HEARTBEAT:
-        if (number != 0 || len != 0)
-            return om_event_error(conn, 0, 501, 0, "FRAME_ERROR - a heartbeat with %zu bytes on channel %d", len, number);
+        if (number != 0)
+            return om_event_error(conn, 0, 505, 0, "UNEXPECTED_FRAME - a heartbeat on channel %d", number);
+        if (len != 0)
+            return om_event_error(conn, 0, 501, 0, "FRAME_ERROR - a heartbeat with %zu bytes", len);
         return OM_GO_ON;
     default:
         return om_event_error(conn, 0, 501, 0, "FRAME_ERROR - type %d is no frame", type);
@@ -178,15 +182,15 @@ size_t om_frames(om_conn *conn, const uint8_t *data, size_t len) {
         /* The limit counts head and end. Before it is negotiated the smallest one holds for all but
          * start-ok, which may carry a long token: the offer is what it may have. */
         if (size > conn->frame_max - OM_FRAME_OVERHEAD) {
-            om_event_error(conn, 0, 501, 0, "FRAME_ERROR - type %d, a frame of %u bytes is over the limit of %u", type,
+            om_event_error(conn, 0, 501, 0, "FRAME_ERROR - type %d, all octets = <<>>: {frame_too_large,%u,%u}", type,
                            size, conn->frame_max - OM_FRAME_OVERHEAD);
             return len;
         }
         if (len - at < 7 + (size_t)size + 1)
             break;
         if (frame[7 + size] != OM_FRAME_END) {
-            om_event_error(conn, 0, 501, 0, "FRAME_ERROR - type %d, channel %d: wrong frame end 0x%02x", type, number,
-                           frame[7 + size]);
+            om_event_error(conn, 0, 501, 0, "FRAME_ERROR - type %d, channel %d: {invalid_frame_end_marker,%d}", type,
+                           number, frame[7 + size]);
             return len;
         }
         enum om_verdict verdict = on_frame(conn, type, number, frame + 7, size);

@@ -9,6 +9,7 @@
 
 #include "bytes.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static int same(const uint8_t *kept, size_t kept_len, const uint8_t *data, size_t len) {
@@ -87,13 +88,31 @@ static int is_user(const om_conn *conn, om_span name) {
     return (conn->flags & OM_CONN_MAY_IMPERSONATE) || same((const uint8_t *)conn->user, conn->user_len, name.data, (size_t)name.len);
 }
 
+/* In RabbitMQ's words: what is wrong with an expiration. */
+static const char *why_not_a_time(om_span text, char *out, size_t len) {
+    const char *data = (const char *)text.data;
+    int minus = text.len > 1 && data[0] == '-';
+    int32_t digits = minus;
+    while (digits < text.len && data[digits] >= '0' && data[digits] <= '9')
+        digits++;
+    if (digits == minus)
+        return "no_integer";
+    if (digits < text.len)
+        snprintf(out, len, "{leftover_string,\"%.*s\"}", text.len - digits, data + digits);
+    else
+        snprintf(out, len, "{%s,%.*s}", minus ? "value_negative" : "value_too_large", text.len, data);
+    return out;
+}
+
 static enum om_verdict check_properties(om_channel *channel, const om_properties *properties) {
     om_conn *conn = channel->conn;
+    char why[300];
     int64_t ms;
     if ((properties->flags & OM_HAS_EXPIRATION) && om_expiration_ms(properties->expiration, &ms) != OM_OK)
         return om_event_error(conn, channel->number, 406, OM_BASIC_PUBLISH,
-                              "PRECONDITION_FAILED - invalid expiration '%.*s'", (int)properties->expiration.len,
-                              (const char *)properties->expiration.data);
+                              "PRECONDITION_FAILED - invalid expiration '%.*s': %s", (int)properties->expiration.len,
+                              (const char *)properties->expiration.data,
+                              why_not_a_time(properties->expiration, why, sizeof why));
     if ((properties->flags & OM_HAS_USER_ID) && !is_user(conn, properties->user_id))
         return om_event_error(conn, channel->number, 406, OM_BASIC_PUBLISH,
                               "PRECONDITION_FAILED - user_id property set to '%.*s' but authenticated user was '%s'",
@@ -202,6 +221,8 @@ enum om_verdict om_publish_header(om_channel *channel, const uint8_t *payload, s
         return om_event_error(conn, channel->number, 505, OM_BASIC_PUBLISH,
                               "UNEXPECTED_FRAME - expected content header for class 60, got one for class %d instead",
                               class_id);
+    if (om_get_be16(payload + 2) != 0)
+        return om_event_error(conn, 0, 501, OM_BASIC_PUBLISH, "FRAME_ERROR - a content header with a weight");
     uint64_t size = om_get_be64(payload + 4);
     if (size > conn->engine->options.max_message_size) {
         channel->stage = OM_STAGE_IDLE;
@@ -294,7 +315,8 @@ static int stage(om_channel *channel, om_queue *queue, om_span body) {
     const om_stamp *stamp = &channel->stamp;
     if (queue->removed)
         return 0;
-    if (om_publish_refused(queue, body.len))
+    int refused = om_publish_refused(queue, body.len);
+    if (refused && !((queue->options.flags & OM_QUEUE_REJECT_DLX) && queue->options.has_dlx))
         return OM_E_FULL;
     int32_t lane = stamp->priority < queue->lane_count ? stamp->priority : queue->lane_count - 1;
     om_log *log = queue->lanes[lane].log;
@@ -308,6 +330,11 @@ static int stage(om_channel *channel, om_queue *queue, om_span body) {
                                       (om_span){stamp->tail, (int32_t)stamp->tail_len}, unlogged);
     if (result != OM_OK)
         return result;
+    if (refused) {
+        /* In and out again at once: its way to the dead letters is the same as all the others'. */
+        om_dead_add_refused(queue, lane, log->next_offset - 1, (uint32_t)body.len);
+        return OM_E_FULL;
+    }
     queue->published++;
     om_queue_activate(queue);
     return logged;

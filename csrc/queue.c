@@ -144,7 +144,7 @@ static om_queue *queue_new(om_engine *engine, uint64_t id, uint32_t vhost, const
     queue->id = id;
     queue->vhost = vhost;
     queue->refs = 1;
-    queue->timer_at = INT64_MAX;
+    queue->timer_at = queue->refused_from = INT64_MAX;
     queue->head_seen = -1;
     queue->touched_ms = engine->now_ms;
     queue->name = malloc(len ? len : 1);

@@ -202,7 +202,7 @@ static int commit(om_channel *channel, const uint8_t *ok, size_t len) {
     }
     memcpy(frame, ok, len);
     conclude(channel);
-    result = om_confirm_push(channel, seq, channel->publish_tag, frame, (uint32_t)len);
+    result = om_confirm_push(channel, seq, channel->good_tag, frame, (uint32_t)len);
     if (result != OM_OK)
         free(frame);
     return result;
