@@ -19,6 +19,7 @@ nothing but the client's close-ok, or its close when the two crossed.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
 from typing import Any, NamedTuple
 
 from pamqp.base import Frame
@@ -113,7 +114,11 @@ class Connection:
 
 def start(conn: Connection) -> bytes:
     """The first word, once the protocol header is right."""
-    mechanisms = conn.room.auth.users.mechanisms(conn.certificate)
+    return _start(conn.room.auth.users.mechanisms(conn.certificate))
+
+
+@cache
+def _start(mechanisms: str) -> bytes:
     return encode_method(0, Methods.Start, 0, 9, SERVER_PROPERTIES, mechanisms.encode(), b"en_US")
 
 

@@ -34,6 +34,7 @@ from ottermq.wal import LogError
 SLICE = 64  # events before other tasks get their turn
 GOODBYE = 3.0  # seconds in which clients may answer our close when the broker stops
 LAST_WORD = 10.0  # seconds in which a client may answer our close otherwise
+LOOK = 1.0  # seconds between two looks at who doesn't
 EXPECTED = (OtterError, LogError, Refused)  # what rules raise; all else is our own mistake
 
 METHODS: dict[type[Frame], Any] = {
@@ -72,6 +73,7 @@ class Door:
         self.stopping = False
         self._nursery: trio.Nursery | None = None
         self._emptied = trio.Event()
+        self._closing: dict[int, float] = {}  # until when they may answer our close
         # Of TLS connections, which have no socket of the engine's.
         self._certificates: dict[int, str] = {}
         self._pipes: dict[int, Pipe] = {}
@@ -83,6 +85,7 @@ class Door:
         engine = self.room.engine
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
+            nursery.start_soon(self._cut_off)
             task_status.started()
             while True:
                 await trio.lowlevel.wait_readable(engine.event_fd)
@@ -229,6 +232,7 @@ class Door:
 
     def _closed(self, event: Event) -> None:
         conn = self.connections.pop(event.conn, None)
+        self._closing.pop(event.conn, None)
         self._certificates.pop(event.conn, None)
         pipe = self._pipes.pop(event.conn, None)
         if pipe is not None:
@@ -249,7 +253,8 @@ class Door:
             self._pipes[event.conn].has_room()
 
     def _queue_idle(self, event: Event) -> None:
-        self.room.queues.lost_last_consumer(event.queue)
+        if not self.stopping:  # we show the consumers out ourselves: their queue is for later
+            self.room.queues.lost_last_consumer(event.queue)
 
     def _consumer_timeout(self, event: Event) -> None:
         conn = self.connections.get(event.conn)
@@ -297,19 +302,21 @@ class Door:
         self._tell(conn, 0, reply)
         self.room.engine.closing(conn.id, reply.close_connection())
         connection.leave(conn)
-        assert self._nursery is not None
-        self._nursery.start_soon(self._hang_up_later, conn)
+        self._closing[conn.id] = trio.current_time() + LAST_WORD
 
     def _fail(self, conn: Connection, index: int, error: Exception) -> None:
         """Our own mistake: it costs this connection, and nobody else's."""
         eventlog.failure("a method failed", error, peer=conn.peer, method=name_of(index))
         self._close(conn, our_mistake(index))
 
-    async def _hang_up_later(self, conn: Connection) -> None:
-        """Who doesn't answer our close is cut off."""
-        await trio.sleep(LAST_WORD)
-        if conn.id in self.connections:
-            self.room.engine.hang_up(conn.id)
+    async def _cut_off(self) -> None:
+        """Who doesn't answer our close in time, until cancelled."""
+        while True:
+            await trio.sleep(LOOK)
+            now = trio.current_time()
+            for id in [id for id, limit in self._closing.items() if limit <= now]:
+                del self._closing[id]
+                self.room.engine.hang_up(id)
 
     def _tell(self, conn: Connection, number: int, reply: Reply) -> None:
         eventlog.info(
