@@ -236,7 +236,7 @@ static om_handed_slot *take_slot(om_handed *handed, const om_log *log) {
 /* Somebody may have cut the file under us: a mark is then in memory only, and the broker lives. */
 void om_handed_note(om_log *log) {
     om_handed *handed = log->store->handed;
-    if (!handed)
+    if (!handed || log->deleted)
         return;
     om_guard_mapping(&handed->mapping);
     if (!log->handed)

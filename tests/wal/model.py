@@ -3,7 +3,8 @@
 A step makes a new Model; the old ones of a life that wasn't confirmed yet are kept, because a
 crash may go back to any of them. The WAL is one sequence for all logs, so what comes back after a
 crash is *one* state that the store was in: no earlier than the last one that was confirmed, and
-the same for all logs. Only unlogged records are outside of that: each may be there or not.
+the same for all logs. Only unlogged records are outside of that: each may be there or not; and
+that a record was given out, which is known in any case.
 """
 
 from collections.abc import Iterable, Sequence
@@ -71,6 +72,11 @@ class LogModel:
             acquired = self.entries[offset].acquired + 1
             model = model._changed([offset], in_flight=True, acquired=acquired)
         return model
+
+    def next_fresh(self) -> int:
+        """What would be given out for the first time, next; or where it would be appended."""
+        fresh = (o for o, e in self.entries.items() if not e.settled and not e.acquired)
+        return min(fresh, default=self.next)
 
     def give_back(self, offset: int, counted: bool) -> "LogModel":
         delivered = self.entries[offset].delivered + counted
@@ -142,14 +148,32 @@ def demand(fact: bool, text: str) -> None:
         raise Mismatch(text)
 
 
+def told_as_given_out(entries: Entries, last: LogModel, handed: int, came: Recovered) -> Entries:
+    """A kill loses what the WAL was to be told, but not the mark of how far was given out. Below
+    it, what isn't settled counts as given out once: what was, for certain; what was only settled
+    or truncated then, and is back or new, perhaps."""
+    told = dict(entries)
+    for offset, entry in entries.items():
+        if entry.settled or offset not in came.counts:
+            continue
+        counted, _ = came.counts[offset]
+        once = last.entries.get(offset)
+        given_out = once is not None and once.spec == entry.spec and once.acquired > 0
+        demand(counted > 0 or not given_out, f"{offset} was given out, and doesn't say so")
+        if counted == 1 and not entry.acquired and offset < handed:
+            told[offset] = replace(entry, acquired=1)
+    return told
+
+
 def after_crash(
-    was: LogModel, last: LogModel, shown: int, written: int, came: Recovered
+    was: LogModel, last: LogModel, shown: int, written: int, handed: int, came: Recovered
 ) -> LogModel:
     """The log that came back, as one that was in the state `was`; Mismatch if it can't have been.
 
     last: its last state, the one that was lost, for unlogged records that came after `was`.
     shown: offsets below were shown to somebody and may not be given again.
     written: records below were in a file, logged or not.
+    handed: records below were given out, or passed over.
     """
     seen = came.seen
     entries: Entries = {}
@@ -171,6 +195,8 @@ def after_crash(
     demand(seen.next >= was.next, f"{seen.next} would be given again: it had {was.next}")
     demand(seen.next >= shown, f"{seen.next} would be given again: {shown} were shown")
     demand(seen.epoch >= was.epoch, f"epoch {seen.epoch} after {was.epoch}")
+    if was.is_queue:
+        entries = told_as_given_out(entries, last, handed, came)
     # What isn't there any more counts as settled: lost without having been logged.
     borders = {b for b in was.borders | last.borders if b in entries or b - 1 in entries}
     back = replace(

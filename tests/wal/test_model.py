@@ -71,6 +71,7 @@ class Lives(RuleBasedStateMachine):
         self.history = [self.model]  # since the last confirmed one, that included
         self.shown: dict[str, int] = {}
         self.written: dict[str, int] = {}
+        self.handed: dict[str, int] = {}
         self.ids: dict[str, int] = {}
         self.hand = Hand(self.data, OPTIONS)
         self.hand.call("open")
@@ -126,7 +127,7 @@ class Lives(RuleBasedStateMachine):
         # On disk when it returns, beside the WAL: no crash goes back behind it.
         self.model = self.model.with_log(name, LogModel(kind))
         self.history = [model.with_log(name, LogModel(kind)) for model in self.history]
-        self.shown[name] = self.written[name] = 0
+        self.shown[name] = self.written[name] = self.handed[name] = 0
 
     @rule(appends=APPENDS)
     def append(self, appends: Appends) -> None:
@@ -191,6 +192,9 @@ class Lives(RuleBasedStateMachine):
             expected = expected[: len(taken)]
         assert taken == expected
         self.change(name, log.acquire(taken))
+        if taken:
+            fresh = self.model.logs[name].next_fresh()
+            self.handed[name] = max(self.handed[name], fresh)
         self.look()
 
     @precondition(lambda self: self.has("queue", "kept"))
@@ -444,6 +448,7 @@ class Lives(RuleBasedStateMachine):
                             self.model.logs[name],
                             self.shown[name],
                             self.written[name],
+                            self.handed[name],
                             came[name],
                         )
                         for name, log in candidate.logs.items()
@@ -479,7 +484,8 @@ HOW: dict[str, Any] = {
 
 
 def test_a_store_lives_and_dies_as_its_model() -> None:
-    how = settings(max_examples=30, stateful_step_count=30, **HOW)
+    # The same lives each time: whoever changes something else must not meet a new one here.
+    how = settings(max_examples=30, stateful_step_count=30, derandomize=True, **HOW)
     run_state_machine_as_test(Lives, settings=how)
 
 
