@@ -71,7 +71,7 @@ static int64_t leased_end(const om_log *log) {
     return seen ? log->lease_end : log->lease_durable;
 }
 
-static int extend_lease(om_log *log) {
+int om_log_extend_lease(om_log *log) {
     om_store *store = log->store;
     int64_t end = log->next_offset + OM_LEASE_STEP;
     uint64_t seq = put_lease(log, end);
@@ -93,7 +93,7 @@ int64_t om_log_claim(om_log *log, int64_t count) {
     if (!om_log_uses_wal(log))
         return first;
     if (log->next_offset > log->lease_end - OM_LEASE_STEP / 2) {
-        int result = extend_lease(log);
+        int result = om_log_extend_lease(log);
         /* Past the lease nothing may be used; within it the renewal can be tried again. */
         if (result != OM_OK && log->next_offset > log->lease_end) {
             log->next_offset = first;

@@ -464,7 +464,15 @@ static void finish(om_store *store, om_patient *patient) {
         if (log->cursor)
             om_cursor_skip(log->cursor, end, next - 1);
     }
-    log->lease_end = log->lease_durable = next;
+    /* A tail that was never synced may reach past the lease. Before anybody is shown that it does,
+     * the offsets must be leased, or a power loss would let them be given again. */
+    log->lease_durable = om_log_uses_wal(log) && log->lease_end < next ? log->lease_end : next;
+    log->lease_end = next;
+    if (log->lease_durable < next) {
+        log->leased = 1;
+        log->lease_seq = UINT64_MAX; /* it has none yet */
+        om_list_push(&store->leases, log, OM_LINK(next_lease));
+    }
     om_log_start_at(log, patient->trim_to);
     if (log->cursor) {
         om_handed_recall(log);

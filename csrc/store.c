@@ -398,6 +398,20 @@ static int open_wal(om_store *store, const om_wal_tail *tail, char *err, size_t 
     return OM_OK;
 }
 
+/* The leases that recovery found missing: what they cover is shown once they are on disk, and who
+ * opens a store may expect to see what is there. */
+#define LEASE_PATIENCE_MS 10000
+
+static void lease_what_came_back(om_store *store) {
+    om_store_enter(store);
+    int any = store->leases.head != NULL;
+    for (om_log *log = store->leases.head; log; log = log->next_lease)
+        om_log_extend_lease(log);
+    uint64_t seq = om_store_leave(store);
+    if (any)
+        om_wal_wait(store->wal, seq, LEASE_PATIENCE_MS);
+}
+
 int om_store_start(om_store *store, char *err, size_t err_len) {
     om_wal_tail tail;
     om_handed_open(store);
@@ -421,6 +435,7 @@ int om_store_start(om_store *store, char *err, size_t err_len) {
         }
         store->threads_running++;
     }
+    lease_what_came_back(store);
     return OM_OK;
 }
 

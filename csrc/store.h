@@ -310,6 +310,7 @@ void om_log_lower_floors(om_log *log, int64_t offset);
 void om_log_mark_staged(om_log *log);
 /* Give offsets [next, next + count), extending the lease. */
 int64_t om_log_claim(om_log *log, int64_t count);
+int om_log_extend_lease(om_log *log);
 /* A sealed batch enters the hot tail. Takes over one reference of bytes. weight: what its
  * values weigh; -1: not known yet. */
 int om_log_push(om_log *log, om_bytes *bytes, const om_batch_info *info, uint64_t seq, int unlogged,

@@ -1,5 +1,6 @@
 """Offsets are never given twice, whatever was lost; and an older leader can't append any more."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,27 @@ def test_nothing_is_shown_behind_a_gap_before_its_lease_is_on_disk(data: Path) -
 
     die(data, first)
     die(data, second, small(batch_max_wait_us=600_000_000))  # the lease isn't synced before long
+
+
+def test_what_came_back_without_a_lease_has_one_before_it_is_shown(data: Path) -> None:
+    """An unlogged record may be in its file, and its lease not yet on disk, when the process dies.
+    Who is shown it in the next life has seen its offset, whatever then happens to the file."""
+
+    def first(store: Store) -> None:
+        log = store.create("q")
+        log.append(numbered(5), unlogged=True)
+        until(lambda: log.stat().hot_batches == 0)
+        assert log.stat().readable_end == 0
+
+    def second(store: Store) -> list[int]:
+        return offsets(store.get("q"))
+
+    die(data, first, small(batch_max_wait_us=600_000_000))
+    assert die(data, second) == [0, 1, 2, 3, 4]
+    [path] = data.glob("vhosts/*/queues/*/*.log")
+    os.truncate(path, 0)  # never synced: the power takes it
+    with Store.open(data, SMALL) as store:
+        assert store.get("q").stat().next_offset >= 5
 
 
 def a_batch_that_reaches_past_its_lease(life: Life) -> None:
