@@ -101,6 +101,7 @@ int om_channel_close(om_engine *engine, uint64_t id, int number, int closing) {
     om_channel *channel = enter(engine, id, number);
     if (channel) {
         om_channel_let_go(channel);
+        om_confirm_clear(channel); /* nothing is said on it any more */
         channel->state = OM_CH_CLOSING;
         if (!closing)
             om_channel_free(channel);
@@ -135,7 +136,9 @@ int om_channel_limit(om_engine *engine, uint64_t id, int number, uint32_t prefet
 
 int om_channel_recover(om_engine *engine, uint64_t id, int number) {
     om_channel *channel = enter(engine, id, number);
-    if (channel)
+    if (channel) {
         om_settle_return_all(channel, 0);
+        om_channel_wake_queues(channel);
+    }
     return leave(engine, channel);
 }

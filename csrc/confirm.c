@@ -74,7 +74,7 @@ void om_confirm_published(om_channel *channel, int logged) {
 void om_confirm_nack(om_channel *channel) {
     if (!channel->confirms)
         return;
-    /* Said at once: a multiple ack for those around it then finds it settled. */
+    /* Said at once: a multiple ack for those around it then finds it settled. No ack names it. */
     put_verdict(channel, OM_BASIC_NACK, ++channel->publish_tag, 0);
 }
 
@@ -83,6 +83,8 @@ void om_confirm_note(om_engine *engine, uint64_t seq) {
         om_channel *channel = engine->published;
         engine->published = channel->next_published;
         channel->on_published = 0;
+        if (channel->state != OM_CH_OPEN)
+            continue;
         if (om_confirm_push(channel, channel->tick_logged ? seq : 0, channel->good_tag, NULL, 0) != OM_OK)
             om_conn_break(channel->conn, "out of memory");
         else

@@ -169,7 +169,14 @@ void om_conn_watch(om_conn *conn) {
     conn->writing = (uint8_t)writing;
 }
 
-static void wake_consumers(om_conn *conn) {
+/* Output has gone: who waited for that goes on. */
+static void wake_who_waits(om_conn *conn) {
+    if (conn->clogged && conn->out.bytes < OM_OUTPUT_LIMIT) {
+        conn->clogged = 0;
+        conn->engine->retry = 1;
+    }
+    if (!conn->throttled || conn->out.bytes >= OM_OUTPUT_LIMIT / 2)
+        return;
     conn->throttled = 0;
     for (uint32_t i = 0; i < conn->channel_cap; i++)
         if (conn->channels[i])
@@ -182,8 +189,7 @@ void om_conn_drained(om_conn *conn, uint64_t len) {
     conn->last_out = conn->engine->now_ms;
     if (!conn->out.head)
         conn->told_output = 0;
-    if (conn->throttled && conn->out.bytes < OM_OUTPUT_LIMIT / 2)
-        wake_consumers(conn);
+    wake_who_waits(conn);
     if (conn->state == OM_CONN_FLUSHING && !conn->out.head)
         om_conn_break(conn, "closed");
 }
@@ -212,8 +218,7 @@ void om_conn_flush(om_conn *conn) {
         om_conn_break(conn, errno == EPIPE || errno == ECONNRESET ? "lost" : "can't be written to");
         return;
     }
-    if (conn->throttled && conn->out.bytes < OM_OUTPUT_LIMIT / 2)
-        wake_consumers(conn);
+    wake_who_waits(conn);
     if (conn->state == OM_CONN_FLUSHING && !conn->out.head) {
         shutdown(conn->fd, SHUT_WR);
         om_conn_break(conn, "closed");
@@ -257,7 +262,18 @@ static int is_standing(const om_conn *conn) {
     return conn->paused || conn->stalled || conn->broken || conn->state == OM_CONN_FLUSHING;
 }
 
+/* The basic.get that Python has allowed, and that had to wait. */
+static void get_again(om_conn *conn) {
+    om_channel *channel = om_channel_find(conn, conn->get_channel);
+    om_queue *queue = om_queue_find(conn->engine, conn->get_queue);
+    conn->get_queue = 0;
+    if (channel && channel->state == OM_CH_OPEN)
+        om_get_later(channel, queue, conn->get_no_ack);
+}
+
 void om_conn_continue(om_conn *conn) {
+    if (conn->get_queue && !is_standing(conn))
+        get_again(conn);
     if (!is_standing(conn) && conn->in_len) {
         /* Frames are cut where they can't move: an answer may stall or pause again. */
         uint8_t *scratch = conn->engine->scratch;

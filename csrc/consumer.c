@@ -47,7 +47,7 @@ static void tell_active(om_queue *queue, const om_consumer *consumer) {
 }
 
 static void choose_active(om_queue *queue) {
-    if (!(queue->options.flags & OM_QUEUE_SINGLE_ACTIVE) || queue->active || !queue->consumer_count)
+    if (!(queue->options.flags & OM_QUEUE_SINGLE_ACTIVE) || queue->active || !queue->consumer_count || queue->removed)
         return;
     queue->active = queue->consumers[0];
     tell_active(queue, queue->active);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #define ATONCE 1024                  /* messages in one go, so that others get their turn */
+#define LEAVING_MAX (4u << 20)       /* bytes in one record, but for the last message */
 
 /* What to take back if the record is refused. */
 typedef struct om_leaver {
@@ -41,6 +42,11 @@ int om_dead_is_expired(const om_queue *queue, const om_content *content, int64_t
 void om_dead_add(om_queue *queue, int lane, int64_t offset, uint32_t weight, int reason) {
     if (queue->dying_at && queue->dying_at == queue->dying_count)
         queue->dying_at = queue->dying_count = 0;
+    if (queue->dying_count == queue->dying_cap && queue->dying_at > queue->dying_cap / 2) {
+        queue->dying_count -= queue->dying_at;
+        memmove(queue->dying, queue->dying + queue->dying_at, queue->dying_count * sizeof *queue->dying);
+        queue->dying_at = 0;
+    }
     if (queue->dying_count == queue->dying_cap) {
         uint32_t cap = queue->dying_cap ? queue->dying_cap * 2 : 8;
         om_dying *dying = realloc(queue->dying, cap * sizeof *dying);
@@ -74,7 +80,6 @@ typedef struct letter {
     om_content content;
     om_span exchange, key;
     om_properties properties; /* as they will be, in engine->rewrite */
-    int32_t first;           /* of the route's queues: 1 when the first is the delay's own */
 } letter;
 
 static int rewrite(om_queue *queue, const om_dying *dying, letter *letter) {
@@ -116,17 +121,31 @@ static int read_letter(om_queue *queue, const om_dying *dying, letter *letter) {
     int result = om_feed_get(queue->engine, lane->feed, lane->log, dying->offset, &letter->content, &skip_to);
     if (result != OM_OK)
         return result;
-    letter->first = dying->reason == OM_DYING_DELAYED;
-    letter->exchange = letter->first ? letter->content.exchange : queue->options.dlx;
-    letter->key = !letter->first && queue->options.has_dlrk ? queue->options.dlrk : letter->content.routing_key;
+    int delayed = dying->reason == OM_DYING_DELAYED;
+    letter->exchange = delayed ? letter->content.exchange : queue->options.dlx;
+    letter->key = !delayed && queue->options.has_dlrk ? queue->options.dlrk : letter->content.routing_key;
     return rewrite(queue, dying, letter);
 }
 
-/* Held by the caller; NULL: Python has been asked. */
-static om_route *find_route(om_queue *queue, const letter *letter) {
-    om_engine *engine = queue->engine;
+/* Python's answer, if it is for this letter and not for one that went another way meanwhile. */
+static om_route *take_answer(om_queue *queue, const om_dying *dying, const letter *letter) {
     om_route *route = queue->dead_route;
     queue->dead_route = NULL;
+    if (!route)
+        return NULL;
+    if (queue->asked_offset == dying->offset && queue->asked_lane == dying->lane &&
+        queue->asked_exchange_len == letter->exchange.len && queue->asked_key_len == letter->key.len &&
+        memcmp(queue->asked, letter->exchange.data, (size_t)letter->exchange.len) == 0 &&
+        memcmp(queue->asked + letter->exchange.len, letter->key.data, (size_t)letter->key.len) == 0)
+        return route;
+    om_route_unref(route);
+    return NULL;
+}
+
+/* Held by the caller; NULL: Python has been asked. */
+static om_route *find_route(om_queue *queue, const om_dying *dying, const letter *letter) {
+    om_engine *engine = queue->engine;
+    om_route *route = take_answer(queue, dying, letter);
     if (route)
         return route;
     om_field field;
@@ -146,6 +165,8 @@ static om_route *find_route(om_queue *queue, const letter *letter) {
         return NULL;
     }
     queue->asked_route = 1;
+    queue->asked_offset = dying->offset;
+    queue->asked_lane = dying->lane;
     queue->asked_exchange_len = (uint8_t)letter->exchange.len;
     queue->asked_key_len = (uint8_t)letter->key.len;
     memcpy(queue->asked, letter->exchange.data, (size_t)letter->exchange.len);
@@ -213,7 +234,16 @@ static int leave(om_queue *queue, const om_dying *dying, const letter *letter, c
     int result = tail_len < 0 ? (int)tail_len : remember(engine, queue, dying);
     om_feed *feed = queue->lanes[dying->lane].feed;
     om_feed_guard(feed);
-    for (int32_t i = letter->first; i < route->count && result == OM_OK; i++) {
+    /* The first queue of a delayed exchange's route is its delay log. */
+    int32_t first = 0, count = route->count;
+    if (route->flags & OM_ROUTE_DELAY) {
+        int64_t delay;
+        if (dying->reason != OM_DYING_DELAYED && om_delay_ms(&letter->properties, &delay) == OM_OK && delay > 0)
+            count = 1;
+        else
+            first = 1;
+    }
+    for (int32_t i = first; i < count && result == OM_OK; i++) {
         om_queue *target = route->queues[i];
         if (target->removed || (dying->reason != OM_DEATH_REJECTED && dying->reason != OM_DYING_DELAYED &&
                                 om_death_cycle(&letter->properties, (om_span){target->name, target->name_len})))
@@ -222,6 +252,7 @@ static int leave(om_queue *queue, const om_dying *dying, const letter *letter, c
     }
     om_feed_unguard(feed); /* a page of zeros then, and the segment is fenced and reported */
     free(tail);
+    engine->leaving_bytes += (uint64_t)letter->content.body.len + letter->properties.len;
     if (result == OM_OK)
         result = om_atomic_settle(engine->leaving, queue->lanes[dying->lane].log, dying->offset, dying->offset,
                                   dying->weight);
@@ -252,18 +283,20 @@ void om_dead_pump(om_queue *queue) {
             om_queue_wait(queue);
             return;
         }
+        if (engine->leaving_bytes > LEAVING_MAX)
+            break; /* in the next record */
         letter letter;
         int result = read_letter(queue, &dying, &letter);
-        if (result == OM_E_NOT_RESIDENT || result == OM_END || result == OM_E_NO_MEMORY) {
-            om_queue_wait(queue);
-            return;
-        }
-        if (result != OM_OK) {
+        if (result == OM_E_UNREADABLE || result == OM_E_RANGE) {
             drop(queue, &dying);
             done_with_first(queue);
             continue;
         }
-        om_route *route = find_route(queue, &letter);
+        if (result != OM_OK) {
+            om_queue_wait(queue);
+            return;
+        }
+        om_route *route = find_route(queue, &dying, &letter);
         if (!route)
             return;
         result = leave(queue, &dying, &letter, route);
@@ -284,6 +317,7 @@ void om_dead_commit(om_engine *engine) {
     uint64_t seq;
     int result = om_atomic_commit_held(engine->leaving, &seq);
     engine->leaving = NULL;
+    engine->leaving_bytes = 0;
     for (uint32_t i = 0; i < engine->leaver_count; i++) {
         om_leaver *leaver = &engine->leavers[i];
         if (result != OM_OK && !leaver->queue->removed) {
@@ -318,7 +352,7 @@ void om_queue_trim_length(om_queue *queue) {
             om_queue_wait(queue);
             return;
         }
-        if (om_queue_head(queue, &lane, &offset, &content) != OM_OK ||
+        if (om_queue_head(queue, queue->engine->wall_ms, &lane, &offset, &content) != OM_OK ||
             om_log_acquire_one(queue->lanes[lane].log, offset, content.body.len) != OM_OK)
             return;
         om_dead_add(queue, lane, offset, (uint32_t)content.body.len, OM_DEATH_MAXLEN);

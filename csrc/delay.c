@@ -95,8 +95,11 @@ void om_delay_pump(om_queue *queue) {
     if (queue->lanes[0].log->deleted)
         return;
     scan(queue);
-    while (queue->due_count && queue->dues[0].at_ms <= engine->wall_ms)
-        om_dead_add(queue, 0, pop(queue).offset, 0, OM_DYING_DELAYED);
+    while (queue->due_count && queue->dues[0].at_ms <= engine->wall_ms) {
+        int64_t offset = pop(queue).offset;
+        if (!om_cursor_is_settled(queue->lanes[0].log->cursor, offset)) /* purged */
+            om_dead_add(queue, 0, offset, 0, OM_DYING_DELAYED);
+    }
     if (queue->dying_count)
         om_dead_pump(queue);
     if (queue->due_count)

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #define PUMP_MAX 2048                /* messages a queue gives in one go, so that others get their turn */
+#define EXPIRE_MAX 4096              /* ... or finds to be expired */
 #define COPY_MAX (16u << 10)         /* larger bodies in the hot tail are not copied, only referred to */
 
 /* ---- frames ---- */
@@ -103,57 +104,66 @@ int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const
 /* ---- the head ---- */
 
 /* What can't be read is passed over: it was reported, and must not block the others. */
-static void pass_over(om_queue *queue, om_log *log, int64_t offset, int64_t skip_to) {
+static int pass_over(om_queue *queue, om_log *log, int64_t offset, int64_t skip_to) {
     int64_t last = skip_to > offset ? skip_to - 1 : offset;
-    queue->dropped += om_log_settle_run(log, offset, last, -1);
+    int64_t passed = om_log_settle_run(log, offset, last, -1);
+    if (passed <= 0)
+        return OM_E_NO_MEMORY;
+    queue->dropped += passed;
+    return OM_OK;
 }
 
-static int look_at_lane(om_queue *queue, int32_t index, int64_t *offset, om_content *content) {
+static int come_back(om_queue *queue, int result) {
+    om_queue_wait(queue);
+    return result;
+}
+
+static int look_at_lane(om_queue *queue, int32_t index, int64_t as_of, int64_t *offset, om_content *content) {
     om_engine *engine = queue->engine;
     om_lane *lane = &queue->lanes[index];
     om_log *log = lane->log;
-    for (;;) {
+    for (int expired = 0;; expired++) {
+        if (expired == EXPIRE_MAX) {
+            om_queue_activate(queue);
+            engine->retry = 1; /* a basic.get waits for what comes behind them */
+            return OM_E_NOT_RESIDENT;
+        }
         *offset = om_cursor_peek(log->cursor);
         if (*offset < 0)
             return OM_END;
         if (*offset >= queue->refused_from && queue->lane_count == 1)
             return OM_END;
-        if (*offset >= om_log_readable_end(log)) {
-            om_queue_wait(queue); /* its lease isn't durable yet */
-            return OM_END;
-        }
+        if (*offset >= om_log_readable_end(log))
+            return come_back(queue, OM_E_NOT_RESIDENT); /* its lease isn't durable yet */
         if (!lane->feed && !(lane->feed = om_feed_new()))
-            return OM_E_NO_MEMORY;
+            return come_back(queue, OM_E_NO_MEMORY);
         int64_t skip_to = *offset + 1;
         int result = om_feed_get(engine, lane->feed, log, *offset, content, &skip_to);
-        if (result == OM_E_NOT_RESIDENT || result == OM_END) {
-            om_queue_wait(queue);
-            return result;
+        if (result == OM_E_UNREADABLE || result == OM_E_RANGE) {
+            result = pass_over(queue, log, *offset, skip_to);
+            if (result == OM_OK)
+                continue;
         }
-        if (result != OM_OK && result != OM_E_UNREADABLE && result != OM_E_RANGE)
-            return result;
-        if (result != OM_OK) {
-            pass_over(queue, log, *offset, skip_to);
-            continue;
-        }
+        if (result != OM_OK)
+            return come_back(queue, result == OM_END ? OM_E_NOT_RESIDENT : result);
         int64_t deadline;
-        if (!om_dead_is_expired(queue, content, engine->wall_ms, &deadline))
+        if (!om_dead_is_expired(queue, content, as_of, &deadline))
             return OM_OK;
-        queue->expired++;
         if (om_log_acquire_one(log, *offset, content->body.len) != OM_OK)
-            return OM_E_NO_MEMORY;
+            return come_back(queue, OM_E_NO_MEMORY);
+        queue->expired++;
         om_dead_add(queue, index, *offset, (uint32_t)content->body.len, OM_DEATH_EXPIRED);
     }
 }
 
-int om_queue_head(om_queue *queue, int32_t *lane, int64_t *offset, om_content *content) {
+int om_queue_head(om_queue *queue, int64_t as_of, int32_t *lane, int64_t *offset, om_content *content) {
     for (int32_t i = queue->lane_count; i-- > 0;) {
         om_log *log = queue->lanes[i].log;
         if (log->deleted)
             return OM_E_DELETED;
         if (!log->cursor->ready_count)
             continue;
-        int result = look_at_lane(queue, i, offset, content);
+        int result = look_at_lane(queue, i, as_of, offset, content);
         if (result == OM_END)
             continue;
         *lane = i;
@@ -277,26 +287,35 @@ static void rotate(om_queue *queue, om_consumer *served) {
 
 /* ---- the pump ---- */
 
-/* The head's end is told to the timer, once a head. */
-static void watch_head(om_queue *queue) {
-    int32_t lane;
-    int64_t offset, deadline;
+/* When the head of a lane ends; INT64_MAX: never, or there is none. */
+static int64_t head_deadline(om_queue *queue, int32_t index) {
+    om_lane *lane = &queue->lanes[index];
+    int64_t offset, now = queue->engine->wall_ms;
     om_content content;
-    for (int32_t i = queue->lane_count; i-- > 0;) {
-        om_log *log = queue->lanes[i].log;
-        if (log->deleted || !log->cursor->ready_count)
-            continue;
-        if (queue->lane_count == 1 && om_cursor_peek(log->cursor) == queue->head_seen)
-            return;
-        break;
+    if (lane->log->deleted || !lane->log->cursor->ready_count)
+        return INT64_MAX;
+    if (lane->seen >= 0 && om_cursor_peek(lane->log->cursor) == lane->seen)
+        return lane->seen_deadline;
+    lane->seen = -1;
+    if (look_at_lane(queue, index, now, &offset, &content) != OM_OK)
+        return INT64_MAX;
+    lane->seen = offset;
+    om_dead_is_expired(queue, &content, now, &lane->seen_deadline);
+    return lane->seen_deadline;
+}
+
+/* With priorities each lane has a head, and each of them expires in its place. */
+static void watch_heads(om_queue *queue) {
+    om_engine *engine = queue->engine;
+    int64_t soonest = INT64_MAX;
+    for (int32_t i = 0; i < queue->lane_count; i++) {
+        int64_t deadline = head_deadline(queue, i);
+        soonest = deadline < soonest ? deadline : soonest;
     }
-    queue->head_seen = -1;
-    if (om_queue_head(queue, &lane, &offset, &content) != OM_OK)
-        return;
-    queue->head_seen = offset;
-    om_dead_is_expired(queue, &content, queue->engine->wall_ms, &deadline);
-    if (deadline != INT64_MAX)
-        om_timer_set(queue, queue->engine->now_ms + (deadline - queue->engine->wall_ms));
+    if (soonest == INT64_MAX)
+        om_timer_clear(queue);
+    else
+        om_timer_set(queue, engine->now_ms + (soonest - engine->wall_ms));
 }
 
 static int can_settle(om_queue *queue) {
@@ -314,14 +333,13 @@ static void give_out(om_queue *queue) {
         int32_t lane;
         int64_t offset;
         om_content content;
-        if (om_queue_head(queue, &lane, &offset, &content) != OM_OK)
+        /* Who has no time at all is still given to a consumer that waits for it. */
+        if (om_queue_head(queue, queue->engine->wall_ms - 1, &lane, &offset, &content) != OM_OK)
             return;
         int result = give(queue, consumer->channel, consumer, OM_BASIC_DELIVER, (consumer->flags & OM_CONSUME_NO_ACK) != 0,
                           lane, &content);
-        if (result == OM_E_UNREADABLE) {
-            pass_over(queue, queue->lanes[lane].log, offset, offset + 1);
+        if (result == OM_E_UNREADABLE && pass_over(queue, queue->lanes[lane].log, offset, offset + 1) == OM_OK)
             continue;
-        }
         if (result != OM_OK) {
             om_conn_break(consumer->channel->conn, "out of memory");
             continue;
@@ -351,7 +369,7 @@ void om_queue_pump(om_queue *queue) {
         om_queue_rest(queue);
         om_timer_clear(queue);
     } else {
-        watch_head(queue);
+        watch_heads(queue);
     }
     if (queue->dying_count)
         om_dead_pump(queue);
@@ -365,6 +383,20 @@ static void put_empty(om_channel *channel) {
     put_method(at, channel->number, OM_BASIC_GET_EMPTY, args, sizeof args);
 }
 
+void om_get_later(om_channel *channel, om_queue *queue, int no_ack) {
+    om_conn *conn = channel->conn;
+    if (!queue) { /* gone while it waited */
+        put_empty(channel);
+        return;
+    }
+    if (om_get(channel, queue, no_ack) != OM_E_NOT_RESIDENT)
+        return;
+    conn->get_queue = queue->id;
+    conn->get_channel = channel->number;
+    conn->get_no_ack = (uint8_t)no_ack;
+    om_conn_stall(conn);
+}
+
 int om_get(om_channel *channel, om_queue *queue, int no_ack) {
     int32_t lane;
     int64_t offset;
@@ -373,17 +405,18 @@ int om_get(om_channel *channel, om_queue *queue, int no_ack) {
     for (int32_t i = 0; i < queue->lane_count; i++)
         om_log_seal(queue->lanes[i].log); /* what this very tick brought can be had, too */
     int result;
-    for (;;) {
-        result = om_queue_head(queue, &lane, &offset, &content);
+    do {
+        result = om_queue_head(queue, queue->engine->wall_ms, &lane, &offset, &content);
         if (result != OM_OK)
             break;
         result = give(queue, channel, NULL, OM_BASIC_GET_OK, no_ack, lane, &content);
-        if (result != OM_E_UNREADABLE)
-            break;
-        pass_over(queue, queue->lanes[lane].log, offset, offset + 1);
-    }
-    if (result != OM_OK)
-        put_empty(channel);
+    } while (result == OM_E_UNREADABLE && pass_over(queue, queue->lanes[lane].log, offset, offset + 1) == OM_OK);
     om_queue_activate(queue);
+    if (result == OM_E_NOT_RESIDENT)
+        return result;
+    if (result == OM_E_NO_MEMORY)
+        om_conn_break(channel->conn, "out of memory");
+    else if (result != OM_OK)
+        put_empty(channel);
     return OM_OK;
 }

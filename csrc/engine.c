@@ -94,7 +94,7 @@ void om_engine_leave(om_engine *engine) {
     om_confirm_note(engine, seq);
     om_confirm_send(engine);
     flush_conns(engine);
-    int again = engine->active != NULL;
+    int again = engine->active || engine->retry;
     om_store_let_go(store);
     if (again && !pthread_equal(pthread_self(), store->engine))
         om_store_wake_engine(store);
@@ -178,6 +178,7 @@ static void set_alarm(om_engine *engine, const char *reason) {
 }
 
 static void retry_stalled(om_engine *engine) {
+    engine->retry = 0;
     int takes = om_store_takes(engine->store);
     if (takes == OM_E_NO_SPACE || engine->memory_full)
         set_alarm(engine, engine->memory_full ? "low on memory" : "low on disk");
@@ -196,6 +197,17 @@ static void retry_stalled(om_engine *engine) {
 }
 
 /* ---- who comes ---- */
+
+/* Without a free file number accept fails and the listener stays ready: watched, it would spin. */
+static void watch_listeners(om_engine *engine, int on) {
+    if (engine->listening == on)
+        return;
+    engine->listening = on;
+    for (int i = 0; i < engine->listener_count; i++) {
+        struct epoll_event watch = {.events = on ? EPOLLIN : 0u, .data.u64 = LISTENER_EVENT + (uint64_t)i};
+        epoll_ctl(engine->store->poll_fd, EPOLL_CTL_MOD, engine->listeners[i].fd, &watch);
+    }
+}
 
 static void describe(const struct sockaddr_storage *address, char *out, size_t len) {
     char host[INET6_ADDRSTRLEN] = "?";
@@ -218,8 +230,11 @@ static void accept_some(om_engine *engine, int index) {
         socklen_t size = sizeof address;
         char peer[64];
         int fd = accept4(engine->listeners[index].fd, (struct sockaddr *)&address, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0)
+        if (fd < 0) {
+            if (errno != EAGAIN && errno != EWOULDBLOCK && errno != ECONNABORTED && errno != EINTR)
+                watch_listeners(engine, 0); /* until the next second */
             return;
+        }
         describe(&address, peer, sizeof peer);
         int one = 1;
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -277,7 +292,8 @@ static void serve_ready(om_engine *engine, const struct epoll_event *ready, int 
         if (what == WAL_EVENT)
             continue;
         if (what >= LISTENER_EVENT) {
-            accept_some(engine, (int)(what - LISTENER_EVENT));
+            if ((int)(what - LISTENER_EVENT) < engine->listener_count)
+                accept_some(engine, (int)(what - LISTENER_EVENT));
             continue;
         }
         om_conn *conn = om_conn_find(engine, what);
@@ -314,15 +330,16 @@ static void tick(om_store *store, const struct epoll_event *ready, int count, in
     }
     read_clocks(engine);
     engine->stat.ticks++;
-    if (news) {
+    if (news)
         wake_waiting(engine);
-        if (engine->stalled || engine->alarm)
-            retry_stalled(engine);
-    }
+    if (engine->retry || (news && (engine->stalled || engine->alarm)))
+        retry_stalled(engine);
     serve_ready(engine, ready, count);
     om_timers_run(engine);
     if (engine->now_ms - engine->swept_ms >= SWEEP_MS) {
         sweep(engine);
+        wake_waiting(engine); /* whatever they wait for: a call that failed may succeed by now */
+        watch_listeners(engine, 1);
         if (engine->stalled || engine->alarm)
             retry_stalled(engine);
     }
@@ -333,9 +350,10 @@ static int sleep_ms(om_store *store) {
     om_turn_take(&store->turn);
     const om_engine *engine = store->plane;
     int64_t ms = -1;
-    if (engine && engine->active) {
+    if (engine && (engine->active || engine->retry)) {
         ms = 0;
-    } else if (engine && (engine->conn_count || engine->timer_count || engine->alarm)) {
+    } else if (engine && (engine->conn_count || engine->timer_count || engine->alarm || engine->waiting ||
+                          !engine->listening)) {
         int64_t now = (int64_t)(om_now_ns() / 1000000);
         int64_t until = engine->swept_ms + SWEEP_MS, timer = om_timer_next(engine);
         ms = (timer < until ? timer : until) - now;
@@ -386,7 +404,7 @@ om_engine *om_engine_new(om_store *store, const om_engine_options *options) {
     engine->route_buckets = 1024;
     while (engine->route_buckets < options->route_cache)
         engine->route_buckets *= 2;
-    engine->permissions = 1;
+    engine->permissions = engine->listening = 1;
     engine->rewrite_cap = (size_t)options->frame_max + 4096;
     pthread_mutex_init(&engine->event_mutex, NULL);
     engine->by_id = calloc(engine->queue_buckets, sizeof *engine->by_id);
@@ -468,7 +486,8 @@ int om_engine_listen(om_engine *engine, int fd, int door) {
     int copy = engine->listener_count < OM_LISTENERS ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
     if (copy >= 0) {
         int index = engine->listener_count++;
-        struct epoll_event watch = {.events = EPOLLIN, .data.u64 = LISTENER_EVENT + (uint64_t)index};
+        struct epoll_event watch = {.events = engine->listening ? EPOLLIN : 0u,
+                                    .data.u64 = LISTENER_EVENT + (uint64_t)index};
         engine->listeners[index].fd = copy;
         engine->listeners[index].door = door;
         fcntl(copy, F_SETFL, fcntl(copy, F_GETFL) | O_NONBLOCK);
@@ -481,7 +500,11 @@ int om_engine_listen(om_engine *engine, int fd, int door) {
 
 void om_engine_stop_listening(om_engine *engine) {
     om_engine_enter(engine);
-    while (engine->listener_count)
-        close(engine->listeners[--engine->listener_count].fd);
+    while (engine->listener_count) {
+        /* Closing alone doesn't end the watch: the socket lives on in whoever gave it to us. */
+        int fd = engine->listeners[--engine->listener_count].fd;
+        epoll_ctl(engine->store->poll_fd, EPOLL_CTL_DEL, fd, NULL);
+        close(fd);
+    }
     om_engine_leave(engine);
 }

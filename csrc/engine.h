@@ -50,6 +50,7 @@ typedef struct om_output {
 } om_output;
 
 #define OM_OUTPUT_LIMIT (1u << 20)   /* a consumer whose connection has more waiting gets nothing new */
+#define OM_OUTPUT_CLOGGED (4 * OM_OUTPUT_LIMIT) /* ... and what asks for an answer is not taken */
 
 /* Room for len bytes in one piece, to be filled at once; NULL: no memory. */
 uint8_t *om_output_put(om_output *output, size_t len);
@@ -80,6 +81,8 @@ typedef struct om_feed {
 typedef struct om_lane {     /* one priority: a log and the place in it */
     om_log *log;
     om_feed *feed;           /* NULL while nobody reads */
+    int64_t seen;            /* the head that was looked at last; -1: look again */
+    int64_t seen_deadline;   /* ... and when it expires */
 } om_lane;
 
 /* When a delayed message is due (delay.c). */
@@ -105,7 +108,8 @@ struct om_queue {
     uint8_t removed;
     uint8_t on_active, on_waiting;
     uint8_t asked_route;     /* an OM_EV_DEAD_ROUTE is under way for this exchange and key: */
-    uint8_t asked_exchange_len, asked_key_len;
+    uint8_t asked_exchange_len, asked_key_len, asked_lane;
+    int64_t asked_offset;    /* for this message */
     uint8_t *asked;          /* both, one behind the other; NULL before the first question */
     uint8_t *name;
     uint8_t name_len;
@@ -127,7 +131,6 @@ struct om_queue {
     uint32_t due_count, due_cap;
     int64_t due_scanned;     /* below this offset they are all in it, or settled */
 
-    int64_t head_seen;       /* the head whose end is known: no need to look again */
     int64_t timer_at;        /* ms; INT64_MAX: none */
     uint32_t timer_index;    /* in the engine's heap; 0: not there */
 
@@ -147,6 +150,7 @@ int om_queue_is_stream(const om_queue *queue);
 int64_t om_queue_ready(const om_queue *queue);   /* records, the open batches included */
 int64_t om_queue_ready_bytes(const om_queue *queue);
 void om_queue_free_feeds(om_queue *queue);
+void om_queue_look_again(om_queue *queue);       /* at its heads: they or their time may have changed */
 void om_queue_rest(om_queue *queue);             /* empty: lets go of batches, keeps its readers */
 
 /* ---- consumers (consumer.c) --------------------------------------------------------------- */
@@ -302,7 +306,7 @@ struct om_conn {
     uint64_t id;
     int fd;                  /* -1: without a socket */
     int door;
-    uint8_t state, paused, stalled, reading, writing, flushed, blocked, told_output, wants_room, throttled;
+    uint8_t state, paused, stalled, reading, writing, flushed, blocked, told_output, wants_room, throttled, clogged;
     uint8_t broken;          /* to be closed at the end of the tick */
     const char *why;         /* ... and how it came to that */
     uint32_t flags, vhost;
@@ -324,6 +328,9 @@ struct om_conn {
     uint64_t *gets;          /* queues it may basic.get from */
     uint32_t gets_count;
     uint64_t gets_permissions;
+    uint64_t get_queue;      /* a basic.get that waits for the disk; 0: none */
+    uint16_t get_channel;
+    uint8_t get_no_ack;
 
     uint64_t received_bytes, sent_bytes, published, delivered, acked;
     om_conn *next_dirty, *next_stalled;
@@ -445,12 +452,16 @@ void om_feed_guard(om_feed *feed);
 int om_feed_unguard(om_feed *feed);
 
 void om_queue_pump(om_queue *queue);
-/* The head of the queue: its lane and offset, expired ones taken out. OM_OK, OM_END, OM_E_*. */
-int om_queue_head(om_queue *queue, int32_t *lane, int64_t *offset, om_content *content);
+/* The head of the queue: its lane and offset, those expired by then taken out. OM_OK; OM_END: empty;
+ * OM_E_NOT_RESIDENT: there is one, to be had later; OM_E_*. */
+int om_queue_head(om_queue *queue, int64_t as_of, int32_t *lane, int64_t *offset, om_content *content);
 /* Frames of one message for that channel; kind: deliver, get-ok or return. */
 int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const uint8_t *args, size_t args_len,
                       const om_content *content, om_span properties, om_feed *feed);
+/* OM_E_NOT_RESIDENT: nothing was answered, as it can't be told yet whether there is a message. */
 int om_get(om_channel *channel, om_queue *queue, int no_ack);
+/* The same, and the connection stands still until it can be told. queue NULL: it is gone. */
+void om_get_later(om_channel *channel, om_queue *queue, int no_ack);
 
 /* ---- streams (stream.c): each consumer has its own place ------------------------------------- */
 
@@ -546,6 +557,7 @@ struct om_engine {
     uint64_t serial;
     struct { int fd, door; } listeners[OM_LISTENERS];
     int listener_count;
+    int listening;           /* they are watched */
 
     om_queue **by_id, **by_name;
     uint32_t queue_buckets, queue_count;
@@ -563,6 +575,7 @@ struct om_engine {
     om_conn *dirty, *stalled;
     om_channel *published, *confirming;
     om_atomic *leaving;      /* dead letters of this tick */
+    uint64_t leaving_bytes;
     struct om_leaver *leavers; /* what to give back if that is refused */
     uint32_t leaver_count, leaver_cap;
 
@@ -574,6 +587,7 @@ struct om_engine {
     int64_t wall_ms;
     int64_t swept_ms;        /* when the last sweep over the connections was */
     int alarm;               /* publishers are held back, and were told so */
+    int retry;               /* connections that stand still may go on at once */
     int memory_full;         /* ... for the messages that connections hold */
     uint64_t tx_bytes;       /* of publishes that wait for their commit */
     om_engine_stat stat;

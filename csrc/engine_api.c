@@ -60,7 +60,7 @@ int om_conn_open(om_engine *engine, uint64_t id, uint32_t vhost, const char *use
 int om_conn_closing(om_engine *engine, uint64_t id, const uint8_t *data, size_t len) {
     om_engine_enter(engine);
     om_conn *conn = om_conn_find(engine, id);
-    if (conn) {
+    if (conn && conn->state != OM_CONN_FLUSHING) {
         om_conn_drop_contents(conn);
         om_conn_put_bytes(conn, data, len);
         conn->state = OM_CONN_CLOSING;
@@ -173,7 +173,13 @@ int om_conn_may_publish(om_engine *engine, uint64_t id, const uint8_t *exchange,
     om_engine_enter(engine);
     om_conn *conn = om_conn_find(engine, id);
     int result = conn ? OM_OK : OM_E_RANGE;
-    if (conn && conn->allowed_count < OM_ALLOWED_MAX) {
+    uint32_t known = 0;
+    while (conn && known < conn->allowed_count &&
+           !(conn->allowed[known].len == len && memcmp(conn->allowed[known].name, exchange, len) == 0))
+        known++;
+    if (conn && known < conn->allowed_count) {
+        conn->allowed_next = known;
+    } else if (conn && conn->allowed_count < OM_ALLOWED_MAX) {
         uint32_t count = conn->allowed_count + 1;
         om_allowed *allowed = realloc(conn->allowed, count * sizeof *allowed);
         if (allowed) {
@@ -216,6 +222,10 @@ int om_publish_route(om_engine *engine, uint64_t id, int number, const uint64_t 
         conn->paused = 0;
         om_publish_parked(channel, route); /* which may pause it again: an error */
         om_route_unref(route);
+        om_conn_continue(conn);
+    } else if (conn && result == OM_E_RANGE) {
+        /* The channel was closed meanwhile; what comes behind that publish is still to be read. */
+        conn->paused = 0;
         om_conn_continue(conn);
     }
     om_engine_leave(engine);
@@ -263,11 +273,11 @@ int om_basic_get(om_engine *engine, uint64_t id, int number, uint64_t queue_id, 
     om_conn *conn = om_conn_find(engine, id);
     om_channel *channel = conn ? om_channel_find(conn, number) : NULL;
     om_queue *queue = om_queue_find(engine, queue_id);
-    int result = channel && queue ? OM_OK : OM_E_RANGE;
+    int result = !channel || !queue ? OM_E_RANGE : om_queue_is_stream(queue) ? OM_E_INVALID : OM_OK;
     if (result == OM_OK) {
         allow_get(conn, queue); /* without memory Python is asked again */
-        om_get(channel, queue, no_ack);
         conn->paused = 0;
+        om_get_later(channel, queue, no_ack);
         om_conn_continue(conn);
     }
     om_engine_leave(engine);

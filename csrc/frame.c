@@ -45,7 +45,17 @@ static size_t greet(om_conn *conn, const uint8_t *data, size_t len) {
 
 /* ---- methods ---- */
 
+/* Whoever asks and doesn't read the answers is not heard until it does. */
+static int is_deaf(om_conn *conn) {
+    if (conn->out.bytes < OM_OUTPUT_CLOGGED)
+        return 0;
+    conn->clogged = 1;
+    return 1;
+}
+
 static enum om_verdict ask_python(om_conn *conn, int channel, const uint8_t *payload, size_t len) {
+    if (conn->state == OM_CONN_OPEN && is_deaf(conn))
+        return OM_STALL;
     om_event event = {
         .kind = OM_EV_METHOD,
         .conn = conn->id,
@@ -63,14 +73,14 @@ static enum om_verdict get(om_channel *channel, const uint8_t *payload, size_t l
     om_conn *conn = channel->conn;
     const uint8_t *args = payload + 4;
     size_t name_len = len > 6 ? args[2] : 0;
+    if (is_deaf(conn))
+        return OM_STALL;
     if (len != 4 + 3 + name_len + 1 || conn->gets_permissions != conn->engine->permissions)
         return ask_python(conn, channel->number, payload, len);
     om_queue *queue = om_queue_named(conn->engine, conn->vhost, args + 3, name_len);
     for (uint32_t i = 0; queue && i < conn->gets_count; i++)
-        if (conn->gets[i] == queue->id) {
-            om_get(channel, queue, args[3 + name_len] & 1);
-            return OM_GO_ON;
-        }
+        if (conn->gets[i] == queue->id)
+            return om_get(channel, queue, args[3 + name_len] & 1) == OM_E_NOT_RESIDENT ? OM_STALL : OM_GO_ON;
     return ask_python(conn, channel->number, payload, len);
 }
 
@@ -89,6 +99,8 @@ static enum om_verdict on_open_channel(om_channel *channel, const uint8_t *paylo
                               "UNEXPECTED_FRAME - expected %s frame instead", due(channel));
     switch (method) {
     case OM_BASIC_PUBLISH:
+        if (is_deaf(conn) && (channel->confirms || (len > 4 && payload[len - 1] & 1)))
+            return OM_STALL; /* its confirms, or what would be returned */
         return om_publish_method(channel, payload + 4, len - 4);
     case OM_BASIC_ACK:
         return om_settle_ack(channel, payload + 4, len - 4);

@@ -67,7 +67,7 @@ enum om_verdict om_publish_method(om_channel *channel, const uint8_t *args, size
     om_address *address = &channel->address;
     if (!om_engine_takes(conn->engine))
         return OM_STALL;
-    if (!same(address->method, address->method_len, args, len)) {
+    if (!address->method_len || !same(address->method, address->method_len, args, len)) {
         forget_route(address);
         address->method_len = 0;
         int result = parse_address(address, args, len);

@@ -86,6 +86,11 @@ void om_queue_free_feeds(om_queue *queue) {
     }
 }
 
+void om_queue_look_again(om_queue *queue) {
+    for (int32_t i = 0; i < queue->lane_count; i++)
+        queue->lanes[i].seen = -1;
+}
+
 void om_queue_rest(om_queue *queue) {
     for (int32_t i = 0; i < queue->lane_count; i++)
         if (queue->lanes[i].feed)
@@ -128,7 +133,7 @@ static int set_options(om_queue *queue, const om_queue_options *options) {
     if (copy_span(&queue->dlx, &wanted.dlx) != OM_OK || copy_span(&queue->dlrk, &wanted.dlrk) != OM_OK)
         return OM_E_NO_MEMORY;
     queue->options = wanted;
-    queue->head_seen = -1;
+    om_queue_look_again(queue);
     if (queue->dead_route)
         om_route_unref(queue->dead_route);
     queue->dead_route = NULL;
@@ -145,7 +150,6 @@ static om_queue *queue_new(om_engine *engine, uint64_t id, uint32_t vhost, const
     queue->vhost = vhost;
     queue->refs = 1;
     queue->timer_at = queue->refused_from = INT64_MAX;
-    queue->head_seen = -1;
     queue->touched_ms = engine->now_ms;
     queue->name = malloc(len ? len : 1);
     queue->lanes = calloc((size_t)log_count, sizeof *queue->lanes);
@@ -157,6 +161,7 @@ static om_queue *queue_new(om_engine *engine, uint64_t id, uint32_t vhost, const
     queue->name_len = (uint8_t)len;
     for (; queue->lane_count < log_count; queue->lane_count++) {
         queue->lanes[queue->lane_count].log = logs[queue->lane_count];
+        queue->lanes[queue->lane_count].seen = -1;
         om_log_ref(logs[queue->lane_count]);
     }
     return queue;

@@ -47,6 +47,8 @@ int om_reply_deliver(om_channel *from, om_span key, const om_content *content) {
     om_channel *channel = find(from->conn->engine, key);
     if (!channel)
         return 0;
+    if (channel->conn->out.bytes >= OM_OUTPUT_CLOGGED)
+        return 1; /* it doesn't read: who answers must not wait for it, and we don't keep it all */
     const om_consumer *consumer = channel->reply_to;
     uint8_t args[1 + 255 + 8 + 1 + 1 + 1 + 255], *at = args;
     uint64_t tag = om_unacked_skip(&channel->unacked);

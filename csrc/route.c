@@ -27,6 +27,13 @@ static om_exchange **exchange_slot(om_engine *engine, uint32_t vhost, om_span na
     return slot;
 }
 
+/* Python reads it without the lock. */
+static uint64_t next_generation(om_engine *engine) {
+    uint64_t generation = engine->generation + 1;
+    __atomic_store_n(&engine->generation, generation, __ATOMIC_RELEASE);
+    return generation;
+}
+
 static om_exchange *need_exchange(om_engine *engine, uint32_t vhost, om_span name) {
     om_exchange **slot = exchange_slot(engine, vhost, name);
     if (*slot) {
@@ -37,7 +44,7 @@ static om_exchange *need_exchange(om_engine *engine, uint32_t vhost, om_span nam
     if (!exchange)
         return NULL;
     *exchange = (om_exchange){
-        .vhost = vhost, .refs = 1, .generation = ++engine->generation, .name_len = (uint8_t)name.len};
+        .vhost = vhost, .refs = 1, .generation = next_generation(engine), .name_len = (uint8_t)name.len};
     memcpy(exchange->name, name.data, (size_t)name.len);
     *slot = exchange;
     return exchange;
@@ -143,11 +150,16 @@ om_route *om_route_make(om_engine *engine, uint32_t vhost, uint32_t salt, om_spa
     route->flags = flags;
     for (int32_t i = 0; i < count; i++) {
         om_queue *queue = om_queue_find(engine, queues[i]);
-        if (!queue)
+        if (!queue) {
+            if (i == 0)
+                route->flags &= ~(uint32_t)OM_ROUTE_DELAY; /* the first was to be the delay log */
             continue;
+        }
         om_queue_ref(queue);
         route->queues[route->count++] = queue;
     }
+    if (!count)
+        route->flags &= ~(uint32_t)OM_ROUTE_DELAY;
     if (flags & OM_ROUTE_CACHE)
         cache(engine, route, vhost, salt, exchange, key); /* without memory it serves this once */
     return route;
@@ -166,8 +178,7 @@ uint64_t om_route_generation(om_engine *engine) {
 
 void om_route_forget(om_engine *engine, uint32_t vhost, const uint8_t *exchange, size_t len) {
     om_turn_take(&engine->store->turn);
-    uint64_t generation = engine->generation + 1;
-    __atomic_store_n(&engine->generation, generation, __ATOMIC_RELEASE);
+    uint64_t generation = next_generation(engine);
     if (exchange) {
         om_exchange *known = *exchange_slot(engine, vhost, (om_span){exchange, (int32_t)len});
         if (known)

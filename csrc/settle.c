@@ -49,7 +49,7 @@ void om_settle_return(om_channel *channel, om_unacked *entry, int counted) {
             om_dead_add(queue, entry->lane, entry->offset, entry->weight, OM_DEATH_DELIVERY_LIMIT);
         else
             om_log_return_one(log, entry->offset, entry->weight, counted);
-        queue->head_seen = -1;
+        queue->lanes[entry->lane].seen = -1;
         om_queue_activate(queue);
     }
     om_unacked_done(&channel->unacked, entry);
@@ -95,6 +95,13 @@ static void settle_entry(om_channel *channel, om_unacked *entry, enum om_fate fa
     om_unacked_done(&channel->unacked, entry);
 }
 
+/* As RabbitMQ has it, a multiple ack must name one that waits, too; what a transaction has settled
+ * doesn't any more. */
+static int is_known(om_unacked_ring *ring, uint64_t tag) {
+    const om_unacked *entry = om_unacked_at(ring, tag);
+    return entry && !entry->in_tx;
+}
+
 /* Under a multiple ack with requeue the order stays: each goes back to its own place. */
 static enum om_verdict settle_tags(om_channel *channel, uint32_t method, uint64_t tag, int multiple, enum om_fate fate) {
     om_unacked_ring *ring = &channel->unacked;
@@ -104,7 +111,7 @@ static enum om_verdict settle_tags(om_channel *channel, uint32_t method, uint64_
     uint64_t end = ring->first_tag + ring->count;
     if (multiple && tag == 0)
         tag = end - 1;
-    else if (tag >= end || (!multiple && !om_unacked_at(ring, tag)) || tag == 0)
+    else if (!is_known(ring, tag))
         return om_event_error(channel->conn, channel->number, 406, method,
                               "PRECONDITION_FAILED - unknown delivery tag %llu", (unsigned long long)tag);
     for (uint64_t at = multiple ? ring->first_tag : tag; at <= tag; at++) {

@@ -76,7 +76,7 @@ void om_timers_run(om_engine *engine) {
     while (engine->timer_count && engine->timers[1]->timer_at <= engine->now_ms) {
         om_queue *queue = engine->timers[1];
         om_timer_clear(queue);
-        queue->head_seen = -1;
+        om_queue_look_again(queue);
         om_queue_activate(queue);
     }
 }

@@ -179,6 +179,8 @@ static void conclude(om_channel *channel) {
         om_unacked_done(&channel->unacked, unacked);
     }
     forget(channel);
+    if (channel->limit)
+        om_channel_wake_queues(channel);
 }
 
 static int commit(om_channel *channel, const uint8_t *ok, size_t len) {
