@@ -44,9 +44,29 @@ static uint8_t *put_content_header(uint8_t *at, int channel, uint64_t body_size,
     return at;
 }
 
-/* A body too large to copy: its frames' heads and ends are ours, what lies between is lent. */
-static int put_lent_body(om_conn *conn, int channel, const om_content *content, om_feed *feed, uint32_t most) {
+/* Where a body that isn't copied is sent from: a batch in memory, or a segment's file. */
+typedef struct lender {
+    om_bytes *bytes;
+    om_backing *backing;
+    uint64_t position;       /* of the body in that file */
+} lender;
+
+static int find_lender(const om_conn *conn, const om_content *content, om_feed *feed, lender *out) {
+    uint32_t least = conn->engine->options.zero_copy_min;
+    *out = (lender){0};
+    if (!feed || content->body.len <= (int32_t)COPY_MAX)
+        return 0;
+    if (feed->bytes)
+        out->bytes = feed->bytes;
+    else if (least && (uint32_t)content->body.len >= least)
+        out->backing = om_feed_backing(feed, content->body.data, &out->position);
+    return out->bytes || out->backing;
+}
+
+/* Its frames' heads and ends are ours, what lies between is lent. */
+static int put_lent_body(om_conn *conn, int channel, const om_content *content, const lender *from, uint32_t most) {
     const uint8_t *data = content->body.data;
+    uint64_t position = from->position;
     size_t left = (size_t)content->body.len;
     while (left) {
         size_t piece = left < most ? left : most;
@@ -54,13 +74,16 @@ static int put_lent_body(om_conn *conn, int channel, const om_content *content, 
         if (!at)
             return OM_E_NO_MEMORY;
         put_head(at, OM_FRAME_BODY, channel, (uint32_t)piece);
-        if (om_output_bytes(&conn->out, feed->bytes, data, piece) != OM_OK)
-            return OM_E_NO_MEMORY;
+        int result = from->bytes ? om_output_bytes(&conn->out, from->bytes, data, piece)
+                                 : om_output_file(&conn->out, from->backing, position, piece);
+        if (result != OM_OK)
+            return result;
         at = om_conn_put(conn, 1);
         if (!at)
             return OM_E_NO_MEMORY;
         *at = OM_FRAME_END;
         data += piece;
+        position += piece;
         left -= piece;
     }
     return OM_OK;
@@ -71,7 +94,8 @@ int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const
     uint32_t most = conn->frame_max - OM_FRAME_OVERHEAD;
     size_t body = (size_t)content->body.len;
     size_t heads = 7 + 4 + args_len + 1 + 7 + 12 + (size_t)properties.len + 1;
-    int lend = feed && feed->bytes && body > COPY_MAX;
+    lender lender;
+    int lend = find_lender(conn, content, feed, &lender);
     size_t frames = body ? (body + most - 1) / most : 0;
     size_t size = heads + (lend ? 0 : body + frames * OM_FRAME_OVERHEAD);
     uint8_t *at = om_conn_put(conn, size);
@@ -98,7 +122,7 @@ int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const
         om_output_unput(&conn->out, size);
         return result;
     }
-    return lend ? put_lent_body(conn, channel->number, content, feed, most) : OM_OK;
+    return lend ? put_lent_body(conn, channel->number, content, &lender, most) : OM_OK;
 }
 
 /* ---- the head ---- */

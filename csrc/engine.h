@@ -31,6 +31,13 @@ typedef struct om_exchange om_exchange;
 
 enum om_piece_kind { OM_PIECE_OWN, OM_PIECE_BYTES, OM_PIECE_FILE };
 
+/* A segment's file, open while somebody may send from it. Counted under the lock. */
+typedef struct om_backing {
+    uint32_t refs;
+    om_segment *segment;     /* held */
+    int fd;
+} om_backing;
+
 /* A piece of output: bytes of its own, a part of a batch in memory, or a part of a segment. */
 typedef struct om_piece {
     struct om_piece *next;
@@ -39,7 +46,7 @@ typedef struct om_piece {
     uint64_t sent, len;
     union {
         struct { om_bytes *bytes; const uint8_t *data; } ref;
-        om_range range;      /* position is where `sent` 0 lies */
+        struct { om_backing *backing; uint64_t position; } file;
     } from;
     uint8_t own[];
 } om_piece;
@@ -57,11 +64,13 @@ uint8_t *om_output_put(om_output *output, size_t len);
 /* The last `len` bytes put were not needed. */
 void om_output_unput(om_output *output, size_t len);
 int om_output_bytes(om_output *output, om_bytes *bytes, const uint8_t *data, size_t len);
-/* Takes the range over. */
-int om_output_file(om_output *output, const om_range *range, uint64_t skip, uint64_t len);
+int om_output_file(om_output *output, om_backing *backing, uint64_t position, size_t len);
+om_backing *om_backing_open(om_segment *segment); /* NULL: it can't be had now */
+void om_backing_unref(om_backing *backing);
 /* OM_OK: all gone; OM_E_FULL: the socket takes no more now; OM_E_IO: it is broken. */
 int om_output_flush(om_output *output, int fd, uint64_t *sent);
-size_t om_output_drain(om_output *output, uint8_t *out, size_t cap);
+/* The bytes taken; OM_E_IO: a segment's part can't be read. */
+int64_t om_output_drain(om_output *output, uint8_t *out, size_t cap);
 void om_output_clear(om_output *output);
 
 /* ---- queues (queue.c) ------------------------------------------------------------------- */
@@ -71,6 +80,7 @@ typedef struct om_feed {
     om_content_iter iter;
     om_bytes *bytes;         /* hot: held */
     om_read read;            /* mapped: held while pins isn't NULL */
+    om_backing *backing;     /* ... its file, once a large message was sent from it */
     size_t read_at;          /* ... the batch under iter starts here */
     int64_t next;            /* the offset iter gives next, if it has one; -1: no batch */
     int64_t last;            /* the batch's last offset */
@@ -450,6 +460,9 @@ int om_feed_get(om_engine *engine, om_feed *feed, om_log *log, int64_t offset, o
 /* Guard the mapping under the last message while its bytes are copied. */
 void om_feed_guard(om_feed *feed);
 int om_feed_unguard(om_feed *feed);
+/* Where these bytes of the last message lie in a segment's file, to be sent from there (not held);
+ * NULL: they are in memory only, or the file can't be opened. */
+om_backing *om_feed_backing(om_feed *feed, const uint8_t *data, uint64_t *position);
 
 void om_queue_pump(om_queue *queue);
 /* The head of the queue: its lane and offset, those expired by then taken out. OM_OK; OM_END: empty;

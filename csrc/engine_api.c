@@ -157,8 +157,11 @@ int64_t om_conn_drain(om_engine *engine, uint64_t id, uint8_t *out, size_t cap) 
     om_conn *conn = om_conn_find(engine, id);
     int64_t len = OM_E_RANGE;
     if (conn) {
-        len = (int64_t)om_output_drain(&conn->out, out, cap);
-        om_conn_drained(conn, (uint64_t)len);
+        len = om_output_drain(&conn->out, out, cap);
+        if (len < 0)
+            om_conn_break(conn, "what it was to get can't be read");
+        else
+            om_conn_drained(conn, (uint64_t)len);
     }
     om_engine_leave(engine);
     return len;

@@ -22,7 +22,8 @@
 
 typedef struct pins {
     om_log *log;
-    om_view view;            /* mapped: one span */
+    om_view view;            /* mapped: one span, of the file from this position on */
+    uint64_t position;
     uint32_t bytes_count;    /* hot: so many of these */
     om_bytes *bytes[OM_READ_MAX_SPANS];
     uint8_t heads[OM_READ_MAX_SPANS / 2][OM_BATCH_HEAD];
@@ -244,7 +245,8 @@ static int read_from(om_log *log, int64_t offset, int64_t end, uint64_t max_byte
 
 /* ---- the outside ---- */
 
-static void point_to_view(om_read *out, const pins *held, const extent *found) {
+static void point_to_view(om_read *out, pins *held, const extent *found) {
+    held->position = found->position;
     add_span(out, held->view.data, (uint32_t)found->len);
     out->first_offset = found->first_offset;
     out->next_offset = found->next_offset;
@@ -350,6 +352,12 @@ static int note_damage(const om_read *read, int result) {
     if (result != OM_OK && held->view.segment)
         report_unreadable(held->log, held->view.segment, "damaged under us");
     return result;
+}
+
+om_segment *om_read_segment(const om_read *read, uint64_t *position) {
+    const pins *held = read->pins;
+    *position = held->position;
+    return held->view.segment;
 }
 
 void om_read_guard(const om_read *read) {

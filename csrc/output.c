@@ -7,11 +7,14 @@
  */
 #include "engine.h"
 
+#include "files.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #define CHUNK_FIRST 4000             /* idle connections send little: a heartbeat, an answer */
 #define CHUNK_MORE (64u << 10)
@@ -64,12 +67,33 @@ int om_output_bytes(om_output *output, om_bytes *bytes, const uint8_t *data, siz
     return OM_OK;
 }
 
-int om_output_file(om_output *output, const om_range *range, uint64_t skip, uint64_t len) {
+om_backing *om_backing_open(om_segment *segment) {
+    om_backing *backing = malloc(sizeof *backing);
+    if (!backing)
+        return NULL;
+    if (om_range_open(segment, &backing->fd) != OM_OK) {
+        free(backing);
+        return NULL;
+    }
+    backing->refs = 1;
+    backing->segment = segment;
+    return backing;
+}
+
+void om_backing_unref(om_backing *backing) {
+    if (--backing->refs)
+        return;
+    om_range_release(backing->segment, backing->fd);
+    free(backing);
+}
+
+int om_output_file(om_output *output, om_backing *backing, uint64_t position, size_t len) {
     om_piece *chunk = add_chunk(output, OM_PIECE_FILE, 0);
     if (!chunk)
         return OM_E_NO_MEMORY;
-    chunk->from.range = *range;
-    chunk->from.range.position += skip;
+    backing->refs++;
+    chunk->from.file.backing = backing;
+    chunk->from.file.position = position;
     chunk->len = len;
     output->bytes += len;
     return OM_OK;
@@ -79,7 +103,7 @@ static void free_chunk(om_piece *chunk) {
     if (chunk->kind == OM_PIECE_BYTES)
         om_bytes_unref(chunk->from.ref.bytes);
     else if (chunk->kind == OM_PIECE_FILE)
-        om_range_free(&chunk->from.range);
+        om_backing_unref(chunk->from.file.backing);
     free(chunk);
 }
 
@@ -126,11 +150,14 @@ static ssize_t send_memory(const om_output *output, int fd) {
 
 static ssize_t send_file(const om_output *output, int fd) {
     const om_piece *chunk = output->head;
-    off_t at = (off_t)(chunk->from.range.position + chunk->sent);
-    ssize_t sent = sendfile(fd, chunk->from.range.fd, &at, chunk->len - chunk->sent);
-    if (sent != 0)
+    off_t at = (off_t)(chunk->from.file.position + chunk->sent);
+    ssize_t sent = sendfile(fd, chunk->from.file.backing->fd, &at, chunk->len - chunk->sent);
+    if (sent > 0 || (sent < 0 && errno != EIO))
         return sent;
-    errno = EIO; /* the file was cut under us: the frame can't be completed */
+    /* A bad sector, or the file was cut under us. The frame can't be completed; who asks for the
+     * message again must not come here again. */
+    om_segment_fence(chunk->from.file.backing->segment);
+    errno = EIO;
     return -1;
 }
 
@@ -149,15 +176,32 @@ int om_output_flush(om_output *output, int fd, uint64_t *sent) {
     return OM_OK;
 }
 
-size_t om_output_drain(om_output *output, uint8_t *out, size_t cap) {
+static ssize_t read_file(const om_piece *chunk, uint8_t *out, size_t len) {
+    ssize_t got;
+    do
+        got = pread(chunk->from.file.backing->fd, out, len, (off_t)(chunk->from.file.position + chunk->sent));
+    while (got < 0 && errno == EINTR);
+    return got;
+}
+
+int64_t om_output_drain(om_output *output, uint8_t *out, size_t cap) {
     size_t taken = 0;
     while (output->head && taken < cap) {
         om_piece *chunk = output->head;
         uint64_t left = chunk->len - chunk->sent;
         size_t len = left < cap - taken ? (size_t)left : cap - taken;
-        memcpy(out + taken, chunk_data(chunk), len);
+        if (chunk->kind == OM_PIECE_FILE) {
+            ssize_t got = read_file(chunk, out + taken, len);
+            if (got <= 0) {
+                om_segment_fence(chunk->from.file.backing->segment);
+                return OM_E_IO;
+            }
+            len = (size_t)got;
+        } else {
+            memcpy(out + taken, chunk_data(chunk), len);
+        }
         taken += len;
         advance(output, len);
     }
-    return taken;
+    return (int64_t)taken;
 }

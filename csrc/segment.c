@@ -48,7 +48,7 @@ om_segment *om_segment_open(om_files *files, const char *dir, int64_t base_offse
         om_segment_unref(segment);
         return NULL;
     }
-    segment->size = segment->written = segment->allocated = (uint64_t)info.st_size;
+    segment->size = segment->written = segment->allocated = segment->inherited = (uint64_t)info.st_size;
     segment->exists = 1;
     segment->index_loaded = 0;
     return segment;

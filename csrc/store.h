@@ -336,6 +336,8 @@ int64_t om_log_purge_ready(om_log *log);
 int om_log_read_mapped(om_log *log, int64_t offset, uint64_t max_bytes, om_read *out);
 /* Guarded access to such a read's bytes: OM_E_UNREADABLE when they couldn't be had. */
 void om_read_guard(const om_read *read);
+/* The segment (not held) such a read looks into, and where in its file the bytes start. */
+om_segment *om_read_segment(const om_read *read, uint64_t *position);
 int om_read_unguard(const om_read *read);
 void om_log_refuse_after(om_log *log, uint64_t durable); /* a fence: what isn't durable is gone */
 om_segment *om_log_active(om_log *log);
