@@ -360,9 +360,13 @@ void om_conn_check_time(om_conn *conn, int64_t now_ms) {
     }
     if (!conn->heartbeat_ms || conn->state < OM_CONN_OPEN)
         return;
-    /* While we don't read, its silence means nothing. */
+    /* While we don't read, its silence means nothing, unless that is its own doing. */
     if (conn->paused || conn->stalled)
         conn->last_in = now_ms;
+    if (conn->clogged && now_ms - conn->last_out > 2 * (int64_t)conn->heartbeat_ms) {
+        om_conn_break(conn, "takes nothing of what we send");
+        return;
+    }
     if (now_ms - conn->last_in > 2 * (int64_t)conn->heartbeat_ms) {
         om_conn_break(conn, "missed heartbeats");
         return;

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ottermq._core import ffi, lib
@@ -465,6 +466,7 @@ def _span(span: Any, data: bytes) -> Any:
     return alive
 
 
+@lru_cache(4096)
 def _queue_options(options: QueueOptions) -> tuple[Any, Iterable[Any]]:
     out = ffi.new("om_queue_options *")
     out.flags = int(options.flags)

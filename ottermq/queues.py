@@ -16,6 +16,7 @@ A delayed exchange has such a log too, for the messages that wait: a queue nobod
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
+from functools import cache, lru_cache
 from heapq import heappop, heappush
 from typing import Any
 
@@ -23,7 +24,7 @@ import trio
 
 from ottermq import eventlog
 from ottermq.engine import Consumer, Engine, QueueFlags, QueueOptions
-from ottermq.topology import Change, Exchange, Queue, QueueType, Topology
+from ottermq.topology import Change, Exchange, Queue, QueueSettings, QueueType, Topology
 from ottermq.wal import Log, LogError, LogFlags, LogOptions, Store
 from ottermq.wal.catalog import Catalog, Statement
 from ottermq.wal.retention import Policy
@@ -147,7 +148,8 @@ class Queues:
         self._logs[thing.id] = logs
         if isinstance(thing, Exchange):
             self._delayed[thing.id] = thing
-            options = QueueOptions(QueueFlags.DELAY | _durable(thing))
+            durable = QueueFlags.DURABLE if thing.durable else QueueFlags(0)
+            options = QueueOptions(QueueFlags.DELAY | durable)
         else:
             self._by_id[thing.id] = thing
             options = self._options(thing)
@@ -181,23 +183,7 @@ class Queues:
 
     def _options(self, queue: Queue) -> QueueOptions:
         settings = self._topology.effective(queue)
-        flags = TYPES[settings.type] | OVERFLOW[settings.overflow] | _durable(queue)
-        if settings.single_active:
-            flags |= QueueFlags.SINGLE_ACTIVE
-        if settings.type is QueueType.STREAM:
-            return QueueOptions(flags)  # whole segments go, by age and size: retention.py's
-        timeout = settings.consumer_timeout_ms
-        limit = settings.delivery_limit
-        return QueueOptions(
-            flags=flags,
-            message_ttl_ms=settings.message_ttl_ms,
-            max_length=settings.max_length,
-            max_length_bytes=settings.max_length_bytes,
-            delivery_limit=None if limit < 0 else limit,
-            consumer_timeout_ms=self._consumer_timeout_ms if timeout is None else timeout,
-            dead_letter_exchange=_bytes(settings.dlx),
-            dead_letter_key=_bytes(settings.dlrk),
-        )
+        return options_of(settings, queue.durable, self._consumer_timeout_ms)
 
     def _apply_settings(self, queues: Sequence[Queue]) -> None:
         """Policies changed."""
@@ -323,15 +309,39 @@ async def _logged(waiting: Coroutine[Any, Any, None]) -> None:
         eventlog.warning("a queue's row could not be removed", error=error)
 
 
+# A hundred thousand queues go by a handful of settings: each is worked out once.
+@lru_cache(4096)
+def options_of(settings: QueueSettings, durable: bool, usual_timeout: int | None) -> QueueOptions:
+    flags = TYPES[settings.type] | OVERFLOW[settings.overflow]
+    if durable:
+        flags |= QueueFlags.DURABLE
+    if settings.single_active:
+        flags |= QueueFlags.SINGLE_ACTIVE
+    if settings.type is QueueType.STREAM:
+        return QueueOptions(flags)  # whole segments go, by age and size: retention.py's
+    timeout = settings.consumer_timeout_ms
+    limit = settings.delivery_limit
+    return QueueOptions(
+        flags=flags,
+        message_ttl_ms=settings.message_ttl_ms,
+        max_length=settings.max_length,
+        max_length_bytes=settings.max_length_bytes,
+        delivery_limit=None if limit < 0 else limit,
+        consumer_timeout_ms=usual_timeout if timeout is None else timeout,
+        dead_letter_exchange=_bytes(settings.dlx),
+        dead_letter_key=_bytes(settings.dlrk),
+    )
+
+
 def _log_flags(thing: Queue | Exchange) -> LogFlags:
-    flags = LogFlags(0) if thing.durable else LogFlags.SCRATCH
-    if isinstance(thing, Queue) and thing.type is QueueType.STREAM:
-        flags |= LogFlags.NO_CURSOR
-    return flags
+    is_stream = isinstance(thing, Queue) and thing.type is QueueType.STREAM
+    return _flags_of(thing.durable, is_stream)
 
 
-def _durable(thing: Queue | Exchange) -> QueueFlags:
-    return QueueFlags.DURABLE if thing.durable else QueueFlags(0)
+@cache
+def _flags_of(durable: bool, is_stream: bool) -> LogFlags:
+    flags = LogFlags(0) if durable else LogFlags.SCRATCH
+    return flags | LogFlags.NO_CURSOR if is_stream else flags
 
 
 def _segment_size(wanted: int) -> int:

@@ -32,9 +32,12 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**kept, **(extra or {})}
 
 
-def command(arguments: Iterable[str]) -> list[str]:
+PROGRAM = ("-m", "ottermq")
+
+
+def command(arguments: Iterable[str], program: Iterable[str] = PROGRAM) -> list[str]:
     # -P: as installed, not as it lies in the current folder
-    return [sys.executable, "-P", "-m", "ottermq", *arguments]
+    return [sys.executable, "-P", *program, *arguments]
 
 
 def run(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -47,11 +50,17 @@ def run(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.Com
 class Broker:
     """`with Broker(data) as broker`: ready on entering, stopped on leaving."""
 
-    def __init__(self, data: Path, *arguments: str, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        data: Path,
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        program: Iterable[str] = PROGRAM,
+    ) -> None:
         self.data = data
         flags = [part for door, place in ANY_PORT.items() for part in (f"--{door}", place)]
         self.process = subprocess.Popen(
-            command(["serve", "--data", str(data), *flags, *arguments]),
+            command(["serve", "--data", str(data), *flags, *arguments], program),
             env=environment({**SMALL_WAL, **(env or {})}),
             stderr=subprocess.PIPE,
             text=True,
