@@ -151,7 +151,9 @@ static int find_batch(om_engine *engine, om_feed *feed, om_log *log, int64_t off
         return step_to(engine, feed, offset, skip_to);
     if (log->hot.count && offset >= om_hot_at(&log->hot, 0)->base_offset)
         return take_hot(engine, feed, log, offset, skip_to);
-    return take_mapped(engine, feed, log, offset, skip_to);
+    int result = take_mapped(engine, feed, log, offset, skip_to);
+    /* A gap up to what is in memory: offsets skipped after a crash. */
+    return result == OM_END && log->hot.count ? take_hot(engine, feed, log, offset, skip_to) : result;
 }
 
 /* ---- the message ---- */

@@ -525,7 +525,8 @@ int om_channel_tx_rollback(om_engine *engine, uint64_t conn, int channel);
 int om_conn_may_publish(om_engine *engine, uint64_t conn, const uint8_t *exchange, size_t len, uint32_t salt,
                         uint32_t flags);
 #define OM_ROUTE_CACHE 1             /* good for every message with this exchange and key */
-#define OM_ROUTE_DELAY 2             /* queue ids[0] is a delay log: keep it there for x-delay ms first */
+#define OM_ROUTE_DELAY 2             /* queue ids[0] is a delay log: keep it there for x-delay ms first;
+                                      * those behind it take what has no delay */
 /* The answer to OM_EV_ROUTE: publish the message that waits on that channel to these queues.
  * generation: om_route_generation when the route was worked out; OM_E_STALE_EPOCH: too old, work
  * it out again. Resumes the connection. */
