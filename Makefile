@@ -16,7 +16,7 @@ OURS := ottermq wal amqp cli
 ARGS ?=
 TESTS ?= -n 2 --dist loadfile
 
-.PHONY: help run test lint asan bench fuzz soak clean
+.PHONY: help run test again lint asan bench fuzz soak clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -29,6 +29,9 @@ run: $(VENV)/.core ## set up and start the broker: data in ./data, no configurat
 test: $(VENV)/.core $(VENV)/.tests $(VENV)/.clients ## set up and run the whole test suite
 	@$(PY) -c "import tests.internals"
 	@$(PY) -m pytest -q $(TESTS) $(ARGS)
+
+again: $(VENV)/.core $(VENV)/.tests ## what failed in the last test run, once more and alone
+	@$(PY) -m pytest -q --last-failed --last-failed-no-failures none -n 0 $(ARGS)
 
 lint: $(VENV)/.core $(VENV)/.tests ## ruff, mypy --strict, gcc -Wall -Wextra -Werror
 	$(PY) -m ruff check .
