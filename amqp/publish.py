@@ -1,8 +1,8 @@
 """Where a message goes when C doesn't know: the first of its kind, or one that is looked at each.
 
 C remembers what it was told: that a connection may write to an exchange, and the queues behind an
-exchange and a key. What hangs on more than that (headers, chance, CC and BCC, a delay) is asked
-for with each message.
+exchange and a key. What hangs on more than that (headers, chance, CC and BCC) is asked for with
+each message.
 """
 
 from typing import Any
@@ -39,8 +39,8 @@ def route(conn: Connection, event: Event) -> None:
     while not done:
         generation = room.engine.route_generation
         found = _route(room, exchange, key, headers, event.header, copies)
-        queues, flags = _where(exchange, found, headers)
-        if copies or exchange.is_default:
+        queues, flags = _where(exchange, found)
+        if copies:
             flags &= ~RouteFlags.CACHE
         done = room.engine.publish_route(conn.id, event.channel, queues, flags, generation)
 
@@ -65,9 +65,9 @@ def dead_route(room: Room, event: Event) -> None:
         exchange = room.topology.find_exchange(thing.vhost, name)
         if exchange is not None:
             found = _route(room, exchange, key, headers, event.header, copies)
-            queues = [queue.id for queue in found.queues]
-            if found.cacheable and not found.delayed and not copies and not exchange.is_default:
-                flags = RouteFlags.CACHE
+            queues, flags = _where(exchange, found)
+            if copies:
+                flags &= ~RouteFlags.CACHE
         done = room.engine.dead_route(event.queue, queues, flags, generation)
 
 
@@ -84,14 +84,14 @@ def _route(
     return room.topology.route(exchange.vhost, exchange.name, key, headers, known, also=copies)
 
 
-def _where(exchange: Exchange, found: Route, headers: Table) -> tuple[list[int], RouteFlags]:
+def _where(exchange: Exchange, found: Route) -> tuple[list[int], RouteFlags]:
+    """The queues; before them the place where a delayed exchange's messages wait, and C sees by
+    their x-delay whether they have to."""
+    queues = [queue.id for queue in found.queues]
+    flags = RouteFlags.CACHE if found.cacheable and not exchange.is_default else RouteFlags.NONE
     if found.delayed:
-        delay = headers.get("x-delay")
-        if isinstance(delay, int) and delay > 0:
-            return [exchange.id], RouteFlags.DELAY
-        return [queue.id for queue in found.queues], RouteFlags.NONE
-    flags = RouteFlags.CACHE if found.cacheable else RouteFlags.NONE
-    return [queue.id for queue in found.queues], flags
+        return [exchange.id, *queues], flags | RouteFlags.DELAY
+    return queues, flags
 
 
 def _check_topics(conn: Connection, exchange: Exchange, keys: tuple[str, ...]) -> int:
