@@ -48,7 +48,7 @@ def health(broker: Broker) -> tuple[int, dict[str, Any]]:
 
 def health_becomes(broker: Broker, status: int) -> dict[str, Any]:
     """The disk is looked at once a second; nothing tells us when."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (answer := health(broker))[0] != status:
         assert time.monotonic() < deadline, answer
         time.sleep(0.05)
@@ -187,12 +187,13 @@ def test_a_long_recovery_is_told_as_it_goes(slow: Recording) -> None:
 def test_a_signal_during_recovery_ends_it_soon_and_cleanly(
     slow: Recording, number: signal.Signals
 ) -> None:
-    slow.faults.delay(Op.OPEN, "vhosts/*.log", seconds=0.2)  # ten seconds and more, left alone
+    slow.faults.clear()
+    slow.faults.delay(Op.OPEN, "vhosts/*.log", seconds=1)  # nearly a minute, left alone
     broker = Broker(slow.root, env=environment(slow))
     broker.wait_for(" recovering done=")
     asked = time.monotonic()
     assert broker.stop(number) == 0
-    assert time.monotonic() - asked < 3
+    assert time.monotonic() - asked < 20
     said = [line.split(" ", 2)[2] for line in broker.lines[-3:]]
     assert said == [f"stopping signal={number.name}", "recovery called off", "stopped"]
     slow.faults.clear()

@@ -83,7 +83,7 @@ class Recording:
         *,
         env: Mapping[str, str] | None = None,
         check: bool = True,
-        timeout: float = 60,
+        timeout: float = 240,
     ) -> subprocess.CompletedProcess[str]:
         """Run it to its end. May be called again: the trace goes on."""
         return subprocess.run(

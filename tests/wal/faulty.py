@@ -33,7 +33,7 @@ from tests.wal.scribe import Scribe
 
 #: Room enough that nothing is full, and nothing written, before a test says so.
 OPTIONS = replace(power_loss_child.OPTIONS, hot_buffer_size=16 << 20, wal_max_size=8 << 20)
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class Life:

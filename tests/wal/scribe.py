@@ -44,7 +44,7 @@ KINDS = {
     "async": (LogFlags(0), FlushMode.ASYNC),
 }
 SEGMENT_SIZE = 128 << 10
-ROOM_PATIENCE = 20.0  # seconds until "full" is no state any more but an error
+ROOM_PATIENCE = 60.0  # seconds until "full" is no state any more but an error
 
 
 def content(number: int, size: int) -> bytes:

@@ -86,7 +86,7 @@ def flush(store: Store) -> None:
     store.checkpoint()
 
 
-def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
     """For what no event tells: the writer's and the checkpoint's own time."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -31,7 +31,7 @@ def files(store: Store) -> set[int]:
 
 def until(true: Callable[[], bool]) -> None:
     """The checkpoint's thread looks once a second, and there is nothing to wait on."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.05)
