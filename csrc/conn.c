@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #define SLOT_BITS 24
+#define PARTING_MS 3000              /* for the client to close its end, once all is said */
 
 /* ---- the table ---- */
 
@@ -155,7 +156,8 @@ void om_conn_put_bytes(om_conn *conn, const void *data, size_t len) {
 void om_conn_watch(om_conn *conn) {
     if (conn->fd < 0 || conn->broken)
         return;
-    int reading = !conn->paused && !conn->stalled && conn->state != OM_CONN_FLUSHING;
+    int parting = conn->state == OM_CONN_PARTING;
+    int reading = parting || (!conn->paused && !conn->stalled && conn->state != OM_CONN_FLUSHING);
     int writing = conn->out.head != NULL;
     if (reading == conn->reading && writing == conn->writing)
         return;
@@ -202,7 +204,29 @@ static void flush_virtual(om_conn *conn) {
     om_event_push(conn->engine, &event);
 }
 
+/* A socket closed over unread bytes is reset, and a reset overtakes what we said last; some
+ * clients still have acks under way behind their connection.close, and take a broken pipe for a
+ * lost connection. So the client closes first, as with RabbitMQ, or is given up after a while. */
+static void part(om_conn *conn) {
+    shutdown(conn->fd, SHUT_WR);
+    if (!conn->has_last_word) {
+        om_conn_break(conn, "closed");
+        return;
+    }
+    conn->state = OM_CONN_PARTING;
+    conn->last_out = conn->engine->now_ms;
+    om_conn_watch(conn);
+}
+
+static void drop_input(om_conn *conn) {
+    ssize_t got = recv(conn->fd, conn->engine->scratch, OM_READ_BUDGET, MSG_DONTWAIT);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
+        om_conn_break(conn, "closed");
+}
+
 void om_conn_flush(om_conn *conn) {
+    if (conn->state == OM_CONN_PARTING)
+        return;
     if (conn->fd < 0) {
         flush_virtual(conn);
         return;
@@ -220,8 +244,7 @@ void om_conn_flush(om_conn *conn) {
     }
     wake_who_waits(conn);
     if (conn->state == OM_CONN_FLUSHING && !conn->out.head) {
-        shutdown(conn->fd, SHUT_WR);
-        om_conn_break(conn, "closed");
+        part(conn);
         return;
     }
     /* While paused, reading is given up only when something comes: see om_conn_read. */
@@ -259,7 +282,7 @@ static void keep_rest(om_conn *conn, const uint8_t *data, size_t len) {
 }
 
 static int is_standing(const om_conn *conn) {
-    return conn->paused || conn->stalled || conn->broken || conn->state == OM_CONN_FLUSHING;
+    return conn->paused || conn->stalled || conn->broken || conn->state >= OM_CONN_FLUSHING;
 }
 
 /* The basic.get that Python has allowed, and that had to wait. */
@@ -310,6 +333,10 @@ void om_conn_take(om_conn *conn, const uint8_t *data, size_t len) {
 }
 
 void om_conn_read(om_conn *conn) {
+    if (conn->state == OM_CONN_PARTING) {
+        drop_input(conn);
+        return;
+    }
     if (is_standing(conn)) {
         om_conn_watch(conn);
         return;
@@ -356,6 +383,11 @@ void om_conn_check_time(om_conn *conn, int64_t now_ms) {
     }
     if (conn->state == OM_CONN_FLUSHING && now_ms - conn->last_out > 10000) {
         om_conn_break(conn, "didn't take our last words");
+        return;
+    }
+    if (conn->state == OM_CONN_PARTING) {
+        if (now_ms - conn->last_out > PARTING_MS)
+            om_conn_break(conn, "closed");
         return;
     }
     if (!conn->heartbeat_ms || conn->state < OM_CONN_OPEN)

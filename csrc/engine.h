@@ -298,6 +298,7 @@ enum om_conn_state {
     OM_CONN_OPEN = 3,
     OM_CONN_CLOSING = 4,     /* close was sent: all but close and close-ok is dropped */
     OM_CONN_FLUSHING = 5,    /* nothing is read any more; ends when its output is out */
+    OM_CONN_PARTING = 6,     /* our last word is out; what still comes is read and dropped */
 };
 
 /* Exchanges this connection may write to. */
@@ -318,6 +319,7 @@ struct om_conn {
     int door;
     uint8_t state, paused, stalled, reading, writing, flushed, blocked, told_output, wants_room, throttled, clogged;
     uint8_t broken;          /* to be closed at the end of the tick */
+    uint8_t has_last_word;   /* something was said with the close: see part() in conn.c */
     const char *why;         /* ... and how it came to that */
     uint32_t flags, vhost;
     char peer[64];

@@ -60,7 +60,7 @@ int om_conn_open(om_engine *engine, uint64_t id, uint32_t vhost, const char *use
 int om_conn_closing(om_engine *engine, uint64_t id, const uint8_t *data, size_t len) {
     om_engine_enter(engine);
     om_conn *conn = om_conn_find(engine, id);
-    if (conn && conn->state != OM_CONN_FLUSHING) {
+    if (conn && conn->state < OM_CONN_FLUSHING) {
         om_conn_drop_contents(conn);
         om_conn_put_bytes(conn, data, len);
         conn->state = OM_CONN_CLOSING;
@@ -74,9 +74,12 @@ int om_conn_closing(om_engine *engine, uint64_t id, const uint8_t *data, size_t 
 int om_conn_close(om_engine *engine, uint64_t id, const uint8_t *data, size_t len) {
     om_engine_enter(engine);
     om_conn *conn = om_conn_find(engine, id);
-    if (conn) {
+    if (conn && conn->state == OM_CONN_PARTING) {
+        om_conn_break(conn, "closed");
+    } else if (conn) {
         om_conn_drop_contents(conn);
         om_conn_put_bytes(conn, data, len);
+        conn->has_last_word = len > 0;
         conn->state = OM_CONN_FLUSHING;
         conn->last_out = engine->now_ms;
         om_conn_dirty(conn);

@@ -26,6 +26,7 @@ static size_t greet(om_conn *conn, const uint8_t *data, size_t len) {
         };
         om_event_push(conn->engine, &event);
         om_conn_put_bytes(conn, GREETING, sizeof GREETING);
+        conn->has_last_word = 1;
         conn->state = OM_CONN_FLUSHING;
         return len;
     }

@@ -297,6 +297,16 @@ def test_close_is_answered(client: Client) -> None:
     client.expect(Connection.CloseOk)
 
 
+def test_what_follows_a_close_breaks_no_pipe(connect: Connect) -> None:
+    client = connect()
+    channel = client.channel()
+    client.send(Connection.Close(200, "bye", 0, 0), 0)
+    client.expect(Connection.CloseOk)
+    for _ in range(20):  # amqplib has acks under way behind its close
+        channel.publish(b"late" * 1000, key="nobody")
+        time.sleep(0.005)
+
+
 def test_what_follows_a_close_is_not_done(connect: Connect, unique: Unique) -> None:
     client, other = connect(), connect().channel()
     channel = client.channel()
