@@ -428,6 +428,7 @@ int om_get(om_channel *channel, om_queue *queue, int no_ack) {
     queue->touched_ms = queue->engine->now_ms;
     for (int32_t i = 0; i < queue->lane_count; i++)
         om_log_seal(queue->lanes[i].log); /* what this very tick brought can be had, too */
+    om_queue_trim_length(queue);                  /* ... and what it brought too much can't */
     int result;
     do {
         result = om_queue_head(queue, queue->engine->wall_ms, &lane, &offset, &content);

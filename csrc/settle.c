@@ -50,8 +50,8 @@ void om_settle_return(om_channel *channel, om_unacked *entry, int counted) {
         else
             om_log_return_one(log, entry->offset, entry->weight, counted);
         queue->lanes[entry->lane].seen = -1;
-        om_queue_activate(queue);
     }
+    om_queue_activate(queue); /* a stream's reader has its credit back, too */
     om_unacked_done(&channel->unacked, entry);
 }
 
