@@ -243,6 +243,16 @@ int om_build_finish(om_build *build, om_batch_info *info) {
     return OM_OK;
 }
 
+void om_build_give_back_spare(om_build *build) {
+    if (build->cap - build->len <= build->len / 8)
+        return;
+    uint8_t *data = realloc(build->data, build->len);
+    if (data) {
+        build->data = data;
+        build->cap = build->len;
+    }
+}
+
 uint8_t *om_build_take(om_build *build, size_t *len) {
     uint8_t *data = build->data;
     *len = build->len;

@@ -36,6 +36,8 @@ int om_build_add_content(om_build *build, int64_t timestamp, om_span key, om_spa
  * om_batch_encode. OM_E_INVALID for a build without records, and with a delete horizon, which
  * must be known before the first record: use om_batch_encode. */
 int om_build_finish(om_build *build, om_batch_info *info);
+/* A batch grows by doubling: whoever keeps it would hold twice what it counts. */
+void om_build_give_back_spare(om_build *build);
 /* The bytes, to be given to free(); the build is empty again. NULL and 0 when nothing was added. */
 uint8_t *om_build_take(om_build *build, size_t *len);
 

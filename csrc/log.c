@@ -10,9 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A batch is closed when it has grown to this, so that a reader that asks for little gets
- * little, and Kafka consumers with their default limits (1 MiB) are never asked for more. */
-#define BATCH_TARGET (256 * 1024)
 /* The format's lengths are 32 bits; a message may have 128 MiB. */
 #define BATCH_MAX (1 << 30)
 
@@ -158,7 +155,7 @@ static int open_batch(om_log *log, int unlogged) {
 /* The open batch that takes one more of this kind. */
 static int need_batch(om_log *log, int unlogged) {
     unlogged = !om_log_is_logged(log, unlogged);
-    if (log->open && (log->open_unlogged != unlogged || log->open->len >= BATCH_TARGET))
+    if (log->fanout || (log->open && (log->open_unlogged != unlogged || log->open->len >= OM_BATCH_TARGET)))
         om_log_seal(log);
     return log->open ? OM_OK : open_batch(log, unlogged);
 }
@@ -204,18 +201,9 @@ static void skip_refused(om_log *log, int64_t first, int64_t last) {
         om_cursor_skip(log->cursor, first, last);
 }
 
-/* A batch grows by doubling; the hot tail would hold twice what it counts. */
-static void give_back_spare(om_build *build) {
-    if (build->cap - build->len <= build->len / 8)
-        return;
-    uint8_t *data = realloc(build->data, build->len);
-    if (data) {
-        build->data = data;
-        build->cap = build->len;
-    }
-}
-
 void om_log_seal(om_log *log) {
+    if (log->fanout)
+        om_fanout_seal(log->fanout);
     om_build *build = log->open;
     if (!build)
         return;
@@ -230,7 +218,7 @@ void om_log_seal(om_log *log) {
     log->open = NULL;
     om_bytes *bytes = NULL;
     if (build->count && om_build_finish(build, &info) == OM_OK) {
-        give_back_spare(build);
+        om_build_give_back_spare(build);
         bytes = om_bytes_new(build->data, (uint32_t)build->len);
     }
     if (bytes)

@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define FANOUT_MAX 1024
+
 static int same(const uint8_t *kept, size_t kept_len, const uint8_t *data, size_t len) {
     return kept_len == len && memcmp(kept, data, len) == 0;
 }
@@ -310,6 +312,14 @@ int om_publish_refused(om_queue *queue, int64_t more_bytes) {
            (options->max_length_bytes >= 0 && om_queue_ready_bytes(queue) + more_bytes > options->max_length_bytes);
 }
 
+static int is_unlogged(const om_stamp *stamp, const om_queue *queue) {
+    return !stamp->persistent && !(queue->options.flags & (OM_QUEUE_STREAM | OM_QUEUE_QUORUM | OM_QUEUE_DELAY));
+}
+
+static int is_logged(const om_stamp *stamp, const om_queue *queue) {
+    return om_log_is_logged(queue->lanes[0].log, is_unlogged(stamp, queue));
+}
+
 /* Returns 1 if the disk must have it, 0 if not, below 0 if it was refused. */
 static int stage(om_channel *channel, om_queue *queue, om_span body) {
     const om_stamp *stamp = &channel->stamp;
@@ -320,7 +330,7 @@ static int stage(om_channel *channel, om_queue *queue, om_span body) {
         return OM_E_FULL;
     int32_t lane = stamp->priority < queue->lane_count ? stamp->priority : queue->lane_count - 1;
     om_log *log = queue->lanes[lane].log;
-    int unlogged = !stamp->persistent && !(queue->options.flags & (OM_QUEUE_STREAM | OM_QUEUE_QUORUM | OM_QUEUE_DELAY));
+    int unlogged = is_unlogged(stamp, queue);
     if (log->deleted)
         return 0;
     int logged = om_log_is_logged(log, unlogged);
@@ -340,8 +350,51 @@ static int stage(om_channel *channel, om_queue *queue, om_span body) {
     return logged;
 }
 
+/* Does this queue take what others take, in the one way all of them do? */
+static int is_plain(const om_queue *queue) {
+    return !queue->removed && queue->lane_count == 1 && !queue->lanes[0].log->deleted &&
+           !(queue->options.flags & (OM_QUEUE_REJECT_PUBLISH | OM_QUEUE_REJECT_DLX | OM_QUEUE_DELAY));
+}
+
+/* To all of them as one batch. OM_END: they are to be served one by one. */
+static int stage_together(om_channel *channel, om_queue *const *queues, int32_t count, om_span body, int *logged) {
+    const om_stamp *stamp = &channel->stamp;
+    om_log *logs[FANOUT_MAX];
+    if (count < 2 || count > FANOUT_MAX)
+        return OM_END;
+    *logged = is_logged(stamp, queues[0]);
+    for (int32_t i = 0; i < count; i++) {
+        if (!is_plain(queues[i]) || is_logged(stamp, queues[i]) != *logged)
+            return OM_END;
+        logs[i] = queues[i]->lanes[0].log;
+    }
+    if (*logged && channel->conn->engine->store->fence_handled)
+        return OM_E_FENCED;
+    int result = om_fanout_stage_content(logs, count, channel->conn->engine->wall_ms, channel->address.key, body,
+                                         (om_span){stamp->tail, (int32_t)stamp->tail_len}, !*logged);
+    if (result != OM_OK)
+        return result;
+    for (int32_t i = 0; i < count; i++) {
+        queues[i]->published++;
+        om_queue_activate(queues[i]);
+    }
+    return OM_OK;
+}
+
+static int stage_each(om_channel *channel, om_queue *const *queues, int32_t count, om_span body, int *logged) {
+    int refused = OM_OK;
+    *logged = 0;
+    for (int32_t i = 0; i < count; i++) {
+        int result = stage(channel, queues[i], body);
+        if (result < 0)
+            refused = result;
+        else
+            *logged |= result;
+    }
+    return refused;
+}
+
 static void publish(om_channel *channel, om_queue *const *queues, int32_t count, uint32_t flags, om_span body) {
-    int logged = 0, refused = 0;
     int32_t first = 0;
     if (flags & OM_ROUTE_DELAY) {
         if (channel->stamp.delay_ms > 0)
@@ -353,13 +406,9 @@ static void publish(om_channel *channel, om_queue *const *queues, int32_t count,
     channel->conn->engine->stat.published++;
     if (first >= count && (channel->address.bits & 1))
         give_back(channel, body);
-    for (int32_t i = first; i < count; i++) {
-        int result = stage(channel, queues[i], body);
-        if (result < 0)
-            refused = result;
-        else
-            logged |= result;
-    }
+    int logged, refused = stage_together(channel, queues + first, count - first, body, &logged);
+    if (refused == OM_END)
+        refused = stage_each(channel, queues + first, count - first, body, &logged);
     if (refused)
         om_confirm_nack(channel);
     else

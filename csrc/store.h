@@ -41,6 +41,9 @@ enum om_record_type {
     OM_REC_START = 10,
 };
 
+/* A batch is closed when it has grown to this, so that a reader that asks for little gets
+ * little, and Kafka consumers with their default limits (1 MiB) are never asked for more. */
+#define OM_BATCH_TARGET (256 * 1024)
 #define OM_LEASE_STEP 65536
 #define OM_FANOUT_ENTRY 24
 #define OM_ATOMIC_HEADER 16
@@ -88,6 +91,15 @@ typedef struct om_hot_ring {
     uint32_t head, count, cap;
 } om_hot_ring;
 
+/* This tick's batch for several logs, each of which points here (fanout.c). */
+typedef struct om_fanout {
+    om_build build;
+    int64_t weight;          /* bytes of the values in it */
+    uint8_t unlogged;
+    int32_t log_count;
+    om_log *logs[];
+} om_fanout;
+
 struct om_patient;
 typedef struct om_handed om_handed;
 typedef struct om_handed_slot om_handed_slot;
@@ -122,7 +134,8 @@ struct om_log {
     uint8_t handing;         /* this tick gave something out */
     uint32_t writing;        /* hot batches at the head that the writer holds now */
 
-    om_build *open;          /* this tick's batch, NULL while there is none */
+    om_build *open;          /* this tick's batch, NULL while there is none ... */
+    om_fanout *fanout;       /* ... or it is one that others share */
     int64_t open_base;       /* its first offset */
     int64_t open_weight;     /* bytes of the values in it */
     om_hot_ring hot;
@@ -362,6 +375,13 @@ uint32_t om_hot_find(const om_hot_ring *ring, int64_t offset);
 /* How many at the head have seq <= durable. */
 uint32_t om_hot_durable(const om_hot_ring *ring, uint64_t durable);
 void om_hot_put_head(const om_hot *hot, uint8_t head[OM_BATCH_HEAD]);
+
+/* ---- fanout.c ---- */
+/* One AMQP message to several logs, which agree on whether it is logged. OM_END: one of them has
+ * something else open, so it is to be staged one by one; OM_E_*: nobody has it. */
+int om_fanout_stage_content(om_log *const *logs, int32_t log_count, int64_t now_ms, om_span key, om_span body, om_span tail,
+                            int unlogged);
+void om_fanout_seal(om_fanout *fanout);
 
 /* ---- atomic.c: what is settled but not for certain ---- */
 /* One AMQP message more; those for one log gather in one batch. */
