@@ -31,7 +31,7 @@ def change_binding(channel: Channel, ends: Ends, *, unbind: bool = False) -> Cha
     exchange = topology.find_exchange(conn.vhost, ends.source)
     if exchange is not None and exchange.type == "topic":
         channel.room.auth.permissions.check_topic(
-            conn.allows(), conn.vhost, ends.source, "read", ends.key
+            conn.whose(), conn.vhost, ends.source, "read", ends.key
         )
     act = topology.unbind if unbind else topology.bind
     return act(

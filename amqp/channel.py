@@ -58,7 +58,7 @@ class Channel:
 
     def forget(self) -> None:
         self.conn.channels.pop(self.number, None)
-        self.room.auth.limits.channel_closed(self.conn.allows())
+        self.room.auth.limits.channel_closed(self.conn.whose())
 
 
 def open_channel(conn: "Connection", number: int, method: Frame) -> bytes:
@@ -69,7 +69,7 @@ def open_channel(conn: "Connection", number: int, method: Frame) -> bytes:
         raise Refused(
             504, f"channel number {number} is above the negotiated channel_max ({conn.channel_max})"
         )
-    conn.room.auth.limits.channel_opened(conn.allows(), len(conn.channels), conn.channel_max)
+    conn.room.auth.limits.channel_opened(conn.whose(), len(conn.channels), conn.channel_max)
     conn.channels[number] = Channel(conn, number)
     conn.room.engine.channel_open(conn.id, number)
     return encode_method(number, Methods.OpenOk, b"")

@@ -92,19 +92,19 @@ class Connection:
         capabilities = self.properties.get("capabilities")
         return isinstance(capabilities, dict) and capabilities.get(capability) is True
 
-    def allows(self) -> User:
+    def whose(self) -> User:
         """Who it is; only once it is logged in."""
         assert self.user is not None
         return self.user
 
     def check(self, access: Access, kind: Kind, name: str) -> None:
         """AccessRefused: this user may not configure, write or read that."""
-        self.room.auth.permissions.check(self.allows(), self.vhost, access, kind, name)
+        self.room.auth.permissions.check(self.whose(), self.vhost, access, kind, name)
 
     def check_any(self, kind: Kind, name: str) -> None:
         """For passive declarations: whoever may do anything with it may know that it is there."""
         allows = self.room.auth.permissions.allows
-        user = self.allows()
+        user = self.whose()
         if not (
             allows(user, self.vhost, "read", kind, name)
             or allows(user, self.vhost, "write", kind, name)
@@ -168,7 +168,7 @@ def _check_tuned(what: str, wanted: int, least: int, most: int) -> None:
 
 
 def open(conn: Connection, method: Methods.Open) -> bytes:
-    room, user, vhost = conn.room, conn.allows(), method.virtual_host
+    room, user, vhost = conn.room, conn.whose(), method.virtual_host
     room.auth.permissions.check_vhost(user, vhost, exists=vhost in room.topology.vhosts)
     room.auth.limits.connection_opened(user, vhost)
     conn.vhost, conn.counted = vhost, True
@@ -221,7 +221,7 @@ def leave(conn: Connection) -> None:
     room.queues.remove_unasked(room.topology.owned_by(conn.id))
     if conn.counted:
         conn.counted = False
-        room.auth.limits.connection_closed(conn.allows(), conn.vhost)
+        room.auth.limits.connection_closed(conn.whose(), conn.vhost)
 
 
 # Method → the state it belongs to and what it does.

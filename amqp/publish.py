@@ -96,7 +96,7 @@ def _where(exchange: Exchange, found: Route) -> tuple[list[int], RouteFlags]:
 
 def _check_topics(conn: Connection, exchange: Exchange, keys: tuple[str, ...]) -> int:
     """The salt of what C may remember: 0, or the user's number when each key must be asked for."""
-    permissions, user = conn.room.auth.permissions, conn.allows()
+    permissions, user = conn.room.auth.permissions, conn.whose()
     if exchange.type != "topic":
         return 0
     if not permissions.has_topic_permissions(user, conn.vhost, exchange.name):
