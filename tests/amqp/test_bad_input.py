@@ -12,6 +12,7 @@ from pamqp.commands import Basic, Connection, Queue
 
 from tests.amqp.wire import PROTOCOL_HEADER, Address, Channel, Client, Gone, Refused
 from tests.brokers import Broker
+from tests.conftest import OTHER
 
 Connect = Callable[..., Client]
 
@@ -315,8 +316,16 @@ def test_a_name_that_is_not_utf_8_is_501(channel: Channel) -> None:
 # -- slow and insistent strangers
 
 
-def test_slowloris_handshakes_time_out(connect: Connect) -> None:
-    silent, half, started, dripping = (connect(open=False) for _ in range(4))
+def test_slowloris_handshakes_time_out(amqp_address: Address, start: Callable[..., Broker]) -> None:
+    if OTHER:
+        slowloris(amqp_address)
+        return
+    with start(OTTERMQ_AMQP__HANDSHAKE_TIMEOUT="1s") as broker:
+        slowloris(broker.address("amqp"))
+
+
+def slowloris(address: Address) -> None:
+    silent, half, started, dripping = (Client(address, open=False) for _ in range(4))
     half.raw(PROTOCOL_HEADER[:4])
     started.raw(PROTOCOL_HEADER)
     started.expect(Connection.Start)
@@ -330,6 +339,8 @@ def test_slowloris_handshakes_time_out(connect: Connect) -> None:
             dripping.pass_time(0.1)
     for client in (silent, half, started):
         assert client.hung_up()
+        client.drop()
+    dripping.drop()
 
 
 @pytest.mark.ottermq_only("RabbitMQ waits as long at every failure, we longer at each")
