@@ -42,9 +42,9 @@ class Reply:
     def full_text(self) -> str:
         """What fits a short string, cut as RabbitMQ cuts it."""
         text = f"{AMQP_NAMES.get(self.code, 'INTERNAL_ERROR')} - {self.text}"
-        raw = text.encode()
+        raw = text.encode(errors="replace")  # it may quote a name that wasn't UTF-8
         if len(raw) <= TEXT_LIMIT:
-            return text
+            return raw.decode()
         return raw[: TEXT_LIMIT - 3].decode(errors="ignore") + "..."
 
 

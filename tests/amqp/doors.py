@@ -123,6 +123,9 @@ class FakeEngine(Engine):
         self.send(conn, ok)
         return self.added
 
+    def expects_replies(self, address: bytes) -> bool:
+        return False
+
     def cancel_consumer(self, conn: int, channel: int, tag: bytes, ok: bytes) -> bool:
         return False
 
