@@ -11,6 +11,7 @@ import trio
 from ottermq import retention
 from ottermq.config import Config, load
 from ottermq.wal import Log, LogFlags, LogOptions, Record, Store
+from ottermq.wal.retention import Policy
 from ottermq.wal.store import DURABLE
 from tests.wal.stores import SMALL
 
@@ -123,7 +124,7 @@ async def test_the_keeper_comes_round_and_outlives_a_deleted_log(
     gone, kept = filled(store, "gone", age=2 * DAY), filled(store, "kept", age=2 * DAY)
     trim, rounds, round_again = retention.trim, 0, trio.Event()
 
-    def delete_first(log: Log, config: Config) -> bool:
+    def delete_first(log: Log, config: Config, limit: Policy | None = None) -> bool:
         nonlocal rounds
         if log is gone:
             store.delete(gone)
@@ -131,7 +132,7 @@ async def test_the_keeper_comes_round_and_outlives_a_deleted_log(
             rounds += 1
             if rounds == 2:
                 round_again.set()
-        return trim(log, config)
+        return trim(log, config, limit)
 
     monkeypatch.setattr(retention, "trim", delete_first)
     with trio.fail_after(20):

@@ -31,10 +31,13 @@ def opened(config: Config) -> AbstractAsyncContextManager[Store]:
 
 
 def test_the_logs_own_defaults_are_the_configurations() -> None:
-    """But for two that a library leaves open and a broker doesn't."""
+    """But for two that a library leaves open and a broker doesn't, and for the descriptors, of which
+    a broker leaves most to its connections."""
     ours = seam.store_options(Config())
+    assert ours.open_files <= Config().wal.page_cache.open_files
     expected = dataclasses.replace(
         Options(),
+        open_files=ours.open_files,
         low_space_limit=256 << 20,
         log=dataclasses.replace(Options().log, segment_max_age_ms=7 * 86_400_000),
     )
