@@ -47,12 +47,14 @@ lint: $(VENV)/.core $(VENV)/.tests ## ruff, mypy --strict, gcc -Wall -Wextra -We
 
 # The sanitized core lives in build/asan; the tests find it first by PYTHONPATH. PYTHONSAFEPATH
 # keeps the checkout, where the ordinary core lies, from coming before it.
-asan: $(VENV)/.core $(VENV)/.tests ## the C core's tests on an ASan + UBSan build
+asan: $(VENV)/.core $(VENV)/.tests ## the tests of C core, data plane and AMQP on an ASan + UBSan build
 	@mkdir -p build/asan
 	OTTERMQ_SANITIZE=1 $(PY) setup.py -q build --build-lib build/asan/lib --build-temp build/asan/tmp
 	$(ASAN_ENV) $(PY) -c "import tests.internals, ottermq._core as c; assert 'build/asan' in c.__file__"
-	$(ASAN_ENV) $(PY) -m pytest -q -p no:cacheprovider $(ARGS) $(wildcard tests/csrc tests/wal)
+	$(ASAN_ENV) $(PY) -m pytest -q -p no:cacheprovider $(ARGS) $(wildcard $(ASAN_TESTS))
 
+# Brokers that tests start inherit all of this: they run on the sanitized core, too.
+ASAN_TESTS ?= tests/csrc tests/wal tests/engine tests/amqp
 ASAN_ENV = env OTTERMQ_SANITIZE=1 \
 	PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/build/asan/lib:$(CURDIR) PYTHONMALLOC=malloc \
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \

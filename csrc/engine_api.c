@@ -242,8 +242,8 @@ int om_dead_route(om_engine *engine, uint64_t id, const uint64_t *queues, int32_
                   uint64_t generation) {
     om_engine_enter(engine);
     om_queue *queue = om_queue_find(engine, id);
-    int result = queue ? OM_OK : OM_E_RANGE;
-    if (queue && generation != engine->generation)
+    int result = queue && queue->asked_route ? OM_OK : OM_E_RANGE; /* else nobody has asked */
+    if (result == OM_OK && generation != engine->generation)
         result = OM_E_STALE_EPOCH;
     if (result == OM_OK) {
         queue->asked_route = 0;

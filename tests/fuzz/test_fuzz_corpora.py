@@ -23,14 +23,14 @@ ENVIRONMENT = {
 }
 
 
-def run(*command: str | Path, folder: Path) -> str:
+def run(*command: str | Path, folder: Path, seconds: float = 300) -> str:
     done = subprocess.run(
         [str(part) for part in command],
         cwd=folder,
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=seconds,
     )
     assert done.returncode == 0, done.stderr[-8000:]
     return done.stdout
