@@ -275,6 +275,7 @@ static void check_overdue(om_engine *engine, om_channel *channel) {
 static void sweep(om_engine *engine) {
     engine->swept_ms = engine->now_ms;
     weigh_memory(engine);
+    om_routes_sweep(engine);
     for (uint32_t i = 0; i < engine->conn_cap; i++) {
         om_conn *conn = engine->conns[i];
         if (!conn)

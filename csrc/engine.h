@@ -450,6 +450,7 @@ om_route *om_route_make(om_engine *engine, uint32_t vhost, uint32_t salt, om_spa
                         const uint64_t *queues, int32_t count, uint32_t flags);
 void om_route_unref(om_route *route);
 void om_routes_clear(om_engine *engine);
+void om_routes_sweep(om_engine *engine);         /* some of them, a sweep */
 
 /* ---- delivering (deliver.c, feed.c) ------------------------------------------------------------ */
 
@@ -584,6 +585,7 @@ struct om_engine {
     uint32_t exchange_buckets;
     om_route **routes;
     uint32_t route_buckets, route_count;
+    uint32_t route_swept;    /* the bucket to be swept next */
     om_route *newest, *oldest;
     uint64_t generation, permissions;
 

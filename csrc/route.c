@@ -8,6 +8,8 @@
 
 #include <stdlib.h>
 
+#define ROUTE_SWEEPS 16              /* in so many sweeps all routes are looked at: buckets are a power of two */
+
 static uint32_t hash_of(uint32_t vhost, uint32_t salt, om_span exchange, om_span key) {
     uint32_t hash = om_crc32c(vhost * 2654435761u + salt, exchange.data, (size_t)exchange.len);
     return om_crc32c(hash ^ (uint32_t)exchange.len << 24, key.data, (size_t)key.len);
@@ -114,6 +116,10 @@ om_route *om_route_find(om_engine *engine, uint32_t vhost, uint32_t salt, om_spa
 }
 
 static int cache(om_engine *engine, om_route *route, uint32_t vhost, uint32_t salt, om_span exchange, om_span key) {
+    /* Each connection's first publish asks Python, whether the route is known or not. */
+    om_route *known = om_route_find(engine, vhost, salt, exchange, key);
+    if (known)
+        unlink_route(engine, known);
     om_exchange *kept = need_exchange(engine, vhost, exchange);
     route->key = malloc(key.len ? (size_t)key.len : 1);
     if (!kept || !route->key) {
@@ -163,6 +169,22 @@ om_route *om_route_make(om_engine *engine, uint32_t vhost, uint32_t salt, om_spa
     if (flags & OM_ROUTE_CACHE)
         cache(engine, route, vhost, salt, exchange, key); /* without memory it serves this once */
     return route;
+}
+
+/* A stale route that nobody asks for again would keep its queues, which may be gone, in memory. */
+void om_routes_sweep(om_engine *engine) {
+    uint32_t share = engine->route_buckets / ROUTE_SWEEPS;
+    for (uint32_t end = engine->route_swept + share; engine->route_swept < end; engine->route_swept++) {
+        om_route *route = engine->routes[engine->route_swept];
+        while (route) {
+            om_route *next = route->next;
+            if (!om_route_is_fresh(route))
+                unlink_route(engine, route);
+            route = next;
+        }
+    }
+    if (engine->route_swept >= engine->route_buckets)
+        engine->route_swept = 0;
 }
 
 void om_routes_clear(om_engine *engine) {
