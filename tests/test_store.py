@@ -2,7 +2,6 @@
 
 import dataclasses
 import logging
-import textwrap
 import threading
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -31,8 +30,8 @@ def opened(config: Config) -> AbstractAsyncContextManager[Store]:
 
 
 def test_the_logs_own_defaults_are_the_configurations() -> None:
-    """But for two that a library leaves open and a broker doesn't, and for the descriptors, of which
-    a broker leaves most to its connections."""
+    """But for two that a library leaves open and a broker doesn't, and for the descriptors: most
+    of a broker's are its connections'."""
     ours = seam.store_options(Config())
     assert ours.open_files <= Config().wal.page_cache.open_files
     expected = dataclasses.replace(
@@ -108,17 +107,6 @@ async def test_a_catalogue_that_is_none_is_one_line(tmp_path: Path) -> None:
         async with opened(settings(data)):
             pass
     assert str(caught.value) == f"data directory {data}: file is not a database"
-
-
-async def test_the_example_in_the_readme_works(tmp_path: Path) -> None:
-    text = (Path(__file__).parent.parent / "README.md").read_text()
-    lines = text[text.index("    from pathlib") : text.index("# on disk now")].splitlines()
-    example = textwrap.dedent("\n".join(lines)).replace("Options()", "small")
-    small = seam.store_options(settings(tmp_path / "data"))
-    names = {"small": small}
-    exec(example.replace('Path("data")', f"Path({str(tmp_path / 'data')!r})"), names)
-    async with opened(settings(tmp_path / "data")) as store:
-        assert store.get("orders").stat().next_offset >= 1
 
 
 class Slow:
