@@ -1,8 +1,8 @@
 """Broken conversations through real sockets, while somebody else works and must not notice.
 
-The conversations are those of tests/fuzz/seed_frames.py, mutated here. Each gets a connection of its
-own, logged in as clients do. What the broker makes of it is free, as long as it answers in whole
-frames or closes; the one beside gets every message it publishes, confirmed, in order.
+The conversations are those of tests/fuzz/seed_frames.py, mutated here. Each gets a connection of
+its own, logged in as clients do. What the broker makes of it is free, as long as it answers in
+whole frames or closes; the one beside gets every message it publishes, confirmed, in order.
 """
 
 import random
