@@ -400,7 +400,7 @@ static int sync_and_save(om_store *store, int closing) {
         give_back(store, &work);
     }
     if (result == OM_OK) {
-        store->checkpoint_seq = seq;
+        __atomic_store_n(&store->checkpoint_seq, seq, __ATOMIC_RELAXED);
         om_wal_release(store->wal, seq);
     }
     if (result == OM_OK)
@@ -500,7 +500,8 @@ static int wait_a_second(om_store *store) {
 static int is_due(om_store *store, uint64_t last_ns, uint64_t cpu_ns) {
     om_turn_take(&store->turn);
     int doomed = store->doomed != NULL;
-    int dirty = store->touched.head != NULL || om_wal_last_seq(store->wal) > store->checkpoint_seq;
+    uint64_t saved = __atomic_load_n(&store->checkpoint_seq, __ATOMIC_RELAXED);
+    int dirty = store->touched.head != NULL || om_wal_last_seq(store->wal) > saved;
     om_turn_give(&store->turn);
     uint64_t interval = (uint64_t)store->options.checkpoint_interval_ms * 1000000u;
     uint64_t since = om_now_ns() - last_ns;
