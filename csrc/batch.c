@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #define FIRST_ALLOCATION 1024
+#define LARGE (64u << 10)
 /* What a record may need over body_size with both deltas 0: its length, and longer deltas. */
 #define DELTAS_MAX (OM_VARINT_MAX + (OM_VARLONG_MAX - 1) + (OM_VARINT_MAX - 1))
 
@@ -169,10 +170,16 @@ void om_build_free(om_build *build) {
     om_build_init(build);
 }
 
+/* Doubling; but a batch of large records is soon full, and what it is given beyond that would be
+ * taken back, after many a copy. */
 static int reserve(om_build *build, size_t need) {
     size_t cap = build->cap ? build->cap : FIRST_ALLOCATION;
     while (cap < need)
         cap *= 2;
+    if (need > LARGE && !build->count)
+        cap = need;
+    else if (need > LARGE && need <= 4 * LARGE)
+        cap = need + 3 * LARGE;
     uint8_t *data = realloc(build->data, cap);
     if (data == NULL)
         return OM_E_NO_MEMORY;

@@ -21,7 +21,7 @@
 /* One WAL record that names every target that wants logging. Returns its sequence, 0 when
  * nobody does or the WAL refused (*fenced tells). Logs without an offset are left out. */
 static uint64_t put_record(om_store *store, om_log *const *logs, const int64_t *bases, int32_t log_count,
-                           const om_bytes *bytes, int unlogged, int *fenced) {
+                           om_bytes *bytes, int unlogged, int *fenced) {
     uint8_t *table = malloc(8 + (size_t)log_count * OM_FANOUT_ENTRY);
     *fenced = !table;
     if (!table)
@@ -41,7 +41,7 @@ static uint64_t put_record(om_store *store, om_log *const *logs, const int64_t *
         om_put_le32(table, named);
         om_put_le32(table + 4, 0);
         struct iovec iov[2] = {{table, 8 + (size_t)named * OM_FANOUT_ENTRY}, {bytes->data, bytes->len}};
-        seq = om_wal_append(store->wal, OM_REC_FANOUT, 0, iov, 2);
+        seq = om_wal_append_lent(store->wal, OM_REC_FANOUT, 0, iov, 2, bytes);
         *fenced = !seq;
         store->urgent = 1;
     }

@@ -10,27 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-om_bytes *om_bytes_new(uint8_t *data, uint32_t len) {
-    om_bytes *bytes = malloc(sizeof *bytes);
-    if (!bytes)
-        return NULL;
-    bytes->refs = 1;
-    bytes->len = len;
-    bytes->data = data;
-    return bytes;
-}
-
-void om_bytes_ref(om_bytes *bytes) {
-    __atomic_add_fetch(&bytes->refs, 1, __ATOMIC_RELAXED);
-}
-
-void om_bytes_unref(om_bytes *bytes) {
-    if (__atomic_sub_fetch(&bytes->refs, 1, __ATOMIC_ACQ_REL) == 0) {
-        free(bytes->data);
-        free(bytes);
-    }
-}
-
 om_hot *om_hot_at(const om_hot_ring *ring, uint32_t index) {
     return &ring->slots[(ring->head + index) & (ring->cap - 1)];
 }

@@ -30,7 +30,7 @@ static int append_bytes(om_log *log, om_bytes *bytes, om_batch_info *info, int f
     int logged = om_log_is_logged(log, flags & OM_APPEND_UNLOGGED);
     if (logged) {
         struct iovec iov = {bytes->data, bytes->len};
-        seq = om_wal_append(log->store->wal, OM_REC_BATCH, log->id, &iov, 1);
+        seq = om_wal_append_lent(log->store->wal, OM_REC_BATCH, log->id, &iov, 1, bytes);
         if (!seq) {
             om_bytes_unref(bytes);
             return OM_E_FENCED;

@@ -15,6 +15,7 @@
 
 #include "batch.h"
 #include "segment.h"
+#include "shared.h"
 #include "turn.h"
 #include "wal.h"
 
@@ -62,13 +63,6 @@ typedef struct om_cursor_op {
     int64_t first, last;
     int64_t bytes;
 } om_cursor_op;
-
-/* Bytes that several hot batches (a fan-out) and readers may share. */
-typedef struct om_bytes {
-    int refs;                /* atomic: readers let go without the lock */
-    uint32_t len;
-    uint8_t *data;
-} om_bytes;
 
 /* A sealed batch in memory. The first 16 bytes (base offset, length, leader epoch) are its own;
  * the rest may be shared with other logs. */
@@ -363,9 +357,6 @@ void om_log_cut(om_log *log, int64_t offset, int32_t epoch); /* the truncation i
 void om_log_limits(const om_log *log, om_segment_limits *out);
 
 /* ---- hot.c ---- */
-om_bytes *om_bytes_new(uint8_t *data, uint32_t len); /* takes over data (malloc'ed) */
-void om_bytes_ref(om_bytes *bytes);
-void om_bytes_unref(om_bytes *bytes);
 int om_hot_push(om_hot_ring *ring, const om_hot *hot);
 om_hot *om_hot_at(const om_hot_ring *ring, uint32_t index);
 void om_hot_drop_head(om_hot_ring *ring, uint32_t count);  /* slots only: the caller frees */

@@ -1,6 +1,7 @@
 /* wal.c -- the engine's side of the WAL: append, submit, admit, wait.
  *
- * An append is a copy into the open buffer: no lock, no allocation, no system call. A submit is
+ * An append is a copy into the open buffer, or a note of where the bytes are when they are many: no
+ * lock, no allocation, no system call. A submit is
  * one short lock; it wakes the committer only if that sleeps. CRCs, files and syncs are the
  * committer's business (wal_commit.c). See wal_internal.h for who owns what. */
 #define _GNU_SOURCE
@@ -38,12 +39,15 @@ void om_wal_buffers_delete(om_wal_buffer *buffer)
 
 void om_wal_buffer_free(om_wal *wal, om_wal_buffer *buffer)
 {
+    for (; buffer->loans_taken < buffer->loans_used; buffer->loans_taken++)
+        om_bytes_unref(buffer->loans[buffer->loans_taken].lender);
     if (wal->pool_count >= OM_WAL_POOL_MAX) {
         buffer->next = NULL;
         om_wal_buffers_delete(buffer);
         return;
     }
     buffer->used = buffer->submitted = buffer->taken = 0;
+    buffer->loans_used = buffer->loans_submitted = buffer->loans_taken = 0;
     buffer->next = wal->pool;
     wal->pool = buffer;
     wal->pool_count++;
@@ -91,23 +95,54 @@ void om_wal_drop_buffers(om_wal *wal)
 
 /* ---- appending ---- */
 
+/* What is still to be appended: bytes to be copied, then bytes to be lent. */
+typedef struct rest {
+    uint64_t copied, lent;
+} rest;
+
+/* The next part of it. */
+typedef struct part {
+    uint32_t len, copied, lent;
+    uint32_t size;            /* of the record */
+    uint32_t need;            /* in the buffer */
+} part;
+
+static part cut_part(rest *rest)
+{
+    part part = {0};
+    part.copied = rest->copied < OM_WAL_RECORD_MAX ? (uint32_t)rest->copied : OM_WAL_RECORD_MAX;
+    uint32_t room = OM_WAL_RECORD_MAX - part.copied;
+    part.lent = rest->lent < room ? (uint32_t)rest->lent : room;
+    part.len = part.copied + part.lent;
+    part.size = (uint32_t)om_wal_round(OM_WAL_RECORD_HEADER + part.len, 8);
+    part.need = part.size - part.lent;
+    rest->copied -= part.copied;
+    rest->lent -= part.lent;
+    return part;
+}
+
+static int has_more(const rest *rest)
+{
+    return rest->copied + rest->lent > 0;
+}
+
 /* Room for all its parts before the first byte is copied, so that a record is taken whole or
  * not at all. */
-static int reserve(om_wal *wal, uint64_t total)
+static int reserve(om_wal *wal, rest rest)
 {
     size_t buffers = 0;
     uint32_t room = wal->open == NULL ? 0 : wal->buffer_size - wal->open->used;
-    uint64_t left = total;
+    uint32_t loans = wal->open == NULL ? 0 : OM_WAL_LOANS - wal->open->loans_used;
     do {
-        uint32_t len = left < OM_WAL_RECORD_MAX ? (uint32_t)left : OM_WAL_RECORD_MAX;
-        uint32_t need = (uint32_t)om_wal_round(OM_WAL_RECORD_HEADER + len, 8);
-        if (need > room) {
+        part part = cut_part(&rest);
+        if (part.need > room || (part.lent > 0 && loans == 0)) {
             buffers++;
             room = wal->buffer_size;
+            loans = OM_WAL_LOANS;
         }
-        room -= need;
-        left -= len;
-    } while (left > 0);
+        room -= part.need;
+        loans -= part.lent > 0;
+    } while (has_more(&rest));
     if (buffers == 0)
         return 1;
     om_wal_buffer *chain = buffers_get(wal, buffers);
@@ -142,13 +177,18 @@ static void copy(source *source, uint8_t *to, size_t len)
     }
 }
 
-uint64_t om_wal_append(om_wal *wal, uint8_t type, uint64_t log_id, const struct iovec *iov, int iovcnt)
+static void lend(om_wal_buffer *buffer, uint32_t at, uint32_t len, const uint8_t *data, om_bytes *lender)
 {
-    uint64_t left = 0;
-    for (int i = 0; i < iovcnt; i++)
-        left += iov[i].iov_len;
+    om_bytes_ref(lender);
+    buffer->loans[buffer->loans_used++] =
+        (om_wal_loan){.record = buffer->used, .at = at, .len = len, .data = data, .lender = lender};
+}
+
+static uint64_t append(om_wal *wal, uint8_t type, uint64_t log_id, const struct iovec *iov, rest rest,
+                       const uint8_t *lent, om_bytes *lender)
+{
     if (type <= OM_WAL_PART || atomic_load_explicit(&wal->fenced, memory_order_acquire) ||
-        !reserve(wal, left))
+        !reserve(wal, rest))
         return 0;
     source source = {.iov = iov};
     uint64_t appended = atomic_load_explicit(&wal->appended, memory_order_relaxed);
@@ -156,30 +196,54 @@ uint64_t om_wal_append(om_wal *wal, uint8_t type, uint64_t log_id, const struct 
     uint32_t epoch = (uint32_t)atomic_load_explicit(&wal->epoch, memory_order_relaxed);
     uint8_t flags = 0;
     do {
-        uint32_t len = left < OM_WAL_RECORD_MAX ? (uint32_t)left : OM_WAL_RECORD_MAX;
-        uint32_t need = (uint32_t)om_wal_round(OM_WAL_RECORD_HEADER + len, 8);
-        if (need > wal->buffer_size - wal->open->used)
+        part part = cut_part(&rest);
+        if (part.need > wal->buffer_size - wal->open->used ||
+            (part.lent > 0 && wal->open->loans_used == OM_WAL_LOANS))
             wal->open = wal->open->next;
         uint8_t *record = wal->open->data + wal->open->used;
-        left -= len;
-        om_put_le32(record + OM_WAL_AT_LEN, OM_WAL_RECORD_HEADER + len);
+        om_put_le32(record + OM_WAL_AT_LEN, OM_WAL_RECORD_HEADER + part.len);
         om_put_le32(record + OM_WAL_AT_CRC, 0);
-        record[OM_WAL_AT_TYPE] = left > 0 ? OM_WAL_PART : type;
+        record[OM_WAL_AT_TYPE] = has_more(&rest) ? OM_WAL_PART : type;
         record[OM_WAL_AT_FLAGS] = flags;
         om_put_le16(record + OM_WAL_AT_MARK, 0);
         om_put_le32(record + OM_WAL_AT_EPOCH, epoch);
         om_put_le64(record + OM_WAL_AT_SEQ, ++seq);
         om_put_le64(record + OM_WAL_AT_LOG_ID, log_id);
-        copy(&source, record + OM_WAL_RECORD_HEADER, len);
-        memset(record + OM_WAL_RECORD_HEADER + len, 0, need - OM_WAL_RECORD_HEADER - len);
-        wal->open->used += need;
+        uint32_t filled = OM_WAL_RECORD_HEADER + part.copied;
+        copy(&source, record + OM_WAL_RECORD_HEADER, part.copied);
+        if (part.lent > 0) {
+            lend(wal->open, wal->open->used + filled, part.lent, lent, lender);
+            lent += part.lent;
+        }
+        memset(record + filled, 0, part.need - filled);
+        wal->open->used += part.need;
         wal->last_record = record;
-        appended += need;
+        appended += part.size;
         flags = OM_WAL_CONTINUES;
-    } while (left > 0);
+    } while (has_more(&rest));
     atomic_store_explicit(&wal->appended, appended, memory_order_relaxed);
     atomic_store_explicit(&wal->last_seq, seq, memory_order_release);
     return seq;
+}
+
+uint64_t om_wal_append(om_wal *wal, uint8_t type, uint64_t log_id, const struct iovec *iov, int iovcnt)
+{
+    rest rest = {0};
+    for (int i = 0; i < iovcnt; i++)
+        rest.copied += iov[i].iov_len;
+    return append(wal, type, log_id, iov, rest, NULL, NULL);
+}
+
+uint64_t om_wal_append_lent(om_wal *wal, uint8_t type, uint64_t log_id, const struct iovec *iov, int iovcnt,
+                            om_bytes *lender)
+{
+    const struct iovec *last = &iov[iovcnt - 1];
+    if (last->iov_len < OM_WAL_LOAN_MIN)
+        return om_wal_append(wal, type, log_id, iov, iovcnt);
+    rest rest = {.lent = last->iov_len};
+    for (int i = 0; i < iovcnt - 1; i++)
+        rest.copied += iov[i].iov_len;
+    return append(wal, type, log_id, iov, rest, last->iov_base, lender);
 }
 
 void om_wal_submit(om_wal *wal, int lazy)
@@ -193,6 +257,7 @@ void om_wal_submit(om_wal *wal, int lazy)
     pthread_mutex_lock(&wal->lock);
     for (om_wal_buffer *buffer = wal->from;; buffer = buffer->next) {
         buffer->submitted = buffer->used;
+        buffer->loans_submitted = buffer->loans_used;
         if (buffer == wal->open)
             break;
     }

@@ -25,6 +25,7 @@
 #ifndef OM_WAL_H
 #define OM_WAL_H
 #include "ottermq.h"
+#include "shared.h"
 #include <sys/uio.h>
 
 #define OM_WAL_BLOCK 4096
@@ -78,6 +79,10 @@ int om_wal_admit(const om_wal *wal, enum om_wal_class klass);
 /* Copies the payload into the open group; returns its sequence (of its last part). 0: fenced, out
  * of memory, or a type that is ours (0, OM_WAL_PART); nothing was taken then. */
 uint64_t om_wal_append(om_wal *wal, uint8_t type, uint64_t log_id, const struct iovec *iov, int iovcnt);
+/* The same with the last piece of iov, part of `lender`, not copied if it is large: held until it is
+ * synced, and not to be changed. */
+uint64_t om_wal_append_lent(om_wal *wal, uint8_t type, uint64_t log_id, const struct iovec *iov, int iovcnt,
+                            om_bytes *lender);
 /* End of a tick: hand what was appended since the last one to the committer. lazy: with the next
  * group, or within lazy_sync_ms, or once somebody waits for it. */
 void om_wal_submit(om_wal *wal, int lazy);

@@ -22,6 +22,7 @@
 typedef struct range {
     om_wal_buffer *buffer;
     uint32_t start, end;
+    uint32_t loan, loans_end; /* what belongs between these bytes */
 } range;
 
 typedef struct group {
@@ -84,7 +85,8 @@ static void take_ranges(om_wal *wal, group *group)
             break;
         }
         if (buffer->submitted > buffer->taken)
-            group->ranges[group->count++] = (range){buffer, buffer->taken, buffer->submitted};
+            group->ranges[group->count++] = (range){buffer, buffer->taken, buffer->submitted,
+                                                    buffer->loans_taken, buffer->loans_submitted};
         if (buffer == wal->tail)
             break;
     }
@@ -100,30 +102,43 @@ static uint32_t record_room(const uint8_t *record)
     return (uint32_t)om_wal_round(om_get_le32(record + OM_WAL_AT_LEN), 8);
 }
 
+/* What isn't in the buffer of the record that starts there; *loan is the next one in this range. */
+static const om_wal_loan *loan_of(const range *range, uint32_t loan, uint32_t at)
+{
+    const om_wal_loan *next = &range->buffer->loans[loan];
+    return loan < range->loans_end && next->record == at ? next : NULL;
+}
+
 /* How much of it makes one group: as much as may be committed at once, and in immediate mode no
  * more than one urgent submit (its last record carries 1 where the CRC will be). */
 static void measure(const om_wal *wal, group *group)
 {
+    uint32_t loans = 0;
     group->bytes = group->records = group->whole_seq = 0;
     group->last_seq = wal->chain_seq;
     group->first_seq = wal->chain_seq + 1;
     for (int i = 0; i < group->count; i++) {
         range *range = &group->ranges[i];
+        uint32_t next = range->loan;
         for (uint32_t at = range->start; at < range->end;) {
             const uint8_t *record = range->buffer->data + at;
+            const om_wal_loan *loan = loan_of(range, next, at);
             uint32_t room = record_room(record);
-            int full = group->records > 0 && group->bytes + room > wal->group_max;
+            int full = (group->records > 0 && group->bytes + room > wal->group_max) || loans == OM_WAL_GROUP_LOANS;
             if (!full) {
                 group->bytes += room;
                 group->records++;
                 group->last_seq = om_get_le64(record + OM_WAL_AT_SEQ);
                 if (record[OM_WAL_AT_TYPE] != OM_WAL_PART)
                     group->whole_seq = group->last_seq;
-                at += room;
+                at += room - (loan != NULL ? loan->len : 0);
+                next += loan != NULL;
+                loans += loan != NULL;
             }
             if (full || om_get_le32(record + OM_WAL_AT_CRC) != 0) {
                 group->leftover |= at < range->end || i + 1 < group->count;
                 range->end = at;
+                range->loans_end = next;
                 group->count = range->end > range->start ? i + 1 : i;
                 return;
             }
@@ -139,12 +154,18 @@ static void chain_crcs(om_wal *wal, const group *group, uint64_t position)
     om_put_le16(first + OM_WAL_AT_MARK, om_wal_group_mark(header, group->first_seq, position));
     for (int i = 0; i < group->count; i++) {
         const range *range = &group->ranges[i];
+        uint32_t next = range->loan;
         for (uint32_t at = range->start; at < range->end;) {
             uint8_t *record = range->buffer->data + at;
+            const om_wal_loan *loan = loan_of(range, next, at);
+            uint32_t lent = loan != NULL ? loan->len : 0;
             om_put_le32(record + OM_WAL_AT_CRC, 0);
-            wal->chain = om_crc32c(wal->chain, record, om_get_le32(record + OM_WAL_AT_LEN));
+            wal->chain = om_crc32c(wal->chain, record, om_get_le32(record + OM_WAL_AT_LEN) - lent);
+            if (loan != NULL) /* it is the end of its record */
+                wal->chain = om_crc32c(wal->chain, loan->data, lent);
             om_put_le32(record + OM_WAL_AT_CRC, wal->chain);
-            at += record_room(record);
+            at += record_room(record) - lent;
+            next += loan != NULL;
         }
     }
 }
@@ -206,11 +227,27 @@ static int write_direct(om_wal *wal, const struct iovec *iov, int iovcnt, uint64
     return OM_OK;
 }
 
+static int gather(const range *range, struct iovec *iov)
+{
+    int count = 0;
+    const uint8_t *data = range->buffer->data;
+    uint32_t at = range->start;
+    for (uint32_t i = range->loan; i < range->loans_end; i++) {
+        const om_wal_loan *loan = &range->buffer->loans[i];
+        iov[count++] = (struct iovec){.iov_base = (void *)(data + at), .iov_len = loan->at - at};
+        iov[count++] = (struct iovec){.iov_base = (void *)loan->data, .iov_len = loan->len};
+        at = loan->at;
+    }
+    if (at < range->end)
+        iov[count++] = (struct iovec){.iov_base = (void *)(data + at), .iov_len = range->end - at};
+    return count;
+}
+
 static int write_group(om_wal *wal, const group *group, uint64_t size)
 {
     static const uint8_t padding[OM_WAL_BLOCK];
     uint8_t header[OM_WAL_BLOCK];
-    struct iovec iov[OM_WAL_RANGES + 2];
+    struct iovec iov[OM_WAL_RANGES + 2 + 2 * OM_WAL_GROUP_LOANS];
     int count = 0;
     uint64_t offset = wal->position;
     if (wal->header_pending) { /* only this thread changes it now */
@@ -218,11 +255,8 @@ static int write_group(om_wal *wal, const group *group, uint64_t size)
         iov[count++] = (struct iovec){.iov_base = header, .iov_len = sizeof header};
         offset = 0;
     }
-    for (int i = 0; i < group->count; i++) {
-        const range *range = &group->ranges[i];
-        iov[count++] = (struct iovec){.iov_base = range->buffer->data + range->start,
-                                      .iov_len = range->end - range->start};
-    }
+    for (int i = 0; i < group->count; i++)
+        count += gather(&group->ranges[i], iov + count);
     if (size > group->bytes)
         iov[count++] = (struct iovec){.iov_base = (void *)padding, .iov_len = size - group->bytes};
     if (atomic_load(&wal->direct)) {
@@ -260,6 +294,16 @@ static int commit(om_wal *wal, group *group)
     atomic_fetch_add_explicit(&wal->group_records, group->records, memory_order_relaxed);
     wal->position += size;
     return 1;
+}
+
+/* It is on disk: the lenders may do with it what they like. */
+static void give_loans_back(const group *group)
+{
+    for (int i = 0; i < group->count; i++) {
+        om_wal_buffer *buffer = group->ranges[i].buffer;
+        for (; buffer->loans_taken < group->ranges[i].loans_end; buffer->loans_taken++)
+            om_bytes_unref(buffer->loans[buffer->loans_taken].lender);
+    }
 }
 
 /* ---- publishing: with the lock held ---- */
@@ -309,6 +353,7 @@ void *om_wal_commit_main(void *argument)
         pthread_mutex_unlock(&wal->lock);
         measure(wal, &group);
         if (commit(wal, &group)) {
+            give_loans_back(&group);
             pthread_mutex_lock(&wal->lock);
             publish(wal, &group);
             pthread_mutex_unlock(&wal->lock);

@@ -14,6 +14,9 @@
  *      | taken      | submitted (full) |-> | submitted | appended | room |
  *      '-- synced --'----- next group ------------'
  *
+ * A large payload isn't copied there but lent: its record has its header and its padding in the
+ * buffer, and a loan tells what belongs between them.
+ *
  * Who may touch what: `open`, `from` and `used` belong to the appending side; `taken` and the
  * head file's position to the committer; what the lock guards is marked. While the fence is up
  * the appending side is barred, and whoever lifts it owns everything.
@@ -31,12 +34,25 @@
 #define OM_WAL_RANGES 62      /* buffers in one group; with header and padding, one iovec */
 #define OM_WAL_STAGING (1u << 20)
 
+#define OM_WAL_LOAN_MIN (32u << 10)
+#define OM_WAL_LOANS 64       /* in one buffer */
+#define OM_WAL_GROUP_LOANS 448 /* in one group: two iovecs each */
+
+typedef struct om_wal_loan {
+    uint32_t record;          /* where in the buffer it starts */
+    uint32_t at;              /* ... and where these bytes belong */
+    uint32_t len;
+    const uint8_t *data;
+    om_bytes *lender;         /* held */
+} om_wal_loan;
+
 typedef struct om_wal_buffer {
     struct om_wal_buffer *next;
     uint8_t *data;
-    uint32_t used;
-    uint32_t submitted;       /* under the lock */
-    uint32_t taken;
+    uint32_t used, loans_used;
+    uint32_t submitted, loans_submitted; /* under the lock */
+    uint32_t taken, loans_taken;
+    om_wal_loan loans[OM_WAL_LOANS];
 } om_wal_buffer;
 
 /* What would wake the committer: nothing (it is awake); any submit; an urgent one or a full

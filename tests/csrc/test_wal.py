@@ -100,6 +100,48 @@ def test_records_of_any_length_come_back_whole(ticks: list[list[int]]) -> None:
     assert [(entry.seq, entry.payload) for entry in entries] == written
 
 
+LENGTHS = st.integers(0, 300) | st.integers(32_000, 34_000) | st.integers(500_000, 1_100_000)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.lists(st.tuples(st.integers(0, 600), LENGTHS), max_size=8), max_size=6))
+def test_lent_payloads_of_any_length_come_back_whole(ticks: list[list[tuple[int, int]]]) -> None:
+    """A head that is copied, bytes that are not, and small records between."""
+    written, lenders = [], []
+    with memory_folder() as folder:
+        with opened(folder, max_size=64 * MIB, backlog_max=64 * MIB) as wal:
+            for number, tick in enumerate(ticks):
+                for head, length in tick:
+                    payload = (b"%07d" % (number * 1000 + length) * (length // 7 + 1))[:length]
+                    seq, lender = wal.lend(b"h" * head, payload)
+                    lenders.append(lender)
+                    written.append((seq, b"h" * head + payload))
+                    written.append((wal.append(b"small"), b"small"))
+                wal.submit(lazy=number % 2 == 0)
+        entries = read(folder).entries
+        assert all(lender.refs == 1 for lender in lenders)
+        for lender in lenders:
+            lib.om_bytes_unref(lender)
+    assert [(entry.seq, entry.payload) for entry in entries] == written
+
+
+@pytest.mark.parametrize("direct_io", [0, 1])
+def test_many_loans_are_more_than_one_buffer_and_one_group_take(
+    folder: Path, direct_io: int
+) -> None:
+    payloads = [os.urandom(33_000) for _ in range(700)]
+    options = {"file_size": 32 * MIB, "max_size": 128 * MIB, "backlog_max": 64 * MIB}
+    with opened(folder, batch_max_size=16 * MIB, direct_io=direct_io, **options) as wal:
+        lent = [wal.lend(payload) for payload in payloads]
+        assert all(lender.refs == 2 for _, lender in lent)
+        wal.submit()
+        assert wal.wait(lent[-1][0]) == lib.OM_OK
+        for _, lender in lent:
+            assert lender.refs == 1
+            lib.om_bytes_unref(lender)
+    assert read(folder).payloads == payloads
+
+
 def test_a_long_record_is_written_in_parts_that_know_each_other(folder: Path) -> None:
     payload = os.urandom(lib.OM_WAL_RECORD_MAX * 2 + 5)
     with opened(folder, file_size=4 * MIB, max_size=16 * MIB) as wal:

@@ -218,6 +218,26 @@ print(json.dumps({"failed": failed, "fenced": fenced, "seq": wal.commit(b"on"),
     assert (reading.result, reading.payloads) == (lib.OM_END, [b"good", b"on"])
 
 
+def test_what_was_lent_is_let_go_once_its_refusal_is_over(tmp_path: Path) -> None:
+    said, folder = run_alone(
+        tmp_path,
+        """
+wal = Wal(folder)
+wal.commit(b"good")
+faults.fail(Op.FDATASYNC, "wal/0*")
+seq, lender = wal.lend(b"head", bytes(100_000))
+wal.submit()
+waited = wal.wait(seq)
+faults.clear()
+wal.unfence()
+print(json.dumps({"waited": waited, "refs": lender.refs, "seq": wal.commit(b"on"),
+                  "close": wal.close()}))
+""",
+    )
+    assert (said["waited"], said["refs"]) == (lib.OM_E_FENCED, 1)
+    assert read(folder).payloads == [b"good", b"on"]
+
+
 def test_whoever_waits_is_told_of_the_fence(tmp_path: Path) -> None:
     said, _folder = run_alone(
         tmp_path,

@@ -10,8 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cffi import FFI
+
 from tests.internals import ffi, lib
 
+_libc = FFI()
+_libc.cdef("void *malloc(size_t size);")
+libc: Any = _libc.dlopen(None)
 BLOCK = 4096
 MIB = 1 << 20
 HEADER_COPY = 2048
@@ -122,6 +127,20 @@ class Wal:
         for slot, piece in zip(iov, held, strict=True):
             slot.iov_base, slot.iov_len = piece, len(piece)
         return int(lib.om_wal_append(self.wal, type, log_id, iov, len(pieces)))
+
+    def lend(self, *pieces: bytes, log_id: int = 1) -> tuple[int, Any]:
+        """The last piece is lent; its sequence, and what counts its holders: one is ours."""
+        *heads, last = pieces
+        memory = ffi.cast("uint8_t *", int(_libc.cast("uintptr_t", libc.malloc(len(last) or 1))))
+        ffi.memmove(memory, last, len(last))
+        lender = lib.om_bytes_new(memory, len(last))
+        held = [ffi.from_buffer(piece) for piece in heads]
+        iov = ffi.new("struct iovec[]", len(pieces))
+        for slot, piece in zip(iov, held, strict=False):
+            slot.iov_base, slot.iov_len = piece, len(piece)
+        iov[len(heads)].iov_base, iov[len(heads)].iov_len = memory, len(last)
+        seq = lib.om_wal_append_lent(self.wal, BATCH, log_id, iov, len(pieces), lender)
+        return int(seq), lender
 
     def submit(self, lazy: bool = False) -> None:
         lib.om_wal_submit(self.wal, lazy)
