@@ -1,10 +1,15 @@
 """tx: publishes and acks gather in C and happen together, on disk before commit-ok."""
 
+import trio
 from pamqp.commands import Tx
 
+from ottermq._core import lib
+from ottermq.amqp.answers import Answer
 from ottermq.amqp.channel import Channel, Mode
 from ottermq.errors import PreconditionFailed
 from ottermq.wal.errors import check
+
+RETRY = 0.005  # seconds between two tries of a commit
 
 
 def select(channel: Channel, method: Tx.Select) -> bytes:
@@ -16,11 +21,26 @@ def select(channel: Channel, method: Tx.Select) -> bytes:
     return channel.reply(Tx.SelectOk)
 
 
-def commit(channel: Channel, method: Tx.Commit) -> bytes:
+def commit(channel: Channel, method: Tx.Commit) -> Answer:
     """commit-ok leaves when C hears from the disk."""
     _check_transactional(channel)
+    return b"" if _is_committed(channel) else _commit_later(channel)
+
+
+def _is_committed(channel: Channel) -> bool:
     ok = channel.reply(Tx.CommitOk)
-    check(channel.room.engine.tx_commit(channel.conn.id, channel.number, ok), "tx.commit")
+    result = channel.room.engine.tx_commit(channel.conn.id, channel.number, ok)
+    if result == lib.OM_E_FULL:
+        return False
+    if result != lib.OM_E_RANGE:  # else the channel is gone
+        check(result, "tx.commit")
+    return True
+
+
+async def _commit_later(channel: Channel) -> bytes:
+    """Others keep the disk busy: as their publishes do, the commit waits for its turn."""
+    while not _is_committed(channel):  # noqa: ASYNC110 (no event tells that there is room)
+        await trio.sleep(RETRY)
     return b""
 
 

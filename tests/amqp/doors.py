@@ -15,6 +15,7 @@ import trio.testing
 from pamqp.base import Frame
 from pamqp.commands import Channel, Connection
 
+from ottermq._core import lib
 from ottermq.amqp.door import Door
 from ottermq.amqp.frames import decode_method, encode_method
 from ottermq.amqp.room import Room
@@ -54,6 +55,7 @@ class FakeEngine(Engine):
         self.who_consumes: dict[int, list[Consumer]] = {}
         self.added = Added.OK
         self.purged = 0
+        self.full = 0  # so many commits find no room
         self.event_fd = -1
         for name in (
             "stop_listening", "tune", "open", "channel_open", "channel_close", "channel_confirm",
@@ -134,6 +136,9 @@ class FakeEngine(Engine):
         return self.resume(conn)
 
     def tx_commit(self, conn: int, channel: int, ok: bytes) -> int:
+        if self.full:
+            self.full -= 1
+            return int(lib.OM_E_FULL)
         self.send(conn, ok)
         return 0
 

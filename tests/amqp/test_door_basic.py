@@ -252,6 +252,13 @@ async def test_a_transaction_is_committed_and_rolled_back(client: Client) -> Non
     assert isinstance((await client.call(1, Tx.Rollback()))[0], Tx.RollbackOk)
 
 
+async def test_a_commit_waits_while_others_keep_the_disk_busy(desk: Desk, client: Client) -> None:
+    await client.call(1, Tx.Select())
+    desk.engine.full = 3
+    assert isinstance((await client.call(1, Tx.Commit()))[0], Tx.CommitOk)
+    assert desk.engine.full == 0
+
+
 # -- routes
 
 
