@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pamqp import body, frame, header
-from pamqp.commands import Basic, Connection
+from pamqp.commands import Basic, Connection, Queue
 
 from tests.amqp.crowd import memory
 from tests.amqp.wire import Channel, Client, Confirms, eventually
@@ -120,6 +120,20 @@ def test_the_silence_of_a_blocked_client_is_no_missed_heartbeat(tmp_path: Path) 
         sender.client.expect(Connection.Unblocked)
         sender.confirmed(1)
         sender.client.close()
+
+
+def test_the_silence_of_a_client_that_waits_for_our_answer_is_no_missed_heartbeat(
+    tmp_path: Path,
+) -> None:
+    with on_a_disk(tmp_path) as (broker, recording):
+        waiting, silent = confirming(broker, heartbeat=1), confirming(broker, heartbeat=1)
+        stuck = recording.faults.delay(Op.SYNC, "meta.db*", seconds=5, times=1)
+        waiting.send(Queue.Declare(queue="q", durable=True, arguments={}))
+        assert silent.client.hung_up()
+        assert stuck.fired == 1
+        waiting.expect(Queue.DeclareOk)
+        waiting.round_trip()
+        waiting.client.close()
 
 
 def test_a_publisher_that_outruns_the_disk_is_slowed_and_holds_bounded_memory(
