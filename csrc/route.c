@@ -116,10 +116,6 @@ om_route *om_route_find(om_engine *engine, uint32_t vhost, uint32_t salt, om_spa
 }
 
 static int cache(om_engine *engine, om_route *route, uint32_t vhost, uint32_t salt, om_span exchange, om_span key) {
-    /* Each connection's first publish asks Python, whether the route is known or not. */
-    om_route *known = om_route_find(engine, vhost, salt, exchange, key);
-    if (known)
-        unlink_route(engine, known);
     om_exchange *kept = need_exchange(engine, vhost, exchange);
     route->key = malloc(key.len ? (size_t)key.len : 1);
     if (!kept || !route->key) {
@@ -127,6 +123,10 @@ static int cache(om_engine *engine, om_route *route, uint32_t vhost, uint32_t sa
             let_exchange_go(engine, kept);
         return OM_E_NO_MEMORY;
     }
+    /* Each connection's first publish asks Python, whether the route is known or not. */
+    om_route *known = om_route_find(engine, vhost, salt, exchange, key);
+    if (known)
+        unlink_route(engine, known);
     while (engine->route_count >= engine->options.route_cache && engine->oldest)
         unlink_route(engine, engine->oldest);
     memcpy(route->key, key.data, (size_t)key.len);

@@ -93,7 +93,10 @@ def test_only_the_channel_that_is_late_is_closed(
 
 
 @pytest.mark.ottermq_only("memory of our own process")
-def test_clients_that_die_with_all_they_made_leave_nothing_behind(start: Start) -> None:
+@pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=pytest.mark.soak)])
+def test_clients_that_die_with_all_they_made_leave_nothing_behind(
+    start: Start, rounds: int
+) -> None:
     """Exclusive queues, auto-delete exchanges, consumers, unacked messages, open transactions."""
 
     def live_and_die(count: int) -> None:
@@ -123,11 +126,11 @@ def test_clients_that_die_with_all_they_made_leave_nothing_behind(start: Start) 
                 return True
         return False
 
-    with start() as broker:
+    with start(OTTERMQ_WAL__CHECKPOINT_INTERVAL="1s") as broker:
         pid = broker.process.pid
         live_and_die(50)
         before, files = memory(pid), descriptors(pid)
-        for _ in range(3):
+        for _ in range(rounds):
             live_and_die(50)
         assert eventually(lambda: descriptors(pid) <= files)
         assert memory(pid) - before < 4 * MIB
