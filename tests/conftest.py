@@ -31,6 +31,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("soak") and not os.environ.get("OTTERMQ_SOAK"):
             item.add_marker(pytest.mark.skip(reason="a long run: make soak"))
+        if item.get_closest_marker("weighed") and os.environ.get("OTTERMQ_SANITIZE"):
+            item.add_marker(pytest.mark.skip(reason="memory is weighed without a sanitizer"))
         ours = item.get_closest_marker("ottermq_only")
         if ours and OTHER:
             item.add_marker(pytest.mark.skip(reason=f"not RabbitMQ 3.10: {ours.args[0]}"))

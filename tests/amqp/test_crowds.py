@@ -45,6 +45,7 @@ def hold_idle_connections(broker: Broker, count: int) -> None:
     assert eventually(lambda: descriptors(pid) < files - count + 10)
 
 
+@pytest.mark.weighed
 def test_idle_connections_cost_little(start: Start) -> None:
     with roomy(start) as broker:
         hold_idle_connections(broker, crowd_size(1000))
@@ -68,6 +69,7 @@ def come_and_go(broker: Broker, rate: float, seconds: float) -> float:
     return churned.count / churned.seconds
 
 
+@pytest.mark.weighed
 def test_connections_that_come_and_go_leave_nothing_behind(start: Start) -> None:
     with roomy(start) as broker:
         assert come_and_go(broker, 500, 2) > 20
@@ -113,6 +115,7 @@ def test_a_hundred_thousand_queues_take_four_kib_each_and_seconds_to_start(start
             assert client.channel().count("q19.4999") == 0
 
 
+@pytest.mark.weighed
 def test_many_queues_take_four_kib_each(start: Start, tmp_path: Path) -> None:
     count = 10_000
     queue = {"vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}

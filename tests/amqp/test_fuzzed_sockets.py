@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pamqp.commands import Channel, Connection, Tx
@@ -128,8 +129,10 @@ def broken_conversations(start: Callable[..., Broker], count: int, seed: int) ->
         furnish(Client(broker.address("amqp")))
         beside = Beside(Client(broker.address("amqp")), "beside")
         beside.start()
-        for _ in range(count):
-            talk(broker.address("amqp"), mutated(chance))
+        with ThreadPoolExecutor(4) as talkers:
+            words = (mutated(chance) for _ in range(count))
+            done = talkers.map(lambda data: talk(broker.address("amqp"), data), words)
+            assert sum(1 for _ in done) == count
         rounds = beside.rounds
         beside.stopping.set()
         beside.join(30)

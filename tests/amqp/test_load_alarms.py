@@ -136,6 +136,7 @@ def test_the_silence_of_a_client_that_waits_for_our_answer_is_no_missed_heartbea
         waiting.client.close()
 
 
+@pytest.mark.weighed
 def test_a_publisher_that_outruns_the_disk_is_slowed_and_holds_bounded_memory(
     tmp_path: Path,
 ) -> None:

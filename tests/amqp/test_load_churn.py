@@ -93,6 +93,7 @@ def test_only_the_channel_that_is_late_is_closed(
 
 
 @pytest.mark.ottermq_only("memory of our own process")
+@pytest.mark.weighed
 @pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=pytest.mark.soak)])
 def test_clients_that_die_with_all_they_made_leave_nothing_behind(
     start: Start, rounds: int

@@ -155,6 +155,7 @@ def test_gets_whose_answers_are_never_read_are_not_served(own: Broker, channel: 
     assert channel.becomes("backlog", 0)
 
 
+@pytest.mark.weighed
 def test_questions_whose_answers_are_never_read_are_not_answered(
     own: Broker, channel: Channel
 ) -> None:
