@@ -87,29 +87,31 @@ def test_an_expired_message_is_never_delivered(channel: Channel) -> None:
 
 def test_an_unacked_message_does_not_expire_until_it_comes_back(channel: Channel) -> None:
     queue = channel.declare("", {"x-message-ttl": 100})
+    tag = channel.consume(queue)
     channel.publish(b"x", key=queue)
-    message = channel.must_get(queue, no_ack=False)
+    message = channel.delivery()
     time.sleep(0.2)
     channel.ack(message.tag)  # its own: no error
-    channel.round_trip()
     channel.publish(b"y", key=queue)
-    message = channel.must_get(queue, no_ack=False)
+    message = channel.delivery()
+    channel.cancel(tag)
     time.sleep(0.2)
     channel.nack(message.tag)
     assert channel.becomes(queue, 0)
+    assert channel.nothing_comes()
 
 
 def test_the_ttl_counts_from_the_publish_also_after_a_requeue(channel: Channel) -> None:
     queue = channel.declare("", {"x-message-ttl": 150})
-    channel.publish(b"x", key=queue)
+    with channel.client.together():
+        channel.publish(b"x", key=queue)
+        channel.send(Basic.Get(queue=queue))
+    message = channel.expect(Basic.GetOk)
     limit = time.monotonic() + 20
-    seen = 0
-    while (message := channel.get(queue, no_ack=False)) or not seen:
+    while message:  # each return would give it new time, if that counted
         assert time.monotonic() < limit
-        if message:
-            seen += 1
-            channel.nack(message.tag)
-    assert seen
+        channel.nack(message.tag)
+        message = channel.get(queue, no_ack=False)
 
 
 def test_expired_messages_do_not_count_as_ready_for_long(channel: Channel) -> None:
@@ -139,20 +141,29 @@ def test_an_unused_queue_expires(client: Client, unique: Unique) -> None:
     assert eventually(gone)
 
 
-@pytest.mark.parametrize("use", ["consumer", "declare", "get"])
-def test_a_queue_in_use_does_not_expire(client: Client, unique: Unique, use: str) -> None:
+def test_a_queue_in_use_does_not_expire(client: Client, unique: Unique) -> None:
     channel = client.channel()
-    name = channel.declare(unique("brief"), {"x-expires": 400})
-    if use == "consumer":
-        channel.consume(name)
-    until = time.monotonic() + 1
-    while time.monotonic() < until:
-        if use == "declare":
-            channel.declare(name, {"x-expires": 400})
-        elif use == "get":
-            channel.get(name)
-        time.sleep(0.02)
-    assert channel.count(name) == 0
+    expires = {"x-expires": 700}
+    for attempt in range(20):
+        consumed, declared, got = (unique(f"{use}-{attempt}") for use in ("c", "d", "g"))
+        for name in (consumed, declared, got):
+            channel.declare(name, expires)
+        channel.consume(consumed)
+        until = time.monotonic() + 1.0
+        pause, last = 0.0, time.monotonic()
+        while time.monotonic() < until and pause < 0.5:
+            try:
+                channel.declare(declared, expires)
+                channel.get(got)
+            except Refused:
+                assert time.monotonic() - last >= 0.5
+                channel = client.channel()
+            time.sleep(0.02)
+            pause, last = max(pause, time.monotonic() - last), time.monotonic()
+        if pause < 0.5:  # else we were asleep too long ourselves
+            assert [channel.count(name) for name in (consumed, declared, got)] == [0, 0, 0]
+            return
+    pytest.skip("this machine is too busy to keep a queue in use")
 
 
 # -- length

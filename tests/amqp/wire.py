@@ -200,6 +200,17 @@ class Client:
     def raw(self, data: bytes) -> None:
         self.socket.sendall(data)
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is sent inside leaves in one piece: no pause of ours comes between."""
+        parts: list[bytes] = []
+        self.raw = parts.append  # type: ignore[assignment,method-assign]
+        try:
+            yield
+        finally:
+            del self.raw
+            self.raw(b"".join(parts))
+
     def send(self, frame: frames.FrameTypes, channel: int) -> None:
         self.raw(frames.marshal(frame, channel))
 
