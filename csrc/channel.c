@@ -33,7 +33,7 @@ static int open_channel(om_conn *conn, int number) {
     channel->conn = conn;
     channel->number = (uint16_t)number;
     channel->state = OM_CH_OPEN;
-    channel->unacked.first_tag = 1;
+    channel->unacked.next_tag = 1;
     conn->channels[number] = channel;
     conn->channel_count++;
     conn->engine->stat.channels++;

@@ -226,10 +226,11 @@ static int take(om_channel *channel, om_consumer *consumer, om_queue *queue, int
     om_unacked *entry = om_unacked_push(&channel->unacked);
     if (!entry)
         return OM_E_NO_MEMORY;
-    *tag = channel->unacked.first_tag + channel->unacked.count - 1;
+    *tag = entry->tag;
     *entry = (om_unacked){
         .queue = queue,
         .consumer = consumer,
+        .tag = entry->tag,
         .offset = content->offset,
         .weight = (uint32_t)content->body.len,
         .since_s = (uint32_t)(queue->engine->now_ms / 1000),
@@ -250,7 +251,7 @@ static int give(om_queue *queue, om_channel *channel, om_consumer *consumer, uin
     om_conn *conn = channel->conn;
     int again = content->offset < log->cursor->next;
     uint8_t args[1 + 255 + 8 + 1 + 1 + 255 + 1 + 255 + 4], *at = args;
-    uint64_t tag = channel->unacked.first_tag + channel->unacked.count;
+    uint64_t tag = channel->unacked.next_tag;
     if (consumer)
         at = put_shortstr(at, consumer->tag, consumer->tag_len);
     om_put_be64(at, tag);
@@ -268,8 +269,7 @@ static int give(om_queue *queue, om_channel *channel, om_consumer *consumer, uin
     if (result != OM_OK)
         return result;
     if (no_ack) {
-        if (!om_unacked_skip(&channel->unacked))
-            return OM_E_NO_MEMORY;
+        om_unacked_skip(&channel->unacked);
         om_log_settle_run(log, content->offset, content->offset, content->body.len);
         queue->acked++;
     } else {

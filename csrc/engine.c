@@ -254,7 +254,7 @@ static void check_overdue(om_engine *engine, om_channel *channel) {
     om_unacked_ring *ring = &channel->unacked;
     if (!ring->live || channel->overdue_told)
         return;
-    const om_unacked *oldest = om_unacked_at(ring, ring->first_tag);
+    const om_unacked *oldest = om_unacked_from(ring, 0);
     if (!oldest)
         return;
     int64_t timeout = oldest->consumer && oldest->consumer->timeout_ms ? oldest->consumer->timeout_ms

@@ -194,6 +194,7 @@ void om_consumer_hand_over(om_queue *queue);     /* quorum: to a higher priority
 typedef struct om_unacked {
     om_queue *queue;         /* held; NULL: settled, or a hole */
     om_consumer *consumer;   /* held; NULL: by basic.get */
+    uint64_t tag;
     int64_t offset;
     uint32_t weight;
     uint32_t since_s;        /* of the engine's clock */
@@ -201,18 +202,20 @@ typedef struct om_unacked {
     uint8_t in_tx;           /* acked in a transaction that isn't committed */
 } om_unacked;
 
-/* Tags count from 1; the ring holds [first_tag, first_tag + count). */
+/* By their tags, which count from 1. Settled ones are holes until they reach the head, or there are
+ * too many of them. */
 typedef struct om_unacked_ring {
     om_unacked *slots;
     uint32_t head, count, cap;
     uint32_t live;           /* entries with a queue */
-    uint64_t first_tag;
+    uint64_t next_tag;
 } om_unacked_ring;
 
-om_unacked *om_unacked_push(om_unacked_ring *ring); /* zeroed; NULL: no memory */
-uint64_t om_unacked_skip(om_unacked_ring *ring); /* a tag that needs no ack; 0: no memory */
+om_unacked *om_unacked_push(om_unacked_ring *ring); /* zeroed but for its tag; NULL: no memory */
+uint64_t om_unacked_skip(om_unacked_ring *ring); /* a tag that needs no ack */
 om_unacked *om_unacked_at(om_unacked_ring *ring, uint64_t tag); /* NULL: not there */
-void om_unacked_done(om_unacked_ring *ring, om_unacked *entry); /* lets go of what it holds */
+om_unacked *om_unacked_from(om_unacked_ring *ring, uint64_t tag); /* the first with that tag or a later one */
+void om_unacked_done(om_unacked_ring *ring, om_unacked *entry); /* lets go of what it holds; others may move */
 
 /* ---- confirms (confirm.c) ------------------------------------------------------------------ */
 

@@ -57,14 +57,9 @@ void om_settle_return(om_channel *channel, om_unacked *entry, int counted) {
 
 void om_settle_return_all(om_channel *channel, int counted) {
     om_unacked_ring *ring = &channel->unacked;
-    while (ring->live) {
-        uint64_t last = ring->first_tag + ring->count;
-        for (uint64_t tag = ring->first_tag; tag < last; tag++) {
-            om_unacked *entry = om_unacked_at(ring, tag);
-            if (entry)
-                om_settle_return(channel, entry, counted);
-        }
-    }
+    om_unacked *entry;
+    while ((entry = om_unacked_from(ring, 0)))
+        om_settle_return(channel, entry, counted);
 }
 
 static void reject(om_unacked *entry) {
@@ -108,16 +103,17 @@ static enum om_verdict settle_tags(om_channel *channel, uint32_t method, uint64_
     run run = {0};
     if (om_wal_admit(channel->conn->engine->store->wal, OM_WAL_SETTLE) == OM_E_FULL)
         return OM_STALL;
-    uint64_t end = ring->first_tag + ring->count;
     if (multiple && tag == 0)
-        tag = end - 1;
+        tag = ring->next_tag - 1;
     else if (!is_known(ring, tag))
         return om_event_error(channel->conn, channel->number, 406, method,
                               "PRECONDITION_FAILED - unknown delivery tag %llu", (unsigned long long)tag);
-    for (uint64_t at = multiple ? ring->first_tag : tag; at <= tag; at++) {
-        om_unacked *entry = om_unacked_at(ring, at);
-        if (entry && !entry->in_tx)
+    om_unacked *entry = om_unacked_from(ring, multiple ? 0 : tag);
+    while (entry && entry->tag <= tag) {
+        uint64_t next = entry->tag + 1;
+        if (!entry->in_tx)
             settle_entry(channel, entry, fate, &run);
+        entry = om_unacked_from(ring, next);
     }
     end_run(&run);
     if (channel->limit)

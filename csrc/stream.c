@@ -76,7 +76,7 @@ static int give(om_queue *queue, om_consumer *consumer, const om_content *conten
     *at++ = consumer->tag_len;
     memcpy(at, consumer->tag, consumer->tag_len);
     at += consumer->tag_len;
-    om_put_be64(at, channel->unacked.first_tag + channel->unacked.count);
+    om_put_be64(at, channel->unacked.next_tag);
     at[8] = 0;
     at[9] = (uint8_t)content->exchange.len;
     memcpy(at + 10, content->exchange.data, (size_t)content->exchange.len);
@@ -93,7 +93,7 @@ static int give(om_queue *queue, om_consumer *consumer, const om_content *conten
         om_unacked *entry = om_unacked_push(&channel->unacked);
         if (!entry)
             return OM_E_NO_MEMORY;
-        *entry = (om_unacked){.queue = queue, .consumer = consumer, .offset = content->offset,
+        *entry = (om_unacked){.queue = queue, .consumer = consumer, .tag = entry->tag, .offset = content->offset,
                               .since_s = (uint32_t)(engine->now_ms / 1000)};
         om_queue_ref(queue);
         consumer->refs++;

@@ -70,7 +70,6 @@ int om_tx_publish(om_channel *channel, om_route *route, om_span body) {
 
 int om_tx_settle(om_channel *channel, om_unacked *unacked, int fate) {
     om_tx *tx = channel->tx;
-    om_unacked_ring *ring = &channel->unacked;
     if (tx->settle_count == tx->settle_cap) {
         uint32_t cap = tx->settle_cap ? tx->settle_cap * 2 : 16;
         void *settles = realloc(tx->settles, cap * sizeof *tx->settles);
@@ -79,8 +78,7 @@ int om_tx_settle(om_channel *channel, om_unacked *unacked, int fate) {
         tx->settles = settles;
         tx->settle_cap = cap;
     }
-    uint32_t index = ((uint32_t)(unacked - ring->slots) - ring->head) & (ring->cap - 1);
-    tx->settles[tx->settle_count].tag = ring->first_tag + index;
+    tx->settles[tx->settle_count].tag = unacked->tag;
     tx->settles[tx->settle_count++].fate = fate;
     unacked->in_tx = 1;
     return OM_OK;

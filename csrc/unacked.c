@@ -1,13 +1,16 @@
 /* unacked.c -- what a channel has been given and not settled: tag -> (queue, offset).
  *
- * Tags count up by one, so a ring does: the slot is the tag less the first one. Acks in order, as
- * nearly all are, take from the head; a forgotten one keeps the slots behind it.
+ * Tags count up by one, so a ring does: mostly the slot is the tag less the first one. Acks in order,
+ * as nearly all are, take from the head. Behind one that is kept for long, holes are closed when they
+ * are many, and a tag is then searched for: memory is for what waits, not for all that has passed by.
  */
 #include "engine.h"
 
 #include <stdlib.h>
 
-static om_unacked *slot(om_unacked_ring *ring, uint32_t index) {
+#define FEW 256                      /* slots that are not worth closing holes for */
+
+static om_unacked *slot(const om_unacked_ring *ring, uint32_t index) {
     return &ring->slots[(ring->head + index) & (ring->cap - 1)];
 }
 
@@ -25,26 +28,52 @@ om_unacked *om_unacked_push(om_unacked_ring *ring) {
         ring->head = 0;
     }
     om_unacked *entry = slot(ring, ring->count++);
-    memset(entry, 0, sizeof *entry);
+    *entry = (om_unacked){.tag = ring->next_tag++};
     ring->live++;
     return entry;
 }
 
 uint64_t om_unacked_skip(om_unacked_ring *ring) {
-    if (!ring->count)
-        return ring->first_tag++;
-    uint64_t tag = ring->first_tag + ring->count;
-    if (!om_unacked_push(ring))
+    return ring->next_tag++;
+}
+
+/* The first slot whose tag isn't below this one; `count` when there is none. */
+static uint32_t find(const om_unacked_ring *ring, uint64_t tag) {
+    uint64_t first = ring->count ? slot(ring, 0)->tag : 0;
+    if (!ring->count || tag <= first)
         return 0;
-    ring->live--;
-    return tag;
+    uint32_t low = 0, high = tag - first < ring->count ? (uint32_t)(tag - first) : ring->count;
+    if (high < ring->count && slot(ring, high)->tag == tag)
+        return high;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (slot(ring, middle)->tag < tag)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 om_unacked *om_unacked_at(om_unacked_ring *ring, uint64_t tag) {
-    if (tag < ring->first_tag || tag - ring->first_tag >= ring->count)
-        return NULL;
-    om_unacked *entry = slot(ring, (uint32_t)(tag - ring->first_tag));
-    return entry->queue ? entry : NULL;
+    uint32_t index = find(ring, tag);
+    om_unacked *entry = index < ring->count ? slot(ring, index) : NULL;
+    return entry && entry->tag == tag && entry->queue ? entry : NULL;
+}
+
+om_unacked *om_unacked_from(om_unacked_ring *ring, uint64_t tag) {
+    for (uint32_t index = find(ring, tag); index < ring->count; index++)
+        if (slot(ring, index)->queue)
+            return slot(ring, index);
+    return NULL;
+}
+
+static void close_holes(om_unacked_ring *ring) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < ring->count; i++)
+        if (slot(ring, i)->queue)
+            *slot(ring, kept++) = *slot(ring, i);
+    ring->count = kept;
 }
 
 void om_unacked_done(om_unacked_ring *ring, om_unacked *entry) {
@@ -59,8 +88,9 @@ void om_unacked_done(om_unacked_ring *ring, om_unacked *entry) {
     while (ring->count && !slot(ring, 0)->queue) {
         ring->head = (ring->head + 1) & (ring->cap - 1);
         ring->count--;
-        ring->first_tag++;
     }
+    if (ring->count > FEW && ring->live < ring->count / 4)
+        close_holes(ring);
     if (!ring->count && ring->cap > 1024) {
         free(ring->slots);
         ring->slots = NULL;

@@ -217,3 +217,42 @@ def test_a_consumer_that_does_not_read_holds_bounded_memory(plane: Plane) -> Non
     stat = plane.engine.conn_stat(client.id)
     assert stat is not None and stat.output_bytes < 2 << 20
     assert len(client.messages(200)) == 200
+
+
+def test_one_that_is_kept_for_long_does_not_keep_the_memory_of_all_behind_it(plane: Plane) -> None:
+    plane.queue("work")
+    client = plane.client()
+    client.consume("work", prefetch=3)
+    client.publish(b"kept", "work")
+    kept = client.message()
+    acked: list[int] = []
+    for number in range(3000):
+        client.publish(b"%d" % number, "work")
+        acked.append(client.message().tag)
+        client.ack(acked[-1], multiple=False)
+    assert acked == list(range(2, 3002))
+    client.ack(acked[-1])
+    assert client.errors[0][0] == 406
+    other = plane.client()
+    client.leave()
+    again = other.get("work")
+    assert again is not None and again.body == kept.body and again.redelivered
+    assert plane.ready("work") == 0
+
+
+def test_tags_count_on_over_deliveries_that_need_no_ack(plane: Plane) -> None:
+    plane.queue("work")
+    plane.queue("news")
+    client = plane.client()
+    client.consume("work", "w")
+    client.consume("news", "n", no_ack=True)
+    for number in range(400):
+        client.publish(b"%d" % number, "news" if number % 3 else "work")
+    got = client.messages(400)
+    assert [m.tag for m in got] == list(range(1, 401))
+    held = [m.tag for m in got if m.method.consumer_tag == "w"]
+    client.ack(held[5])
+    client.ack(held[50], multiple=True)
+    assert plane.unacked("work") == len(held) - 51
+    client.ack(next(m.tag for m in got if m.method.consumer_tag == "n"))
+    assert client.errors[0][0] == 406
