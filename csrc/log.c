@@ -6,6 +6,7 @@
 #include "store.h"
 
 #include "bytes.h"
+#include "cursor.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -255,6 +256,19 @@ int64_t om_batch_weight(const uint8_t *data, size_t len) {
     return weight;
 }
 
+/* So much of it lies in memory with nobody to take it: it will have to be written anyway, and a
+ * queue that only grows must not cost more than others leave over. What consumers are at work on may
+ * be settled before it ever needs a segment, and stays. */
+#define BACKLOG (8u << 20)
+
+static int is_backlog(const om_log *log) {
+    const om_cursor *cursor = log->cursor;
+    if (!cursor || cursor->ready_bytes < BACKLOG)
+        return 0;
+    int64_t waiting = log->next_offset - om_log_written_offset(log);
+    return cursor->ready_bytes / cursor->ready_count * waiting > BACKLOG;
+}
+
 int om_log_push(om_log *log, om_bytes *bytes, const om_batch_info *info, uint64_t seq, int unlogged,
                 int64_t weight) {
     om_store *store = log->store;
@@ -287,7 +301,7 @@ int om_log_push(om_log *log, om_bytes *bytes, const om_batch_info *info, uint64_
         log->queued = 1;
         om_list_push(&store->queued, log, OM_LINK(next_queued));
     }
-    if (unlogged && !log->prompted) {
+    if (!log->prompted && (unlogged || is_backlog(log))) {
         log->prompted = 1;
         om_list_push(&store->prompted, log, OM_LINK(next_prompted));
     }
