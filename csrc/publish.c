@@ -285,6 +285,10 @@ enum om_verdict om_publish_body(om_channel *channel, const uint8_t *payload, siz
 
 void om_publish_return(om_channel *channel, om_span exchange, om_span key, om_span properties, om_span body) {
     uint8_t args[2 + 1 + 8 + 1 + 255 + 1 + 255], *at = args;
+    om_properties told;
+    if (om_properties_parse(properties.data, (size_t)properties.len, &told) == OM_OK &&
+        without_bcc(channel->conn->engine, &told) == OM_OK)
+        properties = (om_span){told.data, (int32_t)told.len};
     om_put_be16(at, 312);
     memcpy(at + 2, "\x08NO_ROUTE", 9);
     at += 11;

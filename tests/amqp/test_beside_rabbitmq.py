@@ -82,8 +82,11 @@ class Side:
     def purge(self, queue: str) -> Any:
         return self.channel.purge(self.name(queue))
 
-    def declare_exchange(self, exchange: str, type: str, flags: dict[str, bool]) -> Any:
-        return self.channel.declare_exchange(self.name(exchange), type, **flags)
+    def declare_exchange(
+        self, exchange: str, type: str, spare: str | None, flags: dict[str, bool]
+    ) -> Any:
+        arguments = {"alternate-exchange": self.name(spare)} if spare else None
+        return self.channel.declare_exchange(self.name(exchange), type, arguments, **flags)
 
     def delete_exchange(self, exchange: str, flags: dict[str, bool]) -> Any:
         return self.channel.delete_exchange(self.name(exchange), **flags)
@@ -97,16 +100,20 @@ class Side:
     def bind_exchange(self, target: str, source: str, key: str) -> Any:
         return self.channel.bind_exchange(self.name(target), self.name(source), self.name(key))
 
-    def publish(self, exchange: str, key: str, mandatory: bool, priority: int | None) -> Any:
+    def publish(
+        self, exchange: str, key: str, mandatory: bool, priority: int | None, copies: dict[str, str]
+    ) -> Any:
         self.published += 1
-        how = {} if priority is None else {"priority": priority}
+        how: dict[str, Any] = {} if priority is None else {"priority": priority}
+        if copies:
+            how["headers"] = {kind: [self.name(to)] for kind, to in copies.items()}
         body = b"%d" % self.published
         self.channel.publish(
             body,
             key=self.name(key),
             exchange=self.name(exchange),
             mandatory=mandatory,
-            **how,  # type: ignore[arg-type]
+            **how,
         )
         self.confirms.until(self.published)
         back = []
@@ -256,6 +263,7 @@ topology = some.one_of(
         some.just("declare_exchange"),
         own_exchange,
         some.sampled_from(["direct", "fanout", "topic", "headers"]),
+        some.sampled_from([None, None, None, "x0", "x1"]),
         some.sampled_from([{}, {}, {"durable": True}, {"auto_delete": True}, {"internal": True}]),
     ),
     some.tuples(
@@ -271,6 +279,7 @@ publish = some.tuples(
     some.sampled_from(["q0", "q0", "q1", "q2", "a", "a.b"]),
     maybe,
     some.sampled_from([None, None, 1, 3, 9]),
+    some.sampled_from([{}, {}, {}, {"CC": "q1"}, {"BCC": "q2"}, {"CC": "q0", "BCC": "q1"}]),
 )
 reads = some.one_of(
     some.tuples(some.just("get"), queue, maybe),

@@ -203,6 +203,18 @@ def test_cc_and_bcc_route_to_more_queues(channel: Channel) -> None:
         assert message.key == to
 
 
+@pytest.mark.parametrize("mode", ["plain", "tx"])
+def test_a_returned_message_does_not_tell_bcc_either(channel: Channel, mode: str) -> None:
+    if mode == "tx":
+        channel.tx_select()
+    channel.publish(
+        b"x", key="nobody", mandatory=True, headers={"CC": ["no"], "BCC": ["one"], "a": 1}
+    )
+    if mode == "tx":
+        channel.tx_commit()
+    assert channel.returned().headers == {"CC": ["no"], "a": 1}
+
+
 def test_cc_works_with_any_exchange_and_delivers_once(channel: Channel, unique: Unique) -> None:
     exchange = channel.declare_exchange(unique("x"), "topic")
     queue, other = channel.declare(), channel.declare()
