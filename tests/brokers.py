@@ -22,6 +22,7 @@ SMALL_WAL = {
     "OTTERMQ_WAL__MAX_SIZE": "4MiB",
     "OTTERMQ_WAL__BATCH_MAX_SIZE": "256KiB",
     "OTTERMQ_WAL__LOW_SPACE_LIMIT": "0",
+    "OTTERMQ_WAL__CHECKPOINT_INTERVAL": "3s",  # what retention lets go lies in segments
     "OTTERMQ_WAL__RETENTION__CHECK_INTERVAL": "1s",
 }
 

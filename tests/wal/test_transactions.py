@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ottermq.wal import LogFlags, Record, Store
-from ottermq.wal.errors import Deleted, Full, InvalidArgument
+from ottermq.wal.errors import Deleted, InvalidArgument
 from tests.wal.stores import SMALL, die, flush, numbered, numbers, offsets, put, small
 
 
@@ -178,10 +178,7 @@ def test_a_transaction_longer_than_three_wal_files_is_one(data: Path) -> None:
 def test_a_transaction_longer_than_the_whole_wal_is_taken_and_room_comes_back(store: Store) -> None:
     prepare(store)
     store.wait(long_work(store))
-    with pytest.raises(Full):
-        store.get("a").append(numbered(1))
-    store.checkpoint()
-    put(store, store.get("a"), numbered(1))
+    put(store, store.get("a"), numbered(1))  # after a checkpoint, if none made room meanwhile
     assert len(offsets(store.get("a"))) == LONG // 2 + 1
 
 
