@@ -142,6 +142,16 @@ static om_route *take_answer(om_queue *queue, const om_dying *dying, const lette
     return NULL;
 }
 
+/* The default exchange: the key is the queue's name, as for any publish. */
+static om_route *name_route(om_queue *queue, const letter *letter) {
+    om_queue *target = om_queue_named(queue->engine, queue->vhost, letter->key.data, (size_t)letter->key.len);
+    uint64_t id = target ? target->id : 0;
+    om_route *route = om_route_make(queue->engine, queue->vhost, 0, letter->exchange, letter->key, &id, target != NULL, 0);
+    if (!route)
+        om_queue_wait(queue);
+    return route;
+}
+
 /* Held by the caller; NULL: Python has been asked. */
 static om_route *find_route(om_queue *queue, const om_dying *dying, const letter *letter) {
     om_engine *engine = queue->engine;
@@ -152,6 +162,8 @@ static om_route *find_route(om_queue *queue, const om_dying *dying, const letter
     /* CC names more keys: only Python can tell where they lead. */
     int has_cc = letter->properties.headers.len > 0 &&
                  om_table_get(letter->properties.headers.data, (size_t)letter->properties.headers.len, "CC", &field) == OM_OK;
+    if (!has_cc && letter->exchange.len == 0)
+        return name_route(queue, letter);
     if (!has_cc)
         route = om_route_find(engine, queue->vhost, 0, letter->exchange, letter->key);
     if (route) {
