@@ -73,7 +73,7 @@ def test_dead_letters_for_a_queue_by_its_name_ask_nobody(plane: Plane) -> None:
         "work",
         message_ttl_ms=1,
         dead_letter_exchange=b"",
-        dead_letter_routing_key=b"dead",
+        dead_letter_key=b"dead",
     )
     client = plane.client()
     client.publish(b"warm", "dead")
