@@ -78,14 +78,24 @@ void om_confirm_nack(om_channel *channel) {
     put_verdict(channel, OM_BASIC_NACK, ++channel->publish_tag, 0);
 }
 
+/* What a fence refuses is nacked when the fence is handled: its sequence never becomes durable. For
+ * what there was no memory for, no sequence speaks; its publishers lose their connection and with it
+ * nothing but a confirm that would have been a lie. */
+static int is_lost(om_store *store) {
+    int kept, lost = store->refused && !om_wal_fenced(store->wal, &kept, NULL, 0);
+    store->refused = 0;
+    return lost;
+}
+
 void om_confirm_note(om_engine *engine, uint64_t seq) {
+    int lost = is_lost(engine->store);
     while (engine->published) {
         om_channel *channel = engine->published;
         engine->published = channel->next_published;
         channel->on_published = 0;
         if (channel->state != OM_CH_OPEN)
             continue;
-        if (om_confirm_push(channel, channel->tick_logged ? seq : 0, channel->good_tag, NULL, 0) != OM_OK)
+        if (lost || om_confirm_push(channel, channel->tick_logged ? seq : 0, channel->good_tag, NULL, 0) != OM_OK)
             om_conn_break(channel->conn, "out of memory");
         else
             channel->tick_logged = 0;

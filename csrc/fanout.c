@@ -62,6 +62,7 @@ static int32_t enter(om_store *store, om_log *const *logs, const int64_t *bases,
             if (bases[i] >= 0 && log->cursor)
                 om_cursor_skip(log->cursor, bases[i], bases[i] + info->last_offset_delta);
             refused++;
+            store->refused |= !log->deleted;
             continue;
         }
         info->base_offset = bases[i];
@@ -148,6 +149,8 @@ void om_fanout_seal(om_fanout *fanout) {
         claim(fanout, bases);
         enter(store, fanout->logs, bases, fanout->log_count, bytes, &info, fanout->unlogged, fanout->weight);
         om_bytes_unref(bytes);
+    } else {
+        store->refused = 1;
     }
     free(bases);
     free_fanout(fanout);

@@ -197,7 +197,9 @@ int om_log_stage(om_log *log, const om_record *records, int32_t count, int unlog
     return OM_OK;
 }
 
+/* Staged and then not taken: whoever published in this tick must not be told that it was. */
 static void skip_refused(om_log *log, int64_t first, int64_t last) {
+    log->store->refused = 1;
     if (log->cursor)
         om_cursor_skip(log->cursor, first, last);
 }
@@ -331,7 +333,8 @@ void om_log_refuse_after(om_log *log, uint64_t durable) {
     uint32_t refused = log->hot.count - good;
     for (uint32_t i = good; i < log->hot.count; i++) {
         om_hot *hot = om_hot_at(&log->hot, i);
-        skip_refused(log, hot->base_offset, hot->last_offset);
+        if (log->cursor)
+            om_cursor_skip(log->cursor, hot->base_offset, hot->last_offset);
         store->hot_bytes -= hot->bytes->len;
         store->hot_batches--;
         om_bytes_unref(hot->bytes);

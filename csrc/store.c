@@ -98,6 +98,7 @@ void om_store_let_go(om_store *store) {
 
 uint64_t om_store_leave(om_store *store) {
     uint64_t seq = om_store_end_tick(store);
+    store->refused = 0; /* no publisher was in this one */
     om_store_let_go(store);
     return seq;
 }

@@ -213,6 +213,7 @@ struct om_store {
 
     om_list staged;          /* logs with an open batch or cursor ops this tick */
     int urgent;              /* this tick appended something that wants a sync now */
+    int refused;             /* ... or couldn't append what it had taken: the fence, no memory */
     om_list leases;          /* logs whose lease isn't durable yet */
     uint64_t hot_bytes, hot_batches;
     int told_full;           /* somebody was, by the hot tail: the writer says when there is room */
