@@ -221,12 +221,10 @@ static om_span told_properties(om_queue *queue, const om_log *log, const om_cont
     return len < 0 ? content->properties : (om_span){engine->rewrite, (int32_t)len};
 }
 
-static int take(om_channel *channel, om_consumer *consumer, om_queue *queue, int32_t lane, const om_content *content,
-                uint64_t *tag) {
+int om_deliver_take(om_channel *channel, om_consumer *consumer, om_queue *queue, int32_t lane, const om_content *content) {
     om_unacked *entry = om_unacked_push(&channel->unacked);
     if (!entry)
         return OM_E_NO_MEMORY;
-    *tag = entry->tag;
     *entry = (om_unacked){
         .queue = queue,
         .consumer = consumer,
@@ -244,20 +242,23 @@ static int take(om_channel *channel, om_consumer *consumer, om_queue *queue, int
     return OM_OK;
 }
 
+uint8_t *om_deliver_args(uint8_t *at, const om_consumer *consumer, uint64_t tag, int again, om_span exchange, om_span key) {
+    if (consumer)
+        at = put_shortstr(at, consumer->tag, consumer->tag_len);
+    om_put_be64(at, tag);
+    at[8] = (uint8_t)again;
+    at = put_shortstr(at + 9, exchange.data, (size_t)exchange.len);
+    return put_shortstr(at, key.data, (size_t)key.len);
+}
+
 /* Frames first: if they can't be made, nothing has happened. */
 static int give(om_queue *queue, om_channel *channel, om_consumer *consumer, uint32_t method, int no_ack, int32_t lane,
                 const om_content *content) {
     om_log *log = queue->lanes[lane].log;
     om_conn *conn = channel->conn;
     int again = content->offset < log->cursor->next;
-    uint8_t args[1 + 255 + 8 + 1 + 1 + 255 + 1 + 255 + 4], *at = args;
-    uint64_t tag = channel->unacked.next_tag;
-    if (consumer)
-        at = put_shortstr(at, consumer->tag, consumer->tag_len);
-    om_put_be64(at, tag);
-    at[8] = (uint8_t)again;
-    at = put_shortstr(at + 9, content->exchange.data, (size_t)content->exchange.len);
-    at = put_shortstr(at, content->routing_key.data, (size_t)content->routing_key.len);
+    uint8_t args[OM_DELIVER_ARGS + 4];
+    uint8_t *at = om_deliver_args(args, consumer, channel->unacked.next_tag, again, content->exchange, content->routing_key);
     if (!consumer) {
         int64_t left = om_queue_ready(queue) - 1;
         om_put_be32(at, left > UINT32_MAX ? UINT32_MAX : (uint32_t)left);
@@ -275,7 +276,7 @@ static int give(om_queue *queue, om_channel *channel, om_consumer *consumer, uin
     } else {
         result = om_log_acquire_one(log, content->offset, content->body.len);
         if (result == OM_OK)
-            result = take(channel, consumer, queue, lane, content, &tag);
+            result = om_deliver_take(channel, consumer, queue, lane, content);
     }
     queue->delivered++;
     queue->redelivered += again;

@@ -474,6 +474,11 @@ void om_queue_pump(om_queue *queue);
 /* The head of the queue: its lane and offset, those expired by then taken out. OM_OK; OM_END: empty;
  * OM_E_NOT_RESIDENT: there is one, to be had later; OM_E_*. */
 int om_queue_head(om_queue *queue, int64_t as_of, int32_t *lane, int64_t *offset, om_content *content);
+/* The arguments of basic.deliver; without a consumer, the start of get-ok's. Returns their end. */
+#define OM_DELIVER_ARGS (1 + 255 + 8 + 1 + 1 + 255 + 1 + 255)
+uint8_t *om_deliver_args(uint8_t *at, const om_consumer *consumer, uint64_t tag, int again, om_span exchange, om_span key);
+/* The channel has it, until it settles it. */
+int om_deliver_take(om_channel *channel, om_consumer *consumer, om_queue *queue, int32_t lane, const om_content *content);
 /* Frames of one message for that channel; kind: deliver, get-ok or return. */
 int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const uint8_t *args, size_t args_len,
                       const om_content *content, om_span properties, om_feed *feed);

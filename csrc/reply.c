@@ -6,8 +6,6 @@
  */
 #include "engine.h"
 
-#include "bytes.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -49,17 +47,9 @@ int om_reply_deliver(om_channel *from, om_span key, const om_content *content) {
         return 0;
     if (channel->conn->out.bytes >= OM_OUTPUT_CLOGGED)
         return 1; /* it doesn't read: who answers must not wait for it, and we don't keep it all */
-    const om_consumer *consumer = channel->reply_to;
-    uint8_t args[1 + 255 + 8 + 1 + 1 + 1 + 255], *at = args;
+    uint8_t args[OM_DELIVER_ARGS];
     uint64_t tag = om_unacked_skip(&channel->unacked);
-    *at++ = consumer->tag_len;
-    memcpy(at, consumer->tag, consumer->tag_len);
-    at += consumer->tag_len;
-    om_put_be64(at, tag);
-    at[8] = at[9] = 0; /* never again; the default exchange */
-    at[10] = (uint8_t)key.len;
-    memcpy(at + 11, key.data, (size_t)key.len);
-    at += 11 + key.len;
+    uint8_t *at = om_deliver_args(args, channel->reply_to, tag, 0, (om_span){(const uint8_t *)"", 0}, key);
     om_deliver_frames(channel->conn, channel, OM_BASIC_DELIVER, args, (size_t)(at - args), content, content->properties, NULL);
     channel->conn->delivered++;
     return 1;

@@ -8,7 +8,6 @@
 #include "bytes.h"
 #include "cursor.h"
 
-
 typedef struct run {
     om_queue *queue;
     int64_t first, last, bytes;

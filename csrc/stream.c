@@ -5,8 +5,6 @@
  */
 #include "engine.h"
 
-#include "bytes.h"
-
 #define STREAM_MAX 1024              /* messages a consumer gets in one go */
 
 /* ---- where to start ---- */
@@ -72,33 +70,15 @@ static int give(om_queue *queue, om_consumer *consumer, const om_content *conten
     if (om_feed_unguard(consumer->feed) != OM_OK || result != OM_OK || !wanted)
         return OM_OK;
     om_span told = len < 0 ? content->properties : (om_span){engine->rewrite, (int32_t)len};
-    uint8_t args[1 + 255 + 8 + 1 + 1 + 255 + 1 + 255], *at = args;
-    *at++ = consumer->tag_len;
-    memcpy(at, consumer->tag, consumer->tag_len);
-    at += consumer->tag_len;
-    om_put_be64(at, channel->unacked.next_tag);
-    at[8] = 0;
-    at[9] = (uint8_t)content->exchange.len;
-    memcpy(at + 10, content->exchange.data, (size_t)content->exchange.len);
-    at += 10 + content->exchange.len;
-    *at++ = (uint8_t)content->routing_key.len;
-    memcpy(at, content->routing_key.data, (size_t)content->routing_key.len);
-    at += content->routing_key.len;
+    uint8_t args[OM_DELIVER_ARGS];
+    uint8_t *at = om_deliver_args(args, consumer, channel->unacked.next_tag, 0, content->exchange, content->routing_key);
     result = om_deliver_frames(channel->conn, channel, OM_BASIC_DELIVER, args, (size_t)(at - args), content, told, consumer->feed);
     if (result != OM_OK)
         return result == OM_E_UNREADABLE ? OM_OK : result;
-    if (consumer->flags & OM_CONSUME_NO_ACK) {
+    if (consumer->flags & OM_CONSUME_NO_ACK)
         om_unacked_skip(&channel->unacked);
-    } else {
-        om_unacked *entry = om_unacked_push(&channel->unacked);
-        if (!entry)
-            return OM_E_NO_MEMORY;
-        *entry = (om_unacked){.queue = queue, .consumer = consumer, .tag = entry->tag, .offset = content->offset,
-                              .since_s = (uint32_t)(engine->now_ms / 1000)};
-        om_queue_ref(queue);
-        consumer->refs++;
-        consumer->unacked++;
-    }
+    else if (om_deliver_take(channel, consumer, queue, 0, content) != OM_OK)
+        return OM_E_NO_MEMORY;
     queue->delivered++;
     channel->conn->delivered++;
     engine->stat.delivered++;
