@@ -13,6 +13,10 @@
  * high (from before a truncation) or nonsense is therefore at worst a `redelivered` too few or too
  * many. So nothing here is synced or checksummed, and a slot's two words may be torn.
  *
+ * What recovery has learned from a mark goes into the WAL, as the last thing of the life that was
+ * killed: who is given out again in the next one has been given out twice, and a third life that
+ * replays both must not count one of them.
+ *
  * Slots are taken when a log first gives something out, and given back when it is deleted; ids are
  * never used again. They stay over a restart, marks and all: the next life may be killed before
  * its first checkpoint as well. The file is written out before it is mapped, so that a full disk
@@ -252,7 +256,7 @@ void om_handed_recall(om_log *log) {
     om_guard_mapping(&log->store->handed->mapping);
     int64_t next = log->handed->next;
     om_guard_mapping(NULL);
-    om_cursor_pass(log->cursor, next);
+    om_log_pass(log, next);
 }
 
 void om_handed_let_go(om_log *log) {

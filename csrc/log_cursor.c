@@ -103,17 +103,21 @@ static int64_t record_weight(int64_t bytes, int64_t first, int64_t last) {
 int om_log_apply_op(om_log *log, const om_cursor_op *op) {
     if (!log->cursor)
         return OM_OK;
+    /* Records that vanished with the power may be named here: what isn't there is passed over. */
+    int64_t last = op->last < log->cursor->end ? op->last : log->cursor->end - 1;
     if (op->kind == OM_OP_PURGE) {
         /* In recovery the cursor may know records that came after the purge: they stay. */
-        return om_cursor_purge(log->cursor, op->last + 1) < 0 ? OM_E_CORRUPT : OM_OK;
+        return om_cursor_purge(log->cursor, last + 1) < 0 ? OM_E_CORRUPT : OM_OK;
     }
     if (op->first < 0 || op->last < op->first || (op->bytes < 0 && op->kind != OM_OP_SETTLE))
         return OM_E_CORRUPT;
     if (op->kind == OM_OP_SETTLE)
         return om_cursor_settle(log->cursor, op->first, op->last, op->bytes) < 0 ? OM_E_CORRUPT : OM_OK;
+    if (op->kind == OM_OP_PASS) {
+        om_cursor_pass(log->cursor, last + 1);
+        return OM_OK;
+    }
     int64_t each = record_weight(op->bytes, op->first, op->last);
-    /* Records that vanished with the power may be named here: what isn't there is passed over. */
-    int64_t last = op->last < log->cursor->end ? op->last : log->cursor->end - 1;
     /* What was given out for the first time was next then. Offsets before it that the WAL doesn't
      * name are a gap, which recovery finds only at its end, or were given out behind a fence. */
     if (op->kind == OM_OP_ACQUIRE && op->first > log->cursor->next)
@@ -134,6 +138,12 @@ int om_log_acquire_one(om_log *log, int64_t offset, int64_t bytes) {
     if (result == OM_OK)
         add_op(log, OM_OP_ACQUIRE, offset, offset, bytes);
     return result;
+}
+
+void om_log_pass(om_log *log, int64_t next) {
+    int64_t first = log->cursor->next;
+    if (om_cursor_pass(log->cursor, next) > 0)
+        add_op(log, OM_OP_PASS, first, log->cursor->next - 1, 0);
 }
 
 int64_t om_log_acquire(om_log *log, int64_t *offsets, int64_t max, int64_t bytes_each) {

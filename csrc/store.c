@@ -390,8 +390,10 @@ static int open_wal(om_store *store, const om_wal_tail *tail, char *err, size_t 
     if (!store->wal)
         return OM_E_IO;
     om_wal_notify_fd(store->wal, store->wal_fd);
-    /* Recovery has returned what was in flight. Whatever is done to the queues from now on stands
-     * behind this record, or a replay of both lives would do it to another state. */
+    /* What the last life gave out and couldn't log is logged now (om_log_pass). Then recovery has
+     * returned all that was in flight: whatever is done to the queues from now on stands behind
+     * this record, or a replay of both lives would do it to another state. */
+    om_store_end_tick(store);
     if (!om_wal_append(store->wal, OM_REC_START, 0, NULL, 0)) {
         snprintf(err, err_len, "out of memory");
         return OM_E_NO_MEMORY;

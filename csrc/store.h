@@ -55,6 +55,7 @@ enum om_cursor_op_kind {
     OM_OP_RETURN = 3,
     OM_OP_RETURN_COUNTED = 4,
     OM_OP_PURGE = 5,
+    OM_OP_PASS = 6,          /* given out by a life that was killed: handed.c knew */
 };
 
 /* On disk as it is here (little-endian). Runs of the same kind join while a tick lasts. */
@@ -339,6 +340,7 @@ int om_log_acquire_one(om_log *log, int64_t offset, int64_t bytes);
 int64_t om_log_settle_run(om_log *log, int64_t first, int64_t last, int64_t bytes);
 int om_log_return_one(om_log *log, int64_t offset, int64_t bytes, int counted);
 int64_t om_log_purge_ready(om_log *log);
+void om_log_pass(om_log *log, int64_t next); /* recovery: all below was given out */
 /* om_log_read of what is in a segment, under the lock: never waits (OM_E_NOT_RESIDENT). OM_END: it
  * is in the hot tail, or not there. */
 int om_log_read_mapped(om_log *log, int64_t offset, uint64_t max_bytes, om_read *out);

@@ -39,7 +39,14 @@ TYPES = {
     9: "delete",
     10: "start",
 }
-CURSOR_OPS = {1: "acquire", 2: "settle", 3: "return", 4: "return counted", 5: "purge"}
+CURSOR_OPS = {
+    1: "acquire",
+    2: "settle",
+    3: "return",
+    4: "return counted",
+    5: "purge",
+    6: "pass",
+}
 CURSOR_OP = struct.Struct("<Qqqq")
 FANOUT_ENTRY = struct.Struct("<QqiI")
 SUB_RECORD = struct.Struct("<IB3xQ")

@@ -81,6 +81,24 @@ def test_a_mark_outlives_kill_after_kill(data: Path) -> None:
         assert told(store) == [0, 1, 2, 3]
 
 
+def test_what_a_mark_told_is_counted_in_later_lives_too(data: Path) -> None:
+    """Given out in one life, known by its mark alone, and again in the next, which the WAL knows:
+    that is twice, whatever a third life puts together from the two."""
+    filled(data, "q")
+
+    def again(store: Store) -> None:
+        log = store.get("q")
+        assert log.acquire(2) == [0, 1]
+        assert [log.counts(offset)[0] for offset in range(3)] == [2, 2, 1]
+        store.wait(log.settle(1, 1)[1])
+
+    die(data, lambda store: store.get("q").acquire(3), NEVER)
+    die(data, again)
+    with Store.open(data, SMALL) as store:
+        assert [store.get("q").counts(offset)[0] for offset in range(4)] == [2, 0, 1, 0]
+        assert told(store) == [0, 2]
+
+
 def test_what_was_settled_for_good_stays_settled(data: Path) -> None:
     filled(data, "q")
 
