@@ -71,6 +71,8 @@ class Queues:
         self._nursery: trio.Nursery | None = None
         # Who has consumers of a queue that is gone, and must tell them.
         self.on_gone: list[Gone] = []
+        # Who keeps a list of their own: a queue is in the engine now, or no longer.
+        self.on_moved: list[Callable[[Queue], None]] = []
         topology.on_change.append(self._forget_routes)
         topology.on_settings.append(self._apply_settings)
 
@@ -116,6 +118,10 @@ class Queues:
     def by_id(self, id: int) -> Queue | None:
         return self._by_id.get(id)
 
+    def logs_of(self, queue: Queue) -> list[Log]:
+        """One, or one a priority; none when it isn't in the engine."""
+        return self._logs.get(queue.id, [])
+
     def delayed(self, id: int) -> Exchange | None:
         """The delayed exchange whose waiting messages lie in that queue."""
         return self._delayed.get(id)
@@ -157,6 +163,7 @@ class Queues:
         self._engine.add_queue(thing.id, self.vhost_number(thing.vhost), name, logs, options)
         if isinstance(thing, Queue):
             self._watch_expiry(thing)
+            self._tell_moved(thing)
         return rows
 
     def _open(self, thing: Queue | Exchange) -> tuple[list[Log], list[Statement]]:
@@ -192,14 +199,15 @@ class Queues:
                 self._engine.set_queue(queue.id, self._options(queue))
                 self._watch_expiry(queue)
 
-    async def save(self, change: Change) -> None:
-        """On disk when it returns. A queue or exchange that can't be is taken out again."""
+    async def save(self, *changes: Change) -> None:
+        """On disk when it returns, in one commit. What can't be is taken out again."""
         try:
-            await self._topology.save(change)
+            await self._topology.save_all(changes)
         except LogError:
-            for thing in (change.queue, change.exchange):
-                if thing is not None and change.created and thing.id in self._logs:
-                    self._discard(self._take_out(thing))
+            for change in changes:
+                for thing in (change.queue, change.exchange):
+                    if thing is not None and change.created and thing.id in self._logs:
+                        self._discard(self._take_out(thing))
             raise
 
     # -- going
@@ -240,10 +248,17 @@ class Queues:
         self._engine.remove_queue(thing.id)
         self._by_id.pop(thing.id, None)
         self._delayed.pop(thing.id, None)
-        if isinstance(thing, Queue) and consumers:
-            for tell in self.on_gone:
-                tell(thing, consumers)
-        return self._logs.pop(thing.id)
+        logs = self._logs.pop(thing.id)
+        if isinstance(thing, Queue):
+            self._tell_moved(thing)
+            if consumers:
+                for tell in self.on_gone:
+                    tell(thing, consumers)
+        return logs
+
+    def _tell_moved(self, queue: Queue) -> None:
+        for tell in self.on_moved:
+            tell(queue)
 
     def _discard(self, logs: Iterable[Log]) -> None:
         for log in logs:

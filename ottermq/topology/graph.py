@@ -24,6 +24,10 @@ class Graph:
         self.owned: dict[int, dict[Queue, None]] = {}  # by connection
         self.unsaved: dict[Thing, Change] = {}  # durable, not on disk yet, and who made it
         self._incoming: dict[Destination, dict[Binding, None]] = {}
+        self._exchanges: dict[int, Exchange] = {}
+
+    def exchange_by_id(self, id: int) -> Exchange | None:
+        return self._exchanges.get(id)
 
     def incoming(self, destination: Destination) -> Iterable[Binding]:
         return self._incoming.get(destination, ())
@@ -112,6 +116,7 @@ class Graph:
     def put_exchange(self, exchange: Exchange) -> None:
         vhost = self.vhosts[exchange.vhost]
         vhost.exchanges[exchange.name] = exchange
+        self._exchanges[exchange.id] = exchange
         if exchange.alternate is not None:
             vhost.alternates.setdefault(exchange.alternate, {})[exchange] = None
 
@@ -121,7 +126,17 @@ class Graph:
         self._incoming.pop(exchange, None)
         vhost = self.vhosts[exchange.vhost]
         del vhost.exchanges[exchange.name]
+        del self._exchanges[exchange.id]
         self._forget_alternate(vhost, exchange)
+
+    def put_vhost(self, vhost: VHost) -> None:
+        self.vhosts[vhost.name] = vhost
+        self._exchanges.update((each.id, each) for each in vhost.exchanges.values())
+
+    def drop_vhost(self, vhost: VHost) -> None:
+        del self.vhosts[vhost.name]
+        for exchange in vhost.exchanges.values():
+            del self._exchanges[exchange.id]
 
     def set_alternate(self, change: Change, exchange: Exchange, name: str | None) -> None:
         """By a policy that came or went. Nothing for the disk: the policy is."""

@@ -82,13 +82,14 @@ class Topology:
                 change.statements.append(rows.put_vhost(found))
             return self._told(change)
         change.created = True
-        change.steps.append(partial(self._graph.vhosts.__delitem__, name))
-        self._furnish(change, VHost(name, options))
+        vhost = VHost(name, options)
+        change.steps.append(partial(self._graph.drop_vhost, vhost))
+        self._furnish(change, vhost)
         change.statements.append(rows.put_vhost(self.vhost(name)))
         return self._told(change)
 
     def _furnish(self, change: Change, vhost: VHost) -> None:
-        self._graph.vhosts[vhost.name] = vhost
+        self._graph.put_vhost(vhost)
         for name, type in BUILT_IN:
             self._graph.add_exchange(change, self._built_in(vhost.name, name, type))
 
@@ -107,8 +108,8 @@ class Topology:
         for queue in list(vhost.queues.values()):
             self._graph.remove_queue(change, queue)
         change.touched.update(exchange.id for exchange in vhost.exchanges.values())
-        del self._graph.vhosts[name]
-        change.steps.append(partial(self._graph.vhosts.__setitem__, name, vhost))
+        self._graph.drop_vhost(vhost)
+        change.steps.append(partial(self._graph.put_vhost, vhost))
         change.statements[:] = rows.drop_vhost(vhost)
         return self._told(change)
 
@@ -116,6 +117,10 @@ class Topology:
 
     def find_exchange(self, vhost: str, name: str) -> Exchange | None:
         return self.vhost(vhost).exchanges.get(name)
+
+    def exchange_by_id(self, id: int) -> Exchange | None:
+        """For who is told by `on_change`; None: it is gone."""
+        return self._graph.exchange_by_id(id)
 
     def exchange(self, vhost: str, name: str) -> Exchange:
         found = self.vhost(vhost).exchanges.get(name)
