@@ -7,6 +7,7 @@
 
 #include "bytes.h"
 #include "cursor.h"
+#include "producer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -339,6 +340,8 @@ void om_log_refuse_after(om_log *log, uint64_t durable) {
         store->hot_batches--;
         om_bytes_unref(hot->bytes);
     }
-    if (refused)
+    if (refused) {
+        om_producers_cut(log, om_hot_at(&log->hot, good)->base_offset);
         om_hot_drop_tail(&log->hot, refused);
+    }
 }

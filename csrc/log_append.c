@@ -2,6 +2,7 @@
 #include "store.h"
 
 #include "bytes.h"
+#include "producer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +17,7 @@ int om_log_append(om_log *log, const om_record *records, int32_t count, int flag
     return result;
 }
 
-/* Give a batch its place in the log, log it, put it into the hot tail. Takes over bytes. */
-static int append_bytes(om_log *log, om_bytes *bytes, om_batch_info *info, int flags) {
+int om_log_append_bytes(om_log *log, om_bytes *bytes, om_batch_info *info, int flags) {
     om_log_seal(log);
     info->base_offset = om_log_claim(log, (int64_t)info->last_offset_delta + 1);
     if (info->base_offset < 0) {
@@ -38,7 +38,10 @@ static int append_bytes(om_log *log, om_bytes *bytes, om_batch_info *info, int f
         log->last_logged_seq = seq;
         log->store->urgent = 1;
     }
-    return om_log_push(log, bytes, info, seq, !logged, OM_WEIGHT_UNKNOWN);
+    int result = om_log_push(log, bytes, info, seq, !logged, OM_WEIGHT_UNKNOWN);
+    if (result == OM_OK)
+        om_producer_appended(log, info);
+    return result;
 }
 
 int om_log_append_raw(om_log *log, const uint8_t *batch, size_t len, int flags, int32_t epoch,
@@ -58,11 +61,14 @@ int om_log_append_raw(om_log *log, const uint8_t *batch, size_t len, int flags, 
     memcpy(copy, batch, len);
     om_store_enter(log->store);
     result = om_log_admit(log, epoch);
+    om_producer_verdict verdict = {0};
     if (result == OM_OK)
-        result = append_bytes(log, bytes, &info, flags);
+        result = om_producer_admit(log, &info, &verdict);
+    if (result == OM_OK)
+        result = om_log_append_bytes(log, bytes, &info, flags);
     else
         om_bytes_unref(bytes);
-    out->first_offset = info.base_offset;
+    out->first_offset = result == OM_END ? verdict.first_offset : info.base_offset;
     out->seq = om_store_leave(log->store);
     return result;
 }

@@ -6,6 +6,7 @@
 #include "store.h"
 
 #include "bytes.h"
+#include "producer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -95,6 +96,7 @@ void om_log_start_at(om_log *log, int64_t offset) {
         log->start_offset = offset;
         if (log->cursor)
             om_cursor_settle(log->cursor, 0, offset - 1, -1);
+        om_producers_trim(log, offset);
     }
     /* One that an earlier trim had to leave goes now. */
     uint32_t gone = om_log_segment_for(log, log->start_offset);
@@ -174,6 +176,7 @@ void om_log_cut(om_log *log, int64_t offset, int32_t epoch) {
         cut_hot(log, offset);
         cut_segment(log, offset);
         log->next_offset = offset;
+        om_producers_cut(log, offset);
         if (log->cursor)
             om_cursor_truncate(log->cursor, offset);
         om_log_lower_floors(log, offset);
@@ -324,6 +327,7 @@ void om_log_stat_get(om_log *log, om_log_stat *out) {
     out->next_offset = log->next_offset;
     out->high_watermark = om_log_high_watermark(log);
     out->readable_end = om_log_readable_end(log);
+    out->last_stable = om_log_last_stable(log);
     out->written_offset = om_log_written_offset(log);
     out->recovery_point = log->recovery_point;
     out->lease_end = log->lease_end;
@@ -333,6 +337,7 @@ void om_log_stat_get(om_log *log, om_log_stat *out) {
     out->memory = (int64_t)(sizeof *log + strlen(log->folder) + strlen(log->name) + 2 +
                             log->hot.cap * sizeof(om_hot) + log->op_cap * sizeof(om_cursor_op) +
                             log->segment_cap * sizeof(om_segment *) + log->segment_count * sizeof(om_segment));
+    out->memory += om_producers_memory(log);
     for (uint32_t i = 0; i < log->segment_count; i++) {
         om_segment *segment = log->segments[i];
         out->size_bytes += __atomic_load_n(&segment->written, __ATOMIC_ACQUIRE);

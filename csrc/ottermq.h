@@ -297,7 +297,8 @@ typedef struct om_appended {
  * caller believes in, or OM_ANY_EPOCH. */
 int om_log_append(om_log *log, const om_record *records, int32_t count, int flags, int32_t epoch,
                   om_appended *out);
-/* Append a batch as its producer sent it (validated; base offset and epoch are patched). */
+/* Append a batch as its producer sent it (validated; base offset and epoch are patched). OM_END: it
+ * is here already, at first_offset; OM_E_INVALID: also, not what its producer has to send next. */
 int om_log_append_raw(om_log *log, const uint8_t *batch, size_t len, int flags, int32_t epoch,
                       om_appended *out);
 /* One batch to many logs, written to the WAL once. out: one entry a log. */
@@ -307,6 +308,7 @@ int om_store_fanout(om_store *store, om_log **logs, int32_t log_count, const om_
 typedef struct om_log_stat {
     uint64_t id;
     int64_t start_offset, next_offset, high_watermark, readable_end;
+    int64_t last_stable;             /* below it no transaction is open; never past the high watermark */
     int64_t written_offset;          /* everything below is in a segment file or settled */
     int64_t recovery_point;          /* everything below is synced in its segment */
     int64_t lease_end;
@@ -384,6 +386,38 @@ int om_log_counts(om_log *log, int64_t offset, int32_t *acquired, int32_t *deliv
 int64_t om_log_settle(om_log *log, int64_t first, int64_t last, int64_t bytes, uint64_t *seq);
 int om_log_return(om_log *log, int64_t offset, int64_t bytes, int counted);
 int64_t om_log_purge(om_log *log, uint64_t *seq);
+
+/* ---- a log's producers (producer*.c): who wrote what, transactions of Kafka clients ------- */
+
+/* A transaction that was given up: its records lie in [first_offset, last_offset), its marker at
+ * last_offset. last_stable: of the log, when it ended. */
+typedef struct om_aborted {
+    int64_t producer_id;
+    int64_t first_offset, last_offset;
+    int64_t last_stable;
+} om_aborted;
+/* Those that reach into [from, to): fills at most cap, returns how many. */
+int64_t om_log_aborted_in(om_log *log, int64_t from, int64_t to, om_aborted *out, int64_t cap);
+
+/* End this producer's transaction here: a marker is appended, as logged as the log is. An epoch above
+ * the producer's own fences it. OM_E_INVALID with *error = Kafka's code (47, 52): not this producer's
+ * epoch any more, or not by this coordinator. */
+int om_log_marker(om_log *log, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch, int commit, int *error,
+                  om_appended *out);
+/* The coordinator knows that this log is in the producer's transaction: without that, transactional
+ * batches are refused. Until the marker; to be said again after a restart. OM_E_STALE_EPOCH. */
+int om_log_enlist(om_log *log, int64_t producer_id, int16_t epoch);
+
+typedef struct om_producer_stat {
+    int64_t producer_id;
+    int16_t epoch;
+    int32_t last_sequence;           /* -1: none */
+    int64_t last_timestamp;
+    int32_t coordinator_epoch;
+    int64_t first_open;              /* the open transaction's first offset, -1: none */
+    int enlisted;
+} om_producer_stat;
+int64_t om_log_producers(om_log *log, om_producer_stat *out, int64_t cap);
 
 /* ---- transactions (atomic.c): appends and settles over many logs, all or nothing ------ */
 

@@ -1,6 +1,8 @@
 /* store.c -- the store: opening, the table of logs, the tick, stopping. */
 #include "store.h"
 
+#include "producer.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -263,6 +265,7 @@ void om_log_release(om_log *log) {
 }
 
 void om_log_free(om_log *log) {
+    om_producers_free(log);
     for (uint32_t i = 0; i < log->hot.count; i++)
         om_bytes_unref(om_hot_at(&log->hot, i)->bytes);
     free(log->hot.slots);

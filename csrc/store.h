@@ -137,6 +137,7 @@ struct om_log {
     om_segment **segments;   /* in offset order; the last one may be active */
     uint32_t segment_count, segment_cap;
     om_cursor *cursor;       /* NULL for streams and topics */
+    struct om_producers *producers; /* NULL until one with an id has written here (producer.h) */
     /* How far settling is on disk: the floor that goes with a sequence under way, and with the
      * newest one. A batch is left unwritten only when a crash can't bring it back to life. */
     struct { uint64_t seq; int64_t floor; } floor_pending, floor_latest;
@@ -320,6 +321,9 @@ void om_log_mark_staged(om_log *log);
 /* Give offsets [next, next + count), extending the lease. */
 int64_t om_log_claim(om_log *log, int64_t count);
 int om_log_extend_lease(om_log *log);
+/* Give a batch its place in the log, log it, put it into the hot tail. Takes over bytes; info gets the
+ * offset. The batch was validated, the log admits it, and so do its producers. */
+int om_log_append_bytes(om_log *log, om_bytes *bytes, om_batch_info *info, int flags);
 /* A sealed batch enters the hot tail. Takes over one reference of bytes. weight: what its
  * values weigh; -1: not known yet. */
 int om_log_push(om_log *log, om_bytes *bytes, const om_batch_info *info, uint64_t seq, int unlogged,

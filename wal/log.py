@@ -31,6 +31,7 @@ class LogStat:
     next_offset: int
     high_watermark: int
     readable_end: int
+    last_stable: int
     written_offset: int
     recovery_point: int
     lease_end: int
