@@ -16,6 +16,7 @@ import trio
 from ottermq import eventlog
 from ottermq.config import Config, Retention
 from ottermq.wal import Log, LogError, Store
+from ottermq.wal.catalog import INTERNAL_VHOST
 from ottermq.wal.retention import Expired, Policy, Rule, expired
 
 SLICE = 0.002  # seconds of CPU before it sleeps
@@ -48,7 +49,7 @@ async def _walk(store: Store, config: Config, limits: Limits) -> None:
 def _trim_all(store: Store, config: Config, limits: Limits) -> Iterator[None]:
     """One log after the other; control returns after each, and after each handful of segments."""
     for log in store:
-        more = True
+        more = log.vhost != INTERNAL_VHOST  # those are compacted, not forgotten
         while more:
             try:
                 more = trim(log, config, limits(log))

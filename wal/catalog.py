@@ -30,6 +30,7 @@ CREATE TABLE IF NOT EXISTS logs (
     UNIQUE (vhost, name)
 )
 """
+INTERNAL_VHOST = "\0internal"  # where the broker keeps logs of its own: no client can name it
 LEASE = 1024  # ids at a time
 NAME_LIMIT = 200  # bytes of a folder's name; ext4 takes 255, the id follows
 

@@ -33,6 +33,7 @@ from ottermq.topology.rulings import Rulings
 from ottermq.topology.settings import QueueSettings
 from ottermq.topology.values import NONE, Table, kind_of, shown
 from ottermq.topology.vhost import PLAIN_VHOST, VHost, VHostOptions
+from ottermq.wal.catalog import INTERNAL_VHOST
 
 Kind = Literal["queue", "exchange"]
 QUEUE_TYPE = "x-queue-type"
@@ -70,6 +71,8 @@ class Topology:
         """One that is there takes the options."""
         if not name:
             raise InvalidRequest("a vhost needs a name")
+        if name == INTERNAL_VHOST:
+            raise InvalidRequest("this vhost is the broker's own")
         default = options.default_queue_type
         if default is not None and default not in queue_arguments.TYPES:
             raise InvalidRequest(f"vhost '{name}': unsupported queue type '{default}'")
