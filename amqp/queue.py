@@ -6,10 +6,12 @@ from ottermq.amqp.answers import Answer, removed, saved
 from ottermq.amqp.bindings import REPLY_TO, Ends, change_binding
 from ottermq.amqp.channel import Channel
 from ottermq.amqp.replies import Refused
+from ottermq.engine import Engine, Purged
 from ottermq.errors import NotFound, PreconditionFailed
 from ottermq.topology import Queue, QueueType
 from ottermq.topology.names import label, stripped
 from ottermq.topology.values import kind_of
+from ottermq.wal.errors import Full
 
 DEAD_LETTER_EXCHANGE = "x-dead-letter-exchange"
 
@@ -116,14 +118,36 @@ def purge(channel: Channel, method: Methods.Purge) -> Answer:
     queue = room.topology.queue(conn.vhost, name, conn.id)
     if queue.type is QueueType.STREAM:
         raise Refused(540, f"queue.purge not supported by stream queues {queue.label}")
-    count, seq = room.engine.purge(queue.id)
-    ok = b"" if method.nowait else channel.reply(Methods.PurgeOk, _count(count))
-    return _when_durable(channel, seq, ok) if seq and queue.durable else ok
+    purged = _purged(room.engine, queue)
+    if purged is not None and not (purged.seq and queue.durable):
+        return _purge_ok(channel, method, purged)
+    return _purge_later(channel, method, queue, purged)
 
 
-async def _when_durable(channel: Channel, seq: int, ok: bytes) -> bytes:
-    await channel.room.queues.wait_durable(seq)
-    return ok
+def _purge_ok(channel: Channel, method: Methods.Purge, purged: Purged) -> bytes:
+    return b"" if method.nowait else channel.reply(Methods.PurgeOk, _count(purged.messages))
+
+
+def _purged(engine: Engine, queue: Queue) -> Purged | None:
+    """None: there is no room in the WAL for it now."""
+    try:
+        return engine.purge(queue.id)
+    except Full:
+        return None
+
+
+async def _purge_later(
+    channel: Channel, method: Methods.Purge, queue: Queue, purged: Purged | None
+) -> bytes:
+    """Done when there is room, answered when it is on disk."""
+    room = channel.room
+    while purged is None:
+        await room.queues.wait_moved()
+        room.topology.queue(channel.conn.vhost, queue.name, channel.conn.id)  # or gone meanwhile
+        purged = _purged(room.engine, queue)
+    if purged.seq and queue.durable:
+        await room.queues.wait_durable(purged.seq)
+    return _purge_ok(channel, method, purged)
 
 
 def delete(channel: Channel, method: Methods.Delete) -> Answer:

@@ -1,6 +1,5 @@
 """tx: publishes and acks gather in C and happen together, on disk before commit-ok."""
 
-import trio
 from pamqp.commands import Tx
 
 from ottermq._core import lib
@@ -8,8 +7,6 @@ from ottermq.amqp.answers import Answer
 from ottermq.amqp.channel import Channel, Mode
 from ottermq.errors import PreconditionFailed
 from ottermq.wal.errors import check
-
-RETRY = 0.005  # seconds between two tries of a commit
 
 
 def select(channel: Channel, method: Tx.Select) -> bytes:
@@ -39,8 +36,8 @@ def _is_committed(channel: Channel) -> bool:
 
 async def _commit_later(channel: Channel) -> bytes:
     """Others keep the disk busy: as their publishes do, the commit waits for its turn."""
-    while not _is_committed(channel):  # noqa: ASYNC110 (no event tells that there is room)
-        await trio.sleep(RETRY)
+    while not _is_committed(channel):
+        await channel.room.queues.wait_moved()
     return b""
 
 

@@ -16,6 +16,7 @@ typedef struct part {
     om_bytes *bytes;         /* an append; NULL: a settle */
     om_build build;          /* an append whose messages still gather */
     int64_t weight;          /* of their bodies; -1: not known */
+    int64_t staged;          /* so many of them the log was told to expect */
     om_batch_info info;
     om_cursor_op settle;
     uint8_t header[OM_ATOMIC_HEADER];
@@ -36,10 +37,15 @@ om_atomic *om_atomic_new(om_store *store) {
 
 void om_atomic_abandon(om_atomic *atomic) {
     for (size_t i = 0; i < atomic->count; i++) {
-        if (atomic->parts[i].bytes)
-            om_bytes_unref(atomic->parts[i].bytes);
-        om_build_free(&atomic->parts[i].build);
-        om_log_release(atomic->parts[i].log);
+        part *part = &atomic->parts[i];
+        if (part->staged) {
+            part->log->atomic_count -= part->staged;
+            part->log->atomic_bytes -= part->weight;
+        }
+        if (part->bytes)
+            om_bytes_unref(part->bytes);
+        om_build_free(&part->build);
+        om_log_release(part->log);
     }
     free(atomic->parts);
     free(atomic);
@@ -134,9 +140,18 @@ int om_atomic_stage_content(om_atomic *atomic, om_log *log, int64_t now_ms, om_s
     if (!part)
         return OM_E_NO_MEMORY;
     int result = om_build_add_content(&part->build, now_ms, key, body, tail);
-    if (result == OM_OK)
-        part->weight += body.len;
-    return result;
+    if (result != OM_OK && !part->staged) { /* without a message it would pass for a settle */
+        om_build_free(&part->build);
+        om_log_release(part->log);
+        atomic->count--;
+    }
+    if (result != OM_OK)
+        return result;
+    part->staged++;
+    part->weight += body.len;
+    log->atomic_count++;
+    log->atomic_bytes += body.len;
+    return OM_OK;
 }
 
 /* Batches that gathered message by message are complete now. */

@@ -13,6 +13,7 @@
 
 #define ATONCE 1024                  /* messages in one go, so that others get their turn */
 #define LEAVING_MAX (4u << 20)       /* bytes in one record, but for the last message */
+#define HOLD_MS 1000                 /* at-least-once: between two tries to find a place */
 
 /* What to take back if the record is refused. */
 typedef struct om_leaver {
@@ -39,7 +40,7 @@ int om_dead_is_expired(const om_queue *queue, const om_content *content, int64_t
 
 /* ---- the list ---- */
 
-void om_dead_add(om_queue *queue, int lane, int64_t offset, uint32_t weight, int reason) {
+static int add(om_queue *queue, om_dying added) {
     if (queue->dying_at && queue->dying_at == queue->dying_count)
         queue->dying_at = queue->dying_count = 0;
     if (queue->dying_count == queue->dying_cap && queue->dying_at > queue->dying_cap / 2) {
@@ -51,27 +52,38 @@ void om_dead_add(om_queue *queue, int lane, int64_t offset, uint32_t weight, int
         uint32_t cap = queue->dying_cap ? queue->dying_cap * 2 : 8;
         om_dying *dying = realloc(queue->dying, cap * sizeof *dying);
         if (!dying) {
-            /* It stays in flight, held by nobody, until the next start returns it. */
-            return;
+            return OM_E_NO_MEMORY;
         }
         queue->dying = dying;
         queue->dying_cap = cap;
     }
-    queue->dying[queue->dying_count++] = (om_dying){offset, weight, (uint8_t)lane, (uint8_t)reason};
+    queue->dying[queue->dying_count++] = added;
     om_queue_activate(queue);
+    return OM_OK;
 }
 
-void om_dead_add_refused(om_queue *queue, int lane, int64_t offset, uint32_t weight) {
-    if (offset < queue->refused_from)
-        queue->refused_from = offset;
-    om_dead_add(queue, lane, offset, weight, OM_DEATH_MAXLEN);
+void om_dead_add(om_queue *queue, int lane, int64_t offset, uint32_t weight, int reason) {
+    /* Without memory it stays in flight, held by nobody, until the next start returns it. */
+    add(queue, (om_dying){.offset = offset, .weight = weight, .lane = (uint8_t)lane, .reason = (uint8_t)reason});
+}
+
+void om_dead_add_refused(om_queue *queue, int index, int64_t offset, uint32_t weight) {
+    om_lane *lane = &queue->lanes[index];
+    om_dying dying = {.offset = offset, .weight = weight, .lane = (uint8_t)index, .reason = OM_DEATH_MAXLEN, .refused = 1};
+    if (add(queue, dying) != OM_OK)
+        return; /* a queue may be too long by one */
+    if (!lane->refused++ || offset < lane->refused_from)
+        lane->refused_from = offset;
 }
 
 static void done_with_first(om_queue *queue) {
-    if (++queue->dying_at < queue->dying_count)
-        return;
-    queue->dying_at = queue->dying_count = 0;
-    queue->refused_from = INT64_MAX;
+    if (++queue->dying_at == queue->dying_count)
+        queue->dying_at = queue->dying_count = 0;
+}
+
+/* Settled: what came behind it in its lane may be given out. */
+static void is_gone(om_queue *queue, const om_dying *dying) {
+    queue->lanes[dying->lane].refused -= dying->refused;
 }
 
 /* ---- where it goes ---- */
@@ -223,13 +235,30 @@ static int remember(om_engine *engine, om_queue *queue, const om_dying *dying) {
 }
 
 static int send_to(om_engine *engine, om_queue *target, const letter *letter, om_span tail) {
-    int32_t lane = letter->properties.priority < target->lane_count ? letter->properties.priority : target->lane_count - 1;
-    om_log *log = target->lanes[lane].log;
-    if (log->deleted)
-        return OM_OK;
     target->published++;
     om_queue_activate(target);
-    return om_atomic_stage_content(engine->leaving, log, engine->wall_ms, letter->key, letter->content.body, tail);
+    return om_overflow_stage(engine->leaving, &engine->refusals, target, letter->properties.priority, letter->key,
+                             letter->content.body, tail);
+}
+
+static int goes_to(const om_dying *dying, const letter *letter, const om_queue *target) {
+    return !target->removed && (dying->reason == OM_DEATH_REJECTED || dying->reason == OM_DYING_DELAYED ||
+                                !om_death_cycle(&letter->properties, (om_span){target->name, target->name_len}));
+}
+
+/* At least once: it stays where it is until somebody takes it, and all that should do. */
+static int must_stay(const om_queue *queue, const om_dying *dying, const letter *letter, const om_route *route) {
+    int takers = 0;
+    if (!(queue->options.flags & OM_QUEUE_AT_LEAST_ONCE))
+        return 0;
+    for (int32_t i = 0; i < route->count; i++) {
+        if (!goes_to(dying, letter, route->queues[i]))
+            continue;
+        if (om_overflow_refuses(route->queues[i], letter->content.body.len))
+            return 1;
+        takers++;
+    }
+    return !takers;
 }
 
 static int leave(om_queue *queue, const om_dying *dying, const letter *letter, const om_route *route) {
@@ -256,11 +285,8 @@ static int leave(om_queue *queue, const om_dying *dying, const letter *letter, c
             first = 1;
     }
     for (int32_t i = first; i < count && result == OM_OK; i++) {
-        om_queue *target = route->queues[i];
-        if (target->removed || (dying->reason != OM_DEATH_REJECTED && dying->reason != OM_DYING_DELAYED &&
-                                om_death_cycle(&letter->properties, (om_span){target->name, target->name_len})))
-            continue;
-        result = send_to(engine, target, letter, (om_span){tail, (int32_t)tail_len});
+        if (goes_to(dying, letter, route->queues[i]))
+            result = send_to(engine, route->queues[i], letter, (om_span){tail, (int32_t)tail_len});
     }
     om_feed_unguard(feed); /* a page of zeros then, and the segment is fenced and reported */
     free(tail);
@@ -275,11 +301,16 @@ static int leave(om_queue *queue, const om_dying *dying, const letter *letter, c
 /* Nowhere to go, or nothing left to send. */
 static void drop(om_queue *queue, const om_dying *dying) {
     om_log_settle_run(queue->lanes[dying->lane].log, dying->offset, dying->offset, dying->weight);
+    is_gone(queue, dying);
     queue->dropped++;
 }
 
 void om_dead_pump(om_queue *queue) {
     om_engine *engine = queue->engine;
+    if (queue->held_until > engine->now_ms) {
+        om_queue_wait(queue);
+        return;
+    }
     for (int gone = 0; queue->dying_count && gone < ATONCE; gone++) {
         om_dying dying = queue->dying[queue->dying_at];
         if (om_log_admit_settle(queue->lanes[dying.lane].log) != OM_OK) {
@@ -311,8 +342,11 @@ void om_dead_pump(om_queue *queue) {
         om_route *route = find_route(queue, &dying, &letter);
         if (!route)
             return;
-        result = leave(queue, &dying, &letter, route);
+        int stays = must_stay(queue, &dying, &letter, route);
+        result = stays ? OM_E_FULL : leave(queue, &dying, &letter, route);
         om_route_unref(route);
+        if (stays)
+            queue->held_until = engine->now_ms + HOLD_MS;
         if (result != OM_OK) {
             om_queue_wait(queue);
             return;
@@ -327,13 +361,18 @@ void om_dead_commit(om_engine *engine) {
     if (!engine->leaving)
         return;
     uint64_t seq;
+    om_refusals_seal(&engine->refusals);
     int result = om_atomic_commit_held(engine->leaving, &seq);
     engine->leaving = NULL;
     engine->leaving_bytes = 0;
+    om_refusals_end(&engine->refusals, result == OM_OK);
     for (uint32_t i = 0; i < engine->leaver_count; i++) {
         om_leaver *leaver = &engine->leavers[i];
-        if (result != OM_OK && !leaver->queue->removed) {
-            om_dead_add(leaver->queue, leaver->dying.lane, leaver->dying.offset, leaver->dying.weight, leaver->dying.reason);
+        if (result == OM_OK) {
+            is_gone(leaver->queue, &leaver->dying);
+        } else if (!leaver->queue->removed) {
+            if (add(leaver->queue, leaver->dying) != OM_OK)
+                is_gone(leaver->queue, &leaver->dying);
             om_queue_wait(leaver->queue);
         }
         om_queue_unref(leaver->queue);

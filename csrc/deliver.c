@@ -155,7 +155,7 @@ static int look_at_lane(om_queue *queue, int32_t index, int64_t as_of, int64_t *
         *offset = om_cursor_peek(log->cursor);
         if (*offset < 0)
             return OM_END;
-        if (*offset >= queue->refused_from && queue->lane_count == 1)
+        if (lane->refused && *offset >= lane->refused_from)
             return OM_END;
         if (*offset >= om_log_readable_end(log))
             return come_back(queue, OM_E_NOT_RESIDENT); /* its lease isn't durable yet */

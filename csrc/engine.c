@@ -475,6 +475,7 @@ void om_engine_free(om_engine *engine) {
     free(engine->exchanges);
     free(engine->routes);
     free(engine->leavers);
+    free(engine->refusals.list);
     free(engine->scratch);
     free(engine->rewrite);
     free(engine->foreign);

@@ -93,6 +93,8 @@ typedef struct om_lane {     /* one priority: a log and the place in it */
     om_feed *feed;           /* NULL while nobody reads */
     int64_t seen;            /* the head that was looked at last; -1: look again */
     int64_t seen_deadline;   /* ... and when it expires */
+    uint32_t refused;        /* so many in it were refused and leave again (reject-publish-dlx): ... */
+    int64_t refused_from;    /* ... from here on, none is given out until they are gone */
 } om_lane;
 
 /* When a delayed message is due (delay.c). */
@@ -107,6 +109,7 @@ typedef struct om_dying {
     uint32_t weight;
     uint8_t lane;
     uint8_t reason;          /* enum om_death_reason, or OM_DYING_DELAYED */
+    uint8_t refused;         /* it was never anybody's: see om_lane */
 } om_dying;
 #define OM_DYING_DELAYED 255
 
@@ -135,7 +138,7 @@ struct om_queue {
 
     om_dying *dying;         /* waits for a route or for room */
     uint32_t dying_count, dying_cap, dying_at;
-    int64_t refused_from;    /* from here on, none is given out until the dying are gone */
+    int64_t held_until;      /* at-least-once: the first of them found no place to go to */
     om_route *dead_route;    /* held: Python's answer for the first of them */
     om_due *dues;            /* a heap: delayed messages, soonest first */
     uint32_t due_count, due_cap;
@@ -417,7 +420,30 @@ enum om_verdict om_publish_body(om_channel *channel, const uint8_t *payload, siz
 void om_publish_parked(om_channel *channel, om_route *route);
 void om_publish_reset(om_channel *channel);
 void om_publish_return(om_channel *channel, om_span exchange, om_span key, om_span properties, om_span body);
-int om_publish_refused(om_queue *queue, int64_t more_bytes); /* overflow: reject-publish, and it is full */
+
+/* ---- full queues that refuse (overflow.c) ----------------------------------------------------- */
+
+/* What a record under way doesn't bring to its queue, or brings only to be dead-lettered. */
+typedef struct om_refusal {
+    om_queue *queue;         /* held */
+    int64_t place;           /* which of the record's messages in that log it is, from 1; once sealed,
+                              * from the end. 0: it isn't in there */
+    uint32_t weight;
+    uint8_t lane;
+} om_refusal;
+
+typedef struct om_refusals {
+    om_refusal *list;
+    uint32_t count, cap;
+} om_refusals;
+
+int om_overflow_refuses(const om_queue *queue, int64_t more_bytes);
+int om_overflow_dies(const om_queue *queue);     /* and dead-letters what it refuses */
+/* Into that record, unless the queue is gone or refuses it. */
+int om_overflow_stage(om_atomic *atomic, om_refusals *refusals, om_queue *queue, int priority, om_span key, om_span body,
+                      om_span tail);
+void om_refusals_seal(om_refusals *refusals);    /* just before the commit ... */
+void om_refusals_end(om_refusals *refusals, int committed); /* ... and right after it */
 
 /* ---- routes (route.c) ------------------------------------------------------------------------ */
 
@@ -603,6 +629,7 @@ struct om_engine {
     uint64_t leaving_bytes;
     struct om_leaver *leavers; /* what to give back if that is refused */
     uint32_t leaver_count, leaver_cap;
+    om_refusals refusals;    /* of those dead letters */
 
     uint8_t *scratch;        /* input of the connection at hand */
     uint8_t *rewrite;        /* property parts made on the way */

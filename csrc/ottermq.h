@@ -583,6 +583,7 @@ void om_engine_forget_permissions(om_engine *engine);
 #define OM_QUEUE_REJECT_DLX 16       /* ... and dead-letter what is refused */
 #define OM_QUEUE_DURABLE 32
 #define OM_QUEUE_DELAY 64            /* holds messages of a delayed exchange; no consumers */
+#define OM_QUEUE_AT_LEAST_ONCE 128   /* a dead letter stays until all its targets take it */
 
 typedef struct om_queue_options {
     uint32_t flags;

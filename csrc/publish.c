@@ -308,14 +308,6 @@ static void give_back(om_channel *channel, om_span body) {
                       (om_span){channel->stamp.data, (int32_t)channel->stamp.len}, body);
 }
 
-int om_publish_refused(om_queue *queue, int64_t more_bytes) {
-    const om_queue_options *options = &queue->options;
-    if (!(options->flags & (OM_QUEUE_REJECT_PUBLISH | OM_QUEUE_REJECT_DLX)))
-        return 0;
-    return (options->max_length >= 0 && om_queue_ready(queue) >= options->max_length) ||
-           (options->max_length_bytes >= 0 && om_queue_ready_bytes(queue) + more_bytes > options->max_length_bytes);
-}
-
 static int is_unlogged(const om_stamp *stamp, const om_queue *queue) {
     return !stamp->persistent && !(queue->options.flags & (OM_QUEUE_STREAM | OM_QUEUE_QUORUM | OM_QUEUE_DELAY));
 }
@@ -329,8 +321,8 @@ static int stage(om_channel *channel, om_queue *queue, om_span body) {
     const om_stamp *stamp = &channel->stamp;
     if (queue->removed)
         return 0;
-    int refused = om_publish_refused(queue, body.len);
-    if (refused && !((queue->options.flags & OM_QUEUE_REJECT_DLX) && queue->options.has_dlx))
+    int refused = om_overflow_refuses(queue, body.len);
+    if (refused && !om_overflow_dies(queue))
         return OM_E_FULL;
     int32_t lane = stamp->priority < queue->lane_count ? stamp->priority : queue->lane_count - 1;
     om_log *log = queue->lanes[lane].log;

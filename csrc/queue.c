@@ -149,7 +149,7 @@ static om_queue *queue_new(om_engine *engine, uint64_t id, uint32_t vhost, const
     queue->id = id;
     queue->vhost = vhost;
     queue->refs = 1;
-    queue->timer_at = queue->refused_from = INT64_MAX;
+    queue->timer_at = INT64_MAX;
     queue->touched_ms = engine->now_ms;
     queue->name = malloc(len ? len : 1);
     queue->lanes = calloc((size_t)log_count, sizeof *queue->lanes);
@@ -271,11 +271,10 @@ int64_t om_queue_purge(om_engine *engine, uint64_t id, uint64_t *seq) {
     om_engine_enter(engine);
     om_queue *queue = om_queue_find(engine, id);
     int64_t purged = queue ? 0 : OM_E_RANGE;
+    for (int32_t i = 0; queue && i < queue->lane_count && purged == OM_OK; i++)
+        purged = om_log_admit_settle(queue->lanes[i].log); /* all of it or nothing */
     for (int32_t i = 0; queue && i < queue->lane_count && purged >= 0; i++) {
-        om_log *log = queue->lanes[i].log;
-        int64_t result = om_log_admit_settle(log);
-        if (result == OM_OK)
-            result = om_log_purge_ready(log);
+        int64_t result = om_log_purge_ready(queue->lanes[i].log);
         purged = result < 0 ? result : purged + result;
     }
     if (queue)

@@ -133,6 +133,7 @@ struct om_log {
     om_fanout *fanout;       /* ... or it is one that others share */
     int64_t open_base;       /* its first offset */
     int64_t open_weight;     /* bytes of the values in it */
+    int64_t atomic_count, atomic_bytes; /* messages that an atomic record under way will bring */
     om_hot_ring hot;
     om_segment **segments;   /* in offset order; the last one may be active */
     uint32_t segment_count, segment_cap;

@@ -24,6 +24,7 @@ typedef struct om_tx {
     entry *first, *last;
     struct { uint64_t tag; int fate; } *settles;
     uint32_t settle_count, settle_cap;
+    om_refusals refusals;    /* of the commit under way */
 } om_tx;
 
 static uint8_t *put(uint8_t *at, const void *data, size_t len) {
@@ -103,6 +104,7 @@ void om_tx_free(om_channel *channel) {
         return;
     forget(channel);
     free(channel->tx->settles);
+    free(channel->tx->refusals.list);
     free(channel->tx);
     channel->tx = NULL;
 }
@@ -110,7 +112,6 @@ void om_tx_free(om_channel *channel) {
 /* ---- commit ---- */
 
 static int stage_publish(om_channel *channel, om_atomic *atomic, const entry *entry) {
-    om_engine *engine = channel->conn->engine;
     om_span key = {entry->bytes + entry->exchange_len, entry->key_len};
     om_span tail = {key.data + key.len, (int32_t)entry->tail_len};
     om_span body = {tail.data + tail.len + entry->properties_len, entry->body_len};
@@ -118,11 +119,7 @@ static int stage_publish(om_channel *channel, om_atomic *atomic, const entry *en
     int delayed = (route->flags & OM_ROUTE_DELAY) != 0;
     int32_t first = delayed && entry->delay_ms <= 0, count = delayed && entry->delay_ms > 0 ? 1 : route->count;
     for (int32_t i = first; i < count; i++) {
-        om_queue *queue = route->queues[i];
-        int32_t lane = entry->priority < queue->lane_count ? entry->priority : queue->lane_count - 1;
-        if (queue->removed || queue->lanes[lane].log->deleted)
-            continue;
-        int result = om_atomic_stage_content(atomic, queue->lanes[lane].log, engine->wall_ms, key, body, tail);
+        int result = om_overflow_stage(atomic, &channel->tx->refusals, route->queues[i], entry->priority, key, body, tail);
         if (result != OM_OK)
             return result;
     }
@@ -192,10 +189,12 @@ static int commit(om_channel *channel, const uint8_t *ok, size_t len) {
         result = stage_publish(channel, atomic, entry);
     if (result == OM_OK)
         result = stage_settles(channel, atomic);
+    om_refusals_seal(&tx->refusals);
     if (result == OM_OK)
         result = om_atomic_commit_held(atomic, &seq);
     else if (atomic)
         om_atomic_abandon(atomic);
+    om_refusals_end(&tx->refusals, result == OM_OK);
     if (result != OM_OK) {
         free(frame);
         return result;

@@ -67,6 +67,7 @@ class QueueFlags(IntFlag):
     REJECT_DLX = lib.OM_QUEUE_REJECT_DLX
     DURABLE = lib.OM_QUEUE_DURABLE
     DELAY = lib.OM_QUEUE_DELAY
+    AT_LEAST_ONCE = lib.OM_QUEUE_AT_LEAST_ONCE
 
 
 class RouteFlags(IntFlag):
@@ -121,6 +122,11 @@ class Consume:
     filters: tuple[bytes, ...] = ()
     match_unfiltered: bool = False
     timeout_ms: int = 0  # the queue's
+
+
+class Purged(NamedTuple):
+    messages: int  # that went
+    seq: int  # what makes it durable
 
 
 class Consumer(NamedTuple):
@@ -368,10 +374,10 @@ class Engine:
     def remove_queue(self, queue: int) -> bool:
         return bool(lib.om_queue_remove(self._engine, queue) >= 0)
 
-    def purge(self, queue: int) -> tuple[int, int]:
-        """How many messages went, and the sequence that makes it durable."""
+    def purge(self, queue: int) -> Purged:
+        """Full: nothing went."""
         seq = ffi.new("uint64_t *")
-        return check(lib.om_queue_purge(self._engine, queue, seq), "purge"), int(seq[0])
+        return Purged(check(lib.om_queue_purge(self._engine, queue, seq), "purge"), int(seq[0]))
 
     def queue_stat(self, queue: int) -> QueueStat:
         """All zero when it is gone."""

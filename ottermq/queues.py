@@ -267,6 +267,10 @@ class Queues:
     async def wait_durable(self, seq: int) -> None:
         await self._store.wait_durable(seq)
 
+    async def wait_moved(self) -> None:
+        """For who was told that there is no room in the WAL: try again now."""
+        await self._store.waiting.wait_moved()
+
     def remove_unasked(self, queues: Iterable[Queue]) -> None:
         """Nobody waits for it: they expired, their connection ended, their last consumer left."""
         waiting = self.remove(self._topology.remove(queues))
@@ -332,6 +336,8 @@ def options_of(settings: QueueSettings, durable: bool, usual_timeout: int | None
         flags |= QueueFlags.DURABLE
     if settings.single_active:
         flags |= QueueFlags.SINGLE_ACTIVE
+    if settings.dl_strategy == "at-least-once":
+        flags |= QueueFlags.AT_LEAST_ONCE
     if settings.type is QueueType.STREAM:
         return QueueOptions(flags)  # whole segments go, by age and size: retention.py's
     timeout = settings.consumer_timeout_ms

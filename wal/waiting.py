@@ -31,6 +31,8 @@ class Waiting:
         self._store = store
         self._waiters: list[tuple[int, int, trio.Event]] = []  # a heap, by sequence
         self._order = itertools.count()  # of those who wait for the same
+        self._moved = trio.Event()  # set and replaced with each event, while somebody waits for it
+        self._watchers = 0
         self._somebody_came = trio.Event()
 
     async def run(self, tell: "Callable[[Report], None]") -> None:
@@ -40,13 +42,24 @@ class Waiting:
             for report in self._store.reports():
                 tell(report)
             self._wake()
-            if not self._waiters:
+            if not self._waiters and not self._watchers:
                 self._somebody_came = trio.Event()
                 with trio.move_on_after(LULL):
                     await self._somebody_came.wait()
             await trio.lowlevel.wait_readable(event_fd)
             with suppress(BlockingIOError):
                 os.eventfd_read(event_fd)
+            self._moved.set()
+            self._moved = trio.Event()
+
+    async def wait_moved(self) -> None:
+        """The disk got on: what found no room just now may find it."""
+        self._watchers += 1
+        try:
+            self._somebody_came.set()
+            await self._moved.wait()
+        finally:
+            self._watchers -= 1
 
     async def wait_durable(self, seq: int) -> None:
         """Fenced: it was refused, and never comes back."""

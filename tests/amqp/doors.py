@@ -28,6 +28,7 @@ from ottermq.engine import (
     Engine,
     Event,
     Kind,
+    Purged,
     QueueOptions,
     QueueStat,
     RouteFlags,
@@ -36,6 +37,7 @@ from ottermq.queues import Queues
 from ottermq.topology import MetaDb, Topology, restore
 from ottermq.wal import LogOptions
 from ottermq.wal.catalog import Statement
+from ottermq.wal.errors import Full
 
 CAPABILITIES = {"authentication_failure_close": True, "consumer_cancel_notify": True}
 
@@ -55,7 +57,7 @@ class FakeEngine(Engine):
         self.who_consumes: dict[int, list[Consumer]] = {}
         self.added = Added.OK
         self.purged = 0
-        self.full = 0  # so many commits find no room
+        self.full = 0  # so many commits and purges find no room
         self.event_fd = -1
         for name in (
             "stop_listening", "tune", "open", "channel_open", "channel_close", "channel_confirm",
@@ -109,8 +111,11 @@ class FakeEngine(Engine):
     def queue_stat(self, queue: int) -> QueueStat:
         return self.stats.get(queue, QueueStat())
 
-    def purge(self, queue: int) -> tuple[int, int]:
-        return self.purged, 0
+    def purge(self, queue: int) -> Purged:
+        if self.full:
+            self.full -= 1
+            raise Full
+        return Purged(self.purged, 0)
 
     def consumers(self, queue: int) -> list[Consumer]:
         return self.who_consumes.get(queue, [])
@@ -170,6 +175,10 @@ class FakeStore:
 
     def __init__(self) -> None:
         self.logs: dict[tuple[str, str], FakeLog] = {}
+        self.waiting = self
+
+    async def wait_moved(self) -> None:
+        await trio.lowlevel.checkpoint()
 
     def __contains__(self, key: tuple[str, str]) -> bool:
         return key in self.logs

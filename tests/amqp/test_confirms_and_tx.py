@@ -270,3 +270,24 @@ def test_a_refused_publish_ends_the_channel_at_once_also_in_a_transaction(
     with refused(404, "NOT_FOUND - no exchange 'no-such' in vhost '/'"):
         channel.publish(b"x", exchange="no-such")
         channel.round_trip()
+
+
+@pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
+def test_a_full_queue_refuses_what_a_transaction_publishes(channel: Channel, overflow: str) -> None:
+    grave = channel.declare()
+    queue = channel.declare(
+        "",
+        {
+            "x-max-length": 1,
+            "x-overflow": overflow,
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": grave,
+        },
+    )
+    channel.tx_select()
+    for body in (b"1", b"2", b"3"):
+        channel.publish(body, key=queue)
+    channel.tx_commit()
+    assert channel.becomes(queue, 1)
+    assert channel.becomes(grave, 2 if overflow == "reject-publish-dlx" else 0)
+    assert channel.drain(queue) == [b"1"]

@@ -70,6 +70,32 @@ def test_reject_publish_dlx_dead_letters_what_does_not_fit(channel: Channel) -> 
     assert (message.body, death(message)["reason"]) == (b"2", "maxlen")
 
 
+def test_reject_publish_dlx_goes_by_all_priorities_together(channel: Channel) -> None:
+    queue, grave = with_grave(
+        channel, x_max_length=1, x_overflow="reject-publish-dlx", x_max_priority=3
+    )
+    channel.publish(b"1", key=queue, priority=1)
+    assert channel.becomes(queue, 1)
+    channel.publish(b"2", key=queue, priority=3)
+    channel.publish(b"3", key=queue, priority=0)
+    assert channel.becomes(grave, 2)
+    assert channel.drain(grave) == [b"2", b"3"]
+    assert channel.drain(queue) == [b"1"]
+
+
+def test_a_dead_letter_that_finds_its_queue_full_is_refused_like_a_publish(
+    channel: Channel,
+) -> None:
+    grave = channel.declare("", {"x-max-length": 1, "x-overflow": "reject-publish"})
+    queue = channel.declare("", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": grave})
+    for body in (b"1", b"2", b"3"):
+        channel.publish(body, key=queue)
+        reject(channel, queue)
+        assert channel.becomes(queue, 0)
+        assert channel.becomes(grave, 1)
+    assert channel.drain(grave) == [b"1"]
+
+
 def test_nack_multiple_dead_letters_each_in_order(channel: Channel) -> None:
     queue, grave = with_grave(channel)
     for number in range(5):

@@ -80,6 +80,26 @@ async def test_no_wait_means_no_answer(desk: Desk, client: Client) -> None:
     assert desk.topology.find_queue("/", "quiet") is None
 
 
+async def test_a_purge_waits_while_others_keep_the_disk_busy(desk: Desk, client: Client) -> None:
+    await client.call(1, declare("orders"))
+    desk.engine.full, desk.engine.purged = 3, 7
+    (ok,) = await client.call(1, Queue.Purge(queue="orders"))
+    assert (ok.message_count, desk.engine.full) == (7, 0)
+
+
+async def test_a_queue_that_goes_while_its_purge_waits_is_not_found(
+    desk: Desk, client: Client
+) -> None:
+    await client.call(1, declare("orders"))
+    desk.engine.full = 1 << 30
+    other = await desk.connected()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other.call, 1, Queue.Delete(queue="orders"))
+        with pytest.raises(Closed) as closed:
+            await client.call(1, Queue.Purge(queue="orders"))
+    assert closed.value.text == "NOT_FOUND - no queue 'orders' in vhost '/'"
+
+
 async def test_an_empty_name_means_the_queue_declared_last(desk: Desk, client: Client) -> None:
     with pytest.raises(Closed) as closed:
         await client.call(1, Queue.Purge(queue=""))

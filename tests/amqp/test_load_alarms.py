@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pamqp import body, frame, header
-from pamqp.commands import Basic, Connection, Queue
+from pamqp.commands import Basic, Connection, Queue, Tx
 
 from tests.amqp.crowd import memory
 from tests.amqp.wire import Channel, Client, Confirms, eventually
@@ -176,3 +176,23 @@ def test_a_publisher_that_outruns_the_disk_is_slowed_and_holds_bounded_memory(
         assert most[0] < 40 * MIB
         assert sender.count(queue) == count + 1
         sender.client.close()
+
+
+def test_a_commit_that_finds_no_room_waits_for_it(tmp_path: Path) -> None:
+    with on_a_disk(tmp_path, OTTERMQ_WAL__PAGE_CACHE__HOT_BUFFER_SIZE="1MiB") as (broker, disk):
+        sender, patient = confirming(broker), Client(broker.address("amqp")).channel()
+        queue = sender.declare("q", durable=True)
+        patient.tx_select()
+        patient.publish(b"in a transaction", key=queue, delivery_mode=2)
+        patient.round_trip()
+        stuck = disk.faults.delay(Op.SYNC, "wal/*", seconds=1)
+        for _ in range(40):
+            sender.publish(b"x" * 65536, key=queue, delivery_mode=2)
+        assert eventually(lambda: stuck.fired > 0)
+        patient.send(Tx.Commit())
+        stuck.clear()
+        patient.expect(Tx.CommitOk)
+        sender.confirmed(40)
+        assert patient.count(queue) == 41
+        for each in (sender, patient):
+            each.client.close()

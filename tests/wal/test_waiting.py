@@ -132,6 +132,28 @@ async def test_one_who_gives_up_leaves_the_others_waiting(scripted: Scripted) ->
         nursery.cancel_scope.cancel()
 
 
+async def test_who_found_no_room_is_woken_whenever_the_disk_got_on(scripted: Scripted) -> None:
+    waiting = Waiting(scripted)  # type: ignore[arg-type]
+    tries = [0, 0]
+
+    async def insist(who: int) -> None:
+        while tries[who] < 3:
+            await waiting.wait_moved()
+            tries[who] += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(waiting.run, print)
+        async with trio.open_nursery() as waiters:
+            waiters.start_soon(insist, 0)
+            waiters.start_soon(insist, 1)
+            for round in range(1, 4):
+                await trio.testing.wait_all_tasks_blocked(0.01)
+                scripted.fire()
+                await trio.testing.wait_all_tasks_blocked(0.01)
+                assert tries == [round, round]
+        nursery.cancel_scope.cancel()
+
+
 async def test_reports_are_told_as_they_come(scripted: Scripted) -> None:
     waiting = Waiting(scripted)  # type: ignore[arg-type]
     told: list[Report] = []
