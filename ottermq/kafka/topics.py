@@ -363,7 +363,7 @@ def _members(exchange: Exchange) -> list[Queue]:
     if _says_so(exchange):
         return sorted(streams, key=lambda queue: _place(streams[queue]))
     named = {queue.name: queue for queue in streams}
-    found = []
+    found: list[Queue] = []
     while (queue := named.get(f"{exchange.name}-{len(found)}")) is not None:
         found.append(queue)
     return found
