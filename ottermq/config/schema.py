@@ -53,6 +53,7 @@ class ListenSettings:
     amqp: Address = setting(Listen(), "127.0.0.1:5672")
     amqps: Address | None = setting(Maybe(Listen()), "null")
     kafka: Address = setting(Listen(), "127.0.0.1:9092")
+    kafkas: Address | None = setting(Maybe(Listen()), "null")
     admin: Address = setting(Listen(), "127.0.0.1:15672")
 
 
@@ -89,6 +90,18 @@ class AmqpSettings:
     handshake_timeout: timedelta = setting(Time("100ms", "1h", "10s"), "10s")
     consumer_timeout: timedelta | None = setting(Maybe(Time("1s", "36500d", "30m")), "30m")
     permit: Permit = section(Permit)
+
+
+@dataclass(frozen=True)
+class KafkaSettings:
+    vhost: str = setting(Text("the name of a vhost"), "/")
+    advertised: Address | None = setting(Maybe(Listen()), "null")
+    advertised_tls: Address | None = setting(Maybe(Listen()), "null")
+    login: str = setting(Choice(("optional", "required")), "optional")
+    auto_create: bool = setting(Flag(), "true")
+    default_partitions: int = setting(Count(1, 10_000), "1")
+    any_replication_factor: bool = setting(Flag(), "false")
+    max_request_size: int = setting(Size("1KiB", "1GiB", "100MiB"), "100MiB")
 
 
 @dataclass(frozen=True)
@@ -182,6 +195,7 @@ class Config:
     tls: TlsSettings = section(TlsSettings)
     auth: AuthSettings = section(AuthSettings)
     amqp: AmqpSettings = section(AmqpSettings)
+    kafka: KafkaSettings = section(KafkaSettings)
     memory: MemorySettings = section(MemorySettings)
     log: LogSettings = section(LogSettings)
     wal: WalSettings = section(WalSettings)

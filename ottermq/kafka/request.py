@@ -1,0 +1,67 @@
+"""What a handler is given: a request, decoded, and the connection it came by.
+
+    def heartbeat(kafka: Room, request: Request) -> Body: ...
+
+    HANDLERS: dict[Api, Handler] = {Api.HEARTBEAT: heartbeat}
+
+A handler returns the response's body at once or as a coroutine; None: no answer is due. A
+KafkaError that it raises answers the whole request.
+"""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ottermq.auth import Access, User
+from ottermq.kafka.api import Api
+
+if TYPE_CHECKING:
+    from ottermq.kafka.room import Room
+
+Body = dict[str, Any]
+Answer = Body | None | Coroutine[Any, Any, Body | None]
+Handler = Callable[["Room", "Request"], Answer]
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    id: int
+    peer: str  # host:port
+    local: str  # the address of ours that it connected to, host:port
+    room: "Room"
+    listener: str = "kafka"  # kafka or kafkas
+    user: User | None = None  # None: not logged in yet
+    login: Any = None  # a SASL exchange under way (sasl.py)
+    client_id: str | None = None
+    software: str = ""  # name and version, if it told
+
+    @property
+    def host(self) -> str:
+        return self.peer.rpartition(":")[0].strip("[]")
+
+    def whose(self) -> User:
+        """Who it is; only once it is logged in."""
+        assert self.user is not None
+        return self.user
+
+    def allows(self, access: Access, name: str) -> bool:
+        """May this user configure, write or read the topic, group or transactional id?"""
+        room = self.room
+        return self.user is not None and room.auth.permissions.allows(
+            self.user, room.settings.vhost, access, "queue", name
+        )
+
+    @property
+    def is_administrator(self) -> bool:
+        """May change what belongs to the whole broker."""
+        return self.user is not None and "administrator" in self.user.tags
+
+
+@dataclass(frozen=True)
+class Request:
+    conn: Connection
+    api: Api
+    version: int
+    correlation: int
+    client_id: str | None
+    body: Body
