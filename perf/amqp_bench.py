@@ -1,82 +1,28 @@
 """OtterMQ beside RabbitMQ and the two ceilings, in one run: `make bench ARGS="amqp"`."""
 
-import argparse
-import datetime
-import os
-import shutil
-import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
-from perf import chart, rabbitmq, report
-from perf.contest import Contest
-from perf.log_bench import prime
-from perf.programs import BUILD, ROOT
-from perf.report import Report
-from perf.scenarios import SCENARIOS, Effort
-
-ROUNDS = 3
-BROKERS = ("ottermq", "rabbitmq", "relay", "durable")
+from perf import comparison, rabbitmq
+from perf.comparison import Comparison
+from perf.contest import SERVERS
+from perf.scenarios import SCENARIOS
 
 
-def tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def missing(broker: str) -> str | None:
+    if broker == "rabbitmq" and not rabbitmq.installed():
+        return "RabbitMQ isn't installed (apt install rabbitmq-server)"
+    return None
 
 
-def machine() -> str:
-    cpus = len(os.sched_getaffinity(0))
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return f"{cpus} cores, {line.partition(':')[2].strip()}"
-    return f"{cpus} cores"
-
-
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench.py amqp", description=__doc__)
-    names = [scenario.name for scenario in SCENARIOS]
-    parser.add_argument("--only", action="append", choices=names, help="one scenario; repeatable")
-    parser.add_argument(
-        "--brokers", default=",".join(BROKERS), help="who takes part (default: %(default)s)"
-    )
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--seconds", type=float, default=5, help="of each measurement")
-    parser.add_argument("--warm-up", type=float, default=1, help="before each measurement")
-    parser.add_argument("--scale", type=float, default=1, help="share of the full backlogs")
-    parser.add_argument("--no-priming", action="store_true", help="memory was touched before")
-    parser.add_argument("--data", type=Path, help="where the brokers write")
-    parser.add_argument("--json", type=Path, default=BUILD / "amqp_bench.json")
-    parser.add_argument("--svg", type=Path, default=BUILD / "amqp_bench.svg")
-    chosen = parser.parse_args(arguments)
-    chosen.brokers = chosen.brokers.split(",")
-    for unknown in set(chosen.brokers) - set(BROKERS):
-        parser.error(f"there is no {unknown}; known are {', '.join(BROKERS)}")
-    if "rabbitmq" in chosen.brokers and not rabbitmq.installed():
-        tell("RabbitMQ isn't installed (apt install rabbitmq-server): it is left out")
-        chosen.brokers.remove("rabbitmq")
-    return chosen
+AMQP = Comparison(
+    "amqp",
+    __doc__ or "",
+    ("ottermq", "rabbitmq", "relay", "durable"),
+    SCENARIOS,
+    SERVERS,
+    missing,
+)
 
 
 def main(arguments: Sequence[str]) -> None:
-    chosen = parse(arguments)
-    wanted = [each for each in SCENARIOS if not chosen.only or each.name in chosen.only]
-    effort = Effort(chosen.seconds, chosen.warm_up, chosen.scale)
-    # Not /tmp: that may be memory, and a sync of it nothing.
-    base = chosen.data or BUILD
-    base.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="amqp-", dir=base))
-    try:
-        if not chosen.no_priming:
-            prime(folder)
-        with Contest(folder, chosen.brokers, tell) as contest:
-            outcomes = [contest.hold(each, chosen.rounds, effort) for each in wanted]
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    taken = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    result = Report(taken, machine(), chosen.rounds, chosen.seconds, outcomes)
-    report.show(result)
-    result.write(chosen.json)
-    chosen.svg.write_text(chart.draw(result))
-    for path in (chosen.json, chosen.svg):
-        place = path.resolve()
-        tell(f"written to {place.relative_to(ROOT) if place.is_relative_to(ROOT) else place}")
+    comparison.run(AMQP, arguments)

@@ -1,14 +1,14 @@
-"""All measurements: `python -m perf.bench [log|amqp [options]]`, or `make bench ARGS="amqp ..."`.
+"""All measurements: `python -m perf.bench [log|amqp|kafka [options]]`, or `make bench ARGS=...`.
 
-Without a name both run, the log first. Run them alone: two cores are few.
+Without a name all run, the log first. Run them alone: two cores are few.
 """
 
 import sys
 from collections.abc import Sequence
 
-from perf import amqp_bench, log_bench
+from perf import amqp_bench, kafka_bench, log_bench
 
-BENCHES = {"log": log_bench.main, "amqp": amqp_bench.main}
+BENCHES = {"log": log_bench.main, "amqp": amqp_bench.main, "kafka": kafka_bench.main}
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -18,7 +18,8 @@ def main(arguments: Sequence[str]) -> None:
         return
     name, *options = arguments
     if name not in BENCHES:
-        sys.exit(f"{(__doc__ or '').strip()}\n\nEach explains its options: log --help, amqp --help")
+        usages = ", ".join(f"{known} --help" for known in BENCHES)
+        sys.exit(f"{(__doc__ or '').strip()}\n\nEach explains its options: {usages}")
     BENCHES[name](options)
 
 

@@ -19,10 +19,12 @@ STYLE = """
   .grid { stroke: #d1d9e0; stroke-width: 1 }
   .ottermq { fill: #0969da } .rabbitmq { fill: #d4741c } .quorum { fill: #e8a868 }
   .relay { fill: #c4ccd4 } .durable { fill: #9aa5b1 }
+  .kafka { fill: #57606a } .kafka-flush { fill: #8c959f }
   @media (prefers-color-scheme: dark) {
     text { fill: #f0f6fc } .small { fill: #9198a1 } .grid { stroke: #3d444d }
     .ottermq { fill: #4493f8 } .rabbitmq { fill: #e0823d } .quorum { fill: #a8622b }
     .relay { fill: #4b535d } .durable { fill: #6b7682 }
+    .kafka { fill: #9198a1 } .kafka-flush { fill: #6e7681 }
   }
 """
 
@@ -37,7 +39,7 @@ def draw(report: Report) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}"'
         f' width="{WIDTH}" height="{height}" role="img">',
-        "<title>Messages a second: OtterMQ beside RabbitMQ and two ceilings</title>",
+        "<title>Messages a second: OtterMQ beside its peers</title>",
         f"<style>{STYLE}</style>",
         '<text class="title" x="16" y="28">Messages a second, more is better</text>',
         *_legend(drawn),

@@ -9,7 +9,7 @@ the next begins.
 import os
 import shutil
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from perf import report
@@ -39,8 +39,15 @@ COMPANIONS = {"copying": "ottermq", "quorum": "rabbitmq"}
 class Contest:
     """`with Contest(...)`: servers start when they are first needed and end together."""
 
-    def __init__(self, folder: Path, brokers: Sequence[str], tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        brokers: Sequence[str],
+        tell: Callable[[str], None],
+        servers: Mapping[str, Callable[[Path], Served]] = SERVERS,
+    ) -> None:
         self.folder = folder
+        self.servers = servers
         self.brokers = brokers
         self.tell = tell
         self._servers: dict[str, Served] = {}
@@ -81,14 +88,15 @@ class Contest:
         try:
             watch = ("--watch", server.group)
             figures = scenario.measure(server.address, (*own, *watch), effort)
-            peak = server.peak_memory()
+            peak, own_memory = server.peak_memory(), server.own_memory()
         except LoadFailed as error:
             # Nobody knows what it still does: the next turn begins with a fresh one.
             last_words = f"; it had ended: {server.tail()}" if server.ended() else ""
             self._servers.pop(name).stop()
             raise LoadFailed(f"{error}{last_words}") from error
         server.pause()
-        return {**figures, "peak MiB": peak / (1 << 20)}
+        memory = {"peak MiB": peak / (1 << 20), "own MiB": own_memory / (1 << 20)}
+        return {**figures, **memory, "start s": server.took}
 
     def _turn_of(self, name: str) -> Served:
         os.sync()
@@ -97,7 +105,7 @@ class Contest:
             return self._servers[name]
         place = self.folder / name
         shutil.rmtree(place, ignore_errors=True)
-        server = SERVERS[name](place)
+        server = self.servers[name](place)
         server.start()
         self._servers[name] = server
         return server

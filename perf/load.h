@@ -6,12 +6,14 @@
  *   load_topology.c   the queues and exchanges a run declares and deletes
  *   load_publish.c    blocks of publishes, their window, their confirms
  *   load_consume.c    deliveries, their checks, their acks
- *   load_report.c     counts, latencies, CPU, and the line of JSON
+ *   load_report.c     counts over time, and the line of JSON
+ *   measure.c         clock, latencies, CPU (other generators use it too)
  */
 #ifndef LOAD_H
 #define LOAD_H
 
 #include "amqp_wire.h"
+#include "measure.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -88,9 +90,6 @@ typedef struct {
 
 void parse(int argc, char **argv);
 
-uint64_t now_ns(void);
-__attribute__((noreturn, format(printf, 1, 2))) void fail(const char *format, ...);
-void *need(void *memory);
 void client_open(client *it);
 void client_arm(worker *self, client *it, int out);
 void call(const client *it, wire *out, uint32_t answer);
@@ -108,7 +107,6 @@ void consumer_open(client *it);
 void acknowledge(worker *self, client *it);
 void readable(worker *self, client *it);
 
-void latency_add(uint64_t ns);
 sample take_sample(int with_watched);
 void nap(double seconds);
 void report(sample from, sample to, double all_seconds);

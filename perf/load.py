@@ -53,7 +53,12 @@ class Load:
 def run(address: tuple[str, int], *options: object, time_limit: float = 600) -> Load:
     """Options as `amqp_load --help` lists them."""
     place = f"{address[0]}:{address[1]}"
-    command = [str(program("amqp_load", "load_*.c")), "--address", place, *map(str, options)]
+    command = [
+        str(program("amqp_load", "load_*.c", "measure.c")),
+        "--address",
+        place,
+        *map(str, options),
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=time_limit)
     except subprocess.TimeoutExpired as error:

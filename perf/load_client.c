@@ -10,33 +10,8 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <time.h>
-
-uint64_t now_ns(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
-
-__attribute__((noreturn, format(printf, 1, 2))) void fail(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    fprintf(stderr, "amqp_load: ");
-    vfprintf(stderr, format, arguments);
-    fprintf(stderr, "\n");
-    exit(1);
-}
-
-void *need(void *memory) {
-    if (!memory)
-        fail("out of memory");
-    return memory;
-}
 
 static void send_all(int fd, const void *bytes, size_t len) {
     for (const uint8_t *at = bytes; len;) {

@@ -159,7 +159,7 @@ void confirm(client *it, uint64_t tag, int multiple, uint64_t now) {
         uint8_t *done = &it->out_of_turn[open & it->mask];
         if (!*done) {
             count++;
-            if (it->interval > 0)
+            if (it->interval > 0 && atomic_load_explicit(&measuring, memory_order_relaxed))
                 latency_add(now - it->due[open & it->mask]);
         }
         *done = 1;

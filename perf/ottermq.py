@@ -8,13 +8,16 @@ from pathlib import Path
 
 from perf.served import Served
 
-READY = re.compile(r" ready amqp=\S+:(\d+) ")
+READY = re.compile(r" ready .*\n")
 
 
 class OtterMQ(Served):
     """Ready on entering, gone on leaving."""
 
-    def __init__(self, folder: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, env: Mapping[str, str] | None = None, *, door: str = "amqp"
+    ) -> None:
+        self._door = door
         folder.mkdir(parents=True, exist_ok=True)
         doors = ["--amqp", "127.0.0.1:0", "--kafka", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
         # -P: as installed, not as it lies in the current folder
@@ -26,4 +29,6 @@ class OtterMQ(Served):
         self.wait_for(lambda: READY.search(self.tail()) is not None)
         ready = READY.search(self.tail())
         assert ready
-        self.address = ("127.0.0.1", int(ready[1]))
+        port = re.search(rf" {self._door}=\S+:(\d+)", ready[0])
+        assert port
+        self.address = ("127.0.0.1", int(port[1]))

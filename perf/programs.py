@@ -10,10 +10,9 @@ BUILD = ROOT / "build" / "perf"
 FLAGS = ["-std=gnu11", "-O3", "-g", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'csrc'}"]
 
 
-def program(name: str, parts: str) -> Path:
+def program(name: str, *parts: str) -> Path:
     """The program of perf/<name>.c and of the sources that match, seen from perf/."""
-    folder, _, pattern = parts.rpartition("/")
-    sources = [HERE / f"{name}.c", *sorted((HERE / folder).resolve().glob(pattern))]
+    sources = [HERE / f"{name}.c", *(source for part in parts for source in _matching(part))]
     headers = [header for source in sources for header in source.parent.glob("*.h")]
     target = BUILD / name
     newest = max(path.stat().st_mtime for path in (*sources, *headers))
@@ -25,3 +24,8 @@ def program(name: str, parts: str) -> Path:
         subprocess.run(command, check=True)
         fresh.replace(target)
     return target
+
+
+def _matching(part: str) -> list[Path]:
+    folder, _, pattern = part.rpartition("/")
+    return sorted((HERE / folder).resolve().glob(pattern))

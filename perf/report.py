@@ -22,6 +22,8 @@ CONTESTANTS = {
     "copying": "OtterMQ copying",
     "relay": "ceiling",
     "durable": "durable ceiling",
+    "kafka": "Apache Kafka",
+    "kafka-flush": "Apache Kafka, flushing",
 }
 Figures = dict[str, float]
 
@@ -100,8 +102,10 @@ def quantity(figure: str, value: float) -> str:
     """As people say it: 1.24 M/s, 18.6 k/s, 830 µs."""
     if figure.startswith("p") and figure[1:].isdigit():
         return f"{value / 1000:.3g} ms" if value >= 1000 else f"{value:.0f} µs"
-    if figure == "peak MiB":
+    if figure.endswith(" MiB"):
         return f"{value:.0f} MiB"
+    if figure.endswith(" s"):
+        return f"{value:.2g} s"
     for unit, size in (("M/s", 1e6), ("k/s", 1e3)):
         if value >= size:
             return f"{value / size:.3g} {unit}"
@@ -110,14 +114,16 @@ def quantity(figure: str, value: float) -> str:
 
 # What the table and the picture leave to the JSON.
 UNSEEN = {"copying"}
-ASIDE = {"per CPU second", "load CPU", "peak MiB"}
+ASIDE = {"per CPU second", "load CPU", "peak MiB", "own MiB", "start s"}
 
 
 def show(report: Report, console: Console | None = None) -> None:
-    title = f"AMQP, medians of {report.rounds} × {report.seconds:g} s on {report.machine}"
+    title = f"Medians of {report.rounds} × {report.seconds:g} s on {report.machine}"
     table = Table(title=title, show_lines=True)
     table.add_column("what")
-    seen = [contestant for contestant in CONTESTANTS if contestant not in UNSEEN]
+    there = {contestant for outcome in report.outcomes for contestant in outcome.found}
+    there |= {contestant for outcome in report.outcomes for contestant in outcome.errors}
+    seen = [contestant for contestant in CONTESTANTS if contestant in there - UNSEEN]
     for contestant in seen:
         table.add_column(CONTESTANTS[contestant], justify="right")
     table.add_column("bars")

@@ -34,8 +34,10 @@ class Served:
         self._env = env
         self._output = output
         self._process: subprocess.Popen[bytes] | None = None
+        self.took = 0.0  # seconds from its start until it was ready
 
     def start(self) -> None:
+        began = time.monotonic()
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
                 self._command,
@@ -50,6 +52,7 @@ class Served:
         except BaseException:
             self.stop()
             raise
+        self.took = time.monotonic() - began
 
     def wait_until_ready(self) -> None:
         """Until it speaks AMQP on its address; others know a better sign."""
@@ -100,14 +103,21 @@ class Served:
 
     def peak_memory(self) -> int:
         """The most bytes that were resident, of all processes of the group together."""
-        peak = 0
+        return self._memory("VmHWM")
+
+    def own_memory(self) -> int:
+        """Bytes that are no file's: what the page cache can't give back."""
+        return self._memory("RssAnon")
+
+    def _memory(self, kind: str) -> int:
+        total = 0
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError, IndexError):  # it may end while we look
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 if int(fields[2]) == self.group:
                     status = (entry / "status").read_text()
-                    peak += int(status.partition("VmHWM:")[2].split()[0]) * 1024
-        return peak
+                    total += int(status.partition(f"{kind}:")[2].split()[0]) * 1024
+        return total
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):

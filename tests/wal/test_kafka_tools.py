@@ -6,7 +6,6 @@ build/kafka-tools, and from then on these tests run with the others.
 
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,48 +13,28 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from ottermq.wal import Log, LogFlags, LogOptions, Record, Store
+from perf import apache_kafka
 from tests.wal.shelves import flip
 from tests.wal.stores import SMALL, die
 
-VERSION = "4.1.0"
-JARS = Path(__file__).parent.parent.parent / "build" / "kafka-tools"
-POM = f"""<project><modelVersion>4.0.0</modelVersion>
-<groupId>ottermq</groupId><artifactId>tools</artifactId><version>1</version>
-<dependencies><dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
-<version>{VERSION}</version></dependency></dependencies></project>"""
 T0 = 1_800_000_000_000
 
 
 @pytest.fixture(scope="module")
 def jars() -> Path:
-    if not shutil.which("java"):
-        pytest.skip("no java here to run Apache Kafka's tools")
-    if not JARS.is_dir():
-        if not os.environ.get("OTTERMQ_KAFKA_TOOLS"):
-            pytest.skip("Apache Kafka's tools: OTTERMQ_KAFKA_TOOLS=1 fetches them with Maven")
-        _fetch()
-    return JARS
-
-
-def _fetch() -> None:
-    if not shutil.which("mvn"):
-        pytest.skip("no Maven here to fetch Apache Kafka's tools")
-    fresh = JARS.with_name("kafka-tools.tmp")
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True)
-    (fresh / "pom.xml").write_text(POM)
-    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={fresh}"]
-    done = subprocess.run(["mvn", "-q", "-B", *goal], cwd=fresh, capture_output=True, timeout=900)
-    if done.returncode:
-        pytest.skip("Maven can't be reached: " + done.stdout.decode(errors="replace")[-200:])
-    fresh.rename(JARS)
+    if not apache_kafka.JARS.is_dir() and not os.environ.get("OTTERMQ_KAFKA_TOOLS"):
+        pytest.skip("Apache Kafka's tools: OTTERMQ_KAFKA_TOOLS=1 fetches them with Maven")
+    try:
+        return apache_kafka.jars()
+    except apache_kafka.NotFetched as error:
+        pytest.skip(str(error))
 
 
 def dumped(jars: Path, folder: Path, *flags: str) -> list[str]:
     """What it prints for every file of a log."""
     files = [str(path) for path in sorted(folder.iterdir()) if path.suffix in KINDS]
     assert {Path(file).suffix for file in files} == KINDS
-    command = ["java", "-cp", f"{jars}/*", "kafka.tools.DumpLogSegments"]
+    command = ["java", "-cp", f"{jars}/*", "org.apache.kafka.tools.DumpLogSegments"]
     done = subprocess.run(
         [*command, "--files", ",".join(files), *flags],
         capture_output=True,

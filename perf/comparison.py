@@ -1,0 +1,99 @@
+"""A comparison from the command line: brokers in turns, a table, JSON and an SVG."""
+
+import argparse
+import datetime
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perf import chart, report
+from perf.contest import Contest
+from perf.log_bench import prime
+from perf.programs import BUILD, ROOT
+from perf.report import Report
+from perf.scenarios import Effort, Scenario
+from perf.served import Served
+
+ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Comparison:
+    name: str
+    about: str
+    brokers: tuple[str, ...]
+    scenarios: tuple[Scenario, ...]
+    servers: Mapping[str, Callable[[Path], Served]]
+    missing: Callable[[str], str | None]  # why that broker can't take part here
+
+
+def tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def machine() -> str:
+    cpus = len(os.sched_getaffinity(0))
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return f"{cpus} cores, {line.partition(':')[2].strip()}"
+    return f"{cpus} cores"
+
+
+def parse(comparison: Comparison, arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog=f"bench.py {comparison.name}", description=comparison.about
+    )
+    names = [scenario.name for scenario in comparison.scenarios]
+    parser.add_argument("--only", action="append", choices=names, help="one scenario; repeatable")
+    parser.add_argument(
+        "--brokers",
+        default=",".join(comparison.brokers),
+        help="who takes part (default: %(default)s)",
+    )
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--seconds", type=float, default=5, help="of each measurement")
+    parser.add_argument("--warm-up", type=float, default=1, help="before each measurement")
+    parser.add_argument("--scale", type=float, default=1, help="share of the full backlogs")
+    parser.add_argument("--no-priming", action="store_true", help="memory was touched before")
+    parser.add_argument("--data", type=Path, help="where the brokers write")
+    parser.add_argument("--json", type=Path, default=BUILD / f"{comparison.name}_bench.json")
+    parser.add_argument("--svg", type=Path, default=BUILD / f"{comparison.name}_bench.svg")
+    chosen = parser.parse_args(arguments)
+    chosen.brokers = chosen.brokers.split(",")
+    for unknown in set(chosen.brokers) - set(comparison.brokers):
+        parser.error(f"there is no {unknown}; known are {', '.join(comparison.brokers)}")
+    for broker in list(chosen.brokers):
+        reason = comparison.missing(broker)
+        if reason:
+            tell(f"{reason}: it is left out")
+            chosen.brokers.remove(broker)
+    return chosen
+
+
+def run(comparison: Comparison, arguments: Sequence[str]) -> None:
+    chosen = parse(comparison, arguments)
+    wanted = [each for each in comparison.scenarios if not chosen.only or each.name in chosen.only]
+    effort = Effort(chosen.seconds, chosen.warm_up, chosen.scale)
+    # Not /tmp: that may be memory, and a sync of it nothing.
+    base = chosen.data or BUILD
+    base.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{comparison.name}-", dir=base))
+    try:
+        if not chosen.no_priming:
+            prime(folder)
+        with Contest(folder, chosen.brokers, tell, comparison.servers) as contest:
+            outcomes = [contest.hold(each, chosen.rounds, effort) for each in wanted]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    taken = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    result = Report(taken, machine(), chosen.rounds, chosen.seconds, outcomes)
+    report.show(result)
+    result.write(chosen.json)
+    chosen.svg.write_text(chart.draw(result))
+    for path in (chosen.json, chosen.svg):
+        place = path.resolve()
+        tell(f"written to {place.relative_to(ROOT) if place.is_relative_to(ROOT) else place}")

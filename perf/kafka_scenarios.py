@@ -1,0 +1,99 @@
+"""What is measured on the Kafka side: the same requests to us and to Apache Kafka."""
+
+import itertools
+from dataclasses import replace
+
+from perf import kafka_load
+from perf.report import Figures
+from perf.scenarios import Address, Effort, Measure, Options, Scenario, at_least, at_most, timed
+
+_topics = itertools.count()
+JIT = 3  # seconds more: a Java broker that has just started is slower than it is
+PEERS = ("ottermq", "kafka")
+FLUSHING = ("ottermq", "kafka-flush")
+
+
+def topic(partitions: int) -> Options:
+    """A fresh one each time: nobody's second round finds the first one's records."""
+    return ("--topic", f"bench-{next(_topics)}", "--create", partitions)
+
+
+def warm(effort: Effort) -> Options:
+    return timed(replace(effort, warm_up=effort.warm_up + JIT))
+
+
+def produce(record: int, batch: int, acks: int, *options: object, partitions: int = 1) -> Measure:
+    shape = ("--record", record, "--batch", batch, "--acks", acks, "--producers", 1, *options)
+
+    def measure(address: Address, own: Options, effort: Effort) -> Figures:
+        found = kafka_load.run(address, *topic(partitions), *shape, *own, *warm(effort))
+        per_cpu = found.produced_rate / max(found.watched_cpu, 0.01)
+        return {"rate": found.produced_rate, "per CPU second": per_cpu, "load CPU": found.cpu}
+
+    return measure
+
+
+def consume(record: int, total: int) -> Measure:
+    """From the page cache, again and again over the same records."""
+
+    def measure(address: Address, own: Options, effort: Effort) -> Figures:
+        count = max(1000, int(total / record * effort.scale))
+        place = topic(1)
+        shape = ("--record", record, "--producers", 1, "--records", count, "--keep")
+        kafka_load.run(address, *place, *shape, *own)
+        name = place[:2]
+        found = kafka_load.run(address, *name, "--consumers", 1, *own, *warm(effort))
+        per_cpu = found.fetched_rate / max(found.watched_cpu, 0.01)
+        return {"rate": found.fetched_rate, "per CPU second": per_cpu, "load CPU": found.cpu}
+
+    return measure
+
+
+def end_to_end(rate: int) -> Measure:
+    options = ("--producers", 1, "--consumers", 1, "--rate", rate, "--record", 100)
+
+    def measure(address: Address, own: Options, effort: Effort) -> Figures:
+        found = kafka_load.run(address, *topic(1), *options, *own, *warm(effort))
+        return {"p50": found.p50_us, "p99": found.p99_us}
+
+    return measure
+
+
+SCENARIOS = (
+    *(
+        Scenario(
+            f"{record}-{batch >> 10}k",
+            f"{record} B records, {batch >> 10} KiB batches, acks=1",
+            produce(record, batch, 1),
+            (at_least("kafka", 1.5),),
+            PEERS,
+        )
+        for record in (100, 1000)
+        for batch in (16_384, 1_200)
+    ),
+    *(
+        Scenario(
+            f"{record}-{batch >> 10}k-all",
+            f"{record} B records, {batch >> 10} KiB batches, acks=all, synced",
+            produce(record, batch, -1),
+            (at_least("kafka-flush", 3),),
+            FLUSHING,
+        )
+        for record in (100, 1000)
+        for batch in (16_384, 1_200)
+    ),
+    Scenario(
+        "consume", "consume 1 KB records from the page cache", consume(1000, 1 << 29),
+        (at_least("kafka", 1.2), at_least("kafka", 1, "per CPU second")), PEERS,
+    ),
+    Scenario(
+        "end-to-end", "from producer to consumer at 10,000 msg/s, 100 B", end_to_end(10_000),
+        (at_most("kafka", 0.5, "p99"),), PEERS, chart="p99",
+    ),
+    Scenario(
+        "1000-partitions", "1,000 partitions, one producer, 1 KiB batches of 100 B",
+        produce(100, 1_200, 1, "--batches", 50, partitions=1000),
+        (at_least("kafka", 1), at_most("kafka", 0.2, "own MiB"), at_most("kafka", 0.2, "start s")),
+        PEERS,
+    ),
+)  # fmt: skip
