@@ -5,7 +5,7 @@
  * A paused connection is unwatched only when bytes come all the same: a client that waits for its
  * answer, as they do, costs no system call.
  */
-#include "engine.h"
+#include "kafka.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -58,9 +58,14 @@ om_conn *om_conn_new(om_engine *engine, int fd, int door, const char *peer) {
     conn->frame_max = engine->options.frame_max;
     conn->last_in = conn->last_out = conn->opened_ms = engine->now_ms;
     snprintf(conn->peer, sizeof conn->peer, "%s", peer);
+    if (door == OM_DOOR_KAFKA && om_kafka_conn_new(conn) != OM_OK) {
+        free(conn);
+        return NULL;
+    }
     if (fd >= 0) {
         struct epoll_event watch = {.events = EPOLLIN, .data.u64 = conn->id};
         if (epoll_ctl(engine->store->poll_fd, EPOLL_CTL_ADD, fd, &watch) != 0) {
+            om_kafka_conn_free(conn);
             free(conn);
             return NULL;
         }
@@ -89,6 +94,7 @@ void om_conn_free(om_conn *conn) {
     om_engine *engine = conn->engine;
     uint32_t slot = (uint32_t)(conn->id & ((1u << SLOT_BITS) - 1));
     om_conn_drop_contents(conn);
+    om_kafka_conn_free(conn);
     om_output_clear(&conn->out);
     if (conn->fd >= 0)
         close(conn->fd);
@@ -114,6 +120,7 @@ void om_conn_bury(om_conn *conn) {
     om_engine *engine = conn->engine;
     om_event event = {
         .kind = OM_EV_CLOSED,
+        .door = conn->door,
         .conn = conn->id,
         .text = {(const uint8_t *)conn->why, (int32_t)strlen(conn->why)},
     };
@@ -200,7 +207,7 @@ static void flush_virtual(om_conn *conn) {
     if (conn->told_output || (!conn->out.head && conn->state != OM_CONN_FLUSHING))
         return;
     conn->told_output = 1;
-    om_event event = {.kind = OM_EV_OUTPUT, .conn = conn->id};
+    om_event event = {.kind = OM_EV_OUTPUT, .door = conn->door, .conn = conn->id};
     om_event_push(conn->engine, &event);
 }
 
@@ -297,7 +304,9 @@ static void get_again(om_conn *conn) {
 void om_conn_continue(om_conn *conn) {
     if (conn->get_queue && !is_standing(conn))
         get_again(conn);
-    if (!is_standing(conn) && conn->in_len) {
+    if (conn->kafka) {
+        om_kafka_conn_continue(conn);
+    } else if (!is_standing(conn) && conn->in_len) {
         /* Frames are cut where they can't move: an answer may stall or pause again. */
         uint8_t *scratch = conn->engine->scratch;
         size_t len = conn->in_len;
@@ -310,7 +319,7 @@ void om_conn_continue(om_conn *conn) {
         return;
     if (conn->fd < 0 && conn->wants_room && !is_standing(conn)) {
         conn->wants_room = 0;
-        om_event event = {.kind = OM_EV_ROOM, .conn = conn->id};
+        om_event event = {.kind = OM_EV_ROOM, .door = conn->door, .conn = conn->id};
         om_event_push(conn->engine, &event);
     }
     if (!conn->reading)
@@ -318,6 +327,10 @@ void om_conn_continue(om_conn *conn) {
 }
 
 void om_conn_take(om_conn *conn, const uint8_t *data, size_t len) {
+    if (conn->kafka) {
+        om_kafka_conn_take(conn, data, len);
+        return;
+    }
     om_engine *engine = conn->engine;
     uint8_t *scratch = engine->scratch;
     size_t have = conn->in_len;
@@ -339,6 +352,10 @@ void om_conn_read(om_conn *conn) {
     }
     if (is_standing(conn)) {
         om_conn_watch(conn);
+        return;
+    }
+    if (conn->kafka) {
+        om_kafka_conn_read(conn);
         return;
     }
     om_engine *engine = conn->engine;
@@ -390,6 +407,8 @@ void om_conn_check_time(om_conn *conn, int64_t now_ms) {
             om_conn_break(conn, "closed");
         return;
     }
+    if (conn->kafka)
+        om_kafka_conn_check_time(conn, now_ms);
     if (!conn->heartbeat_ms || conn->state < OM_CONN_OPEN)
         return;
     /* While we don't read, its silence means nothing, unless that is its own doing. */

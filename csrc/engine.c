@@ -4,7 +4,7 @@
  * whether or not there are sockets; with an om_engine attached, it serves those too.
  */
 #define _GNU_SOURCE
-#include "engine.h"
+#include "kafka.h"
 
 #include "bytes.h"
 
@@ -93,6 +93,7 @@ void om_engine_leave(om_engine *engine) {
     uint64_t seq = om_store_end_tick(store);
     om_confirm_note(engine, seq);
     om_confirm_send(engine);
+    om_kafka_gates_open(engine);
     flush_conns(engine);
     int again = engine->active || engine->retry;
     om_store_let_go(store);
@@ -242,7 +243,9 @@ static void accept_some(om_engine *engine, int index) {
             om_conn_new(engine, fd, engine->listeners[index].door, peer))
             continue;
         close(fd);
-        om_event event = {.kind = OM_EV_REFUSED_CONN, .text = {(const uint8_t *)peer, (int32_t)strlen(peer)}};
+        om_event event = {.kind = OM_EV_REFUSED_CONN,
+                          .door = engine->listeners[index].door,
+                          .text = {(const uint8_t *)peer, (int32_t)strlen(peer)}};
         om_event_push(engine, &event);
     }
 }
@@ -331,8 +334,10 @@ static void tick(om_store *store, const struct epoll_event *ready, int count, in
     }
     read_clocks(engine);
     engine->stat.ticks++;
-    if (news)
+    if (news) {
         wake_waiting(engine);
+        om_kafka_gates_open(engine);
+    }
     if (engine->retry || (news && (engine->stalled || engine->alarm)))
         retry_stalled(engine);
     serve_ready(engine, ready, count);
@@ -416,8 +421,9 @@ om_engine *om_engine_new(om_store *store, const om_engine_options *options) {
     engine->scratch = malloc((size_t)options->frame_max + OM_FRAME_OVERHEAD + 2 * OM_READ_BUDGET);
     engine->rewrite = malloc(engine->rewrite_cap);
     engine->foreign = malloc(OM_FOREIGN);
+    int has_kafka = om_kafka_new(engine) == OM_OK;
     if (engine->event_fd < 0 || !engine->by_id || !engine->by_name || !engine->exchanges || !engine->routes ||
-        !engine->scratch || !engine->rewrite || !engine->foreign) {
+        !engine->scratch || !engine->rewrite || !engine->foreign || !has_kafka) {
         om_engine_free(engine);
         return NULL;
     }
@@ -455,12 +461,14 @@ void om_engine_free(om_engine *engine) {
         om_engine_leave(engine);
         om_engine_enter(engine);
         om_routes_clear(engine);
+        om_kafka_free(engine);
         om_engine_leave(engine);
         free_queues(engine);
         om_store_enter(engine->store);
         engine->store->plane = NULL;
         om_store_leave(engine->store);
     }
+    om_kafka_free(engine);
     om_event *event;
     while ((event = om_engine_next_event(engine)))
         om_event_free(event);

@@ -26,6 +26,7 @@ typedef struct om_queue om_queue;
 typedef struct om_consumer om_consumer;
 typedef struct om_route om_route;
 typedef struct om_exchange om_exchange;
+typedef struct om_kafka_conn om_kafka_conn;
 
 /* ---- output: what waits to be sent (output.c) ----------------------------------------- */
 
@@ -353,6 +354,7 @@ struct om_conn {
     uint64_t received_bytes, sent_bytes, published, delivered, acked;
     om_conn *next_dirty, *next_stalled;
     uint8_t on_dirty, on_stalled;
+    om_kafka_conn *kafka;    /* NULL: it speaks AMQP */
 };
 
 om_conn *om_conn_find(om_engine *engine, uint64_t id);
@@ -624,6 +626,8 @@ struct om_engine {
     uint64_t generation, permissions;
 
     om_conn *dirty, *stalled;
+    struct om_kafka *kafka;  /* topics, waiting fetches */
+    om_conn *kafka_gated;    /* produces that wait for the disk */
     om_channel *published, *confirming;
     om_atomic *leaving;      /* dead letters of this tick */
     uint64_t leaving_bytes;

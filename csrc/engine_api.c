@@ -1,5 +1,5 @@
 /* engine_api.c -- Python's calls about connections and publishes: between two ticks. */
-#include "engine.h"
+#include "kafka.h"
 
 #include <stdlib.h>
 
@@ -102,6 +102,8 @@ int om_conn_stat_get(om_engine *engine, uint64_t id, om_conn_stat *out) {
             .channels = conn->channel_count,
             .state = conn->state,
             .blocked = conn->blocked,
+            .produced_bytes = conn->kafka ? conn->kafka->produced_bytes : 0,
+            .fetched_bytes = conn->kafka ? conn->kafka->fetched_bytes : 0,
         };
         for (uint32_t i = 0; i < conn->channel_cap; i++) {
             const om_channel *channel = conn->channels[i];

@@ -449,19 +449,26 @@ typedef struct om_engine_options {
     uint32_t zero_copy_min;          /* bodies from this size on go by sendfile; 0: none */
     uint32_t route_cache;            /* entries */
     uint32_t max_connections;
+    uint32_t kafka_max_request;      /* bytes; a request that claims more ends its connection */
+    uint32_t kafka_patience_ms;      /* how long a half request may stand still */
+    uint32_t kafka_idle_ms;          /* how long a connection may be silent; 0: for ever */
 } om_engine_options;
 
 /* The store must have been started; one engine a store. */
 om_engine *om_engine_new(om_store *store, const om_engine_options *options);
 /* Closes every socket as it is. Before om_store_close. */
 void om_engine_free(om_engine *engine);
-/* Accept from this listening socket (dup'ed; non-blocking). `door` comes back in OM_EV_OPENED. */
+#define OM_DOOR_AMQP 0
+#define OM_DOOR_KAFKA 1
+/* Accept from this listening socket (dup'ed; non-blocking). `door`: which protocol is spoken there;
+ * it comes back in every event of its connections. */
 int om_engine_listen(om_engine *engine, int fd, int door);
 void om_engine_stop_listening(om_engine *engine);
 
 enum om_event_kind {
     OM_EV_OPENED = 1,        /* a client has sent our protocol header: connection.start is due. text: its
-                              * address. Paused like a method. */
+                              * address. Paused like a method. Kafka: its first request is here, and comes
+                              * as the next event; header: our own address as it sees it, "host:port" */
     OM_EV_METHOD = 2,        /* a method C doesn't handle: payload = class id, method id, arguments */
     OM_EV_ROUTE = 3,         /* a publish whose route or permission isn't known: exchange, key, header
                               * (= property flags and values), code = bits of basic.publish
@@ -479,11 +486,17 @@ enum om_event_kind {
     OM_EV_ALARM = 11,        /* code 1: publishers are held back (text: why), 0: over */
     OM_EV_BAD_HEADER = 12,   /* not our protocol: header sent, socket closed. text: what came, peer */
     OM_EV_REFUSED_CONN = 13, /* too many connections. text: peer */
-    OM_EV_ACTIVE = 14        /* single active consumer: key = consumer tag became active on `queue` */
+    OM_EV_ACTIVE = 14,       /* single active consumer: key = consumer tag became active on `queue` */
+    OM_EV_KAFKA_REQUEST = 15, /* a request C doesn't answer: payload = header and body, code = API key,
+                              * method = API version, count = slot. Paused until om_kafka_answer. */
+    OM_EV_KAFKA_TOPICS = 16  /* a Produce or Fetch wants topics whose rights aren't known: key = their names,
+                              * each behind its length u16 (big-endian); code, method as above. Answer with
+                              * om_kafka_permit for each, then om_kafka_retry. */
 };
 
 typedef struct om_event {
     int kind;
+    int door;                /* OM_DOOR_* of its connection */
     int channel;
     int code;
     uint32_t method;
@@ -530,6 +543,7 @@ typedef struct om_conn_stat {
     uint64_t output_bytes;           /* waiting to be sent */
     uint32_t channels, consumers, unacked;
     int state, blocked;
+    uint64_t produced_bytes, fetched_bytes; /* Kafka: of record batches */
 } om_conn_stat;
 int om_conn_stat_get(om_engine *engine, uint64_t conn, om_conn_stat *out);
 
@@ -659,6 +673,46 @@ int om_consumer_add_reply_to(om_engine *engine, uint64_t conn, int channel, cons
 
 /* Does anybody still wait for replies at this address? */
 int om_reply_to_exists(om_engine *engine, const uint8_t *address, size_t len);
+
+/* -- Kafka (kafka.h): C cuts requests and answers Produce and Fetch; the rest are events -- */
+
+/* The client may be served: from now on Produce and Fetch are C's. Before that every request is an
+ * event; one of those two waits for om_kafka_retry (serve it now) or om_kafka_answer. */
+int om_kafka_open(om_engine *engine, uint64_t conn, const char *user);
+/* The answer to OM_EV_KAFKA_REQUEST: a whole response, size and header included; len 0: none is due.
+ * Reading goes on. OM_E_RANGE: not the slot that waits. */
+int om_kafka_answer(om_engine *engine, uint64_t conn, int64_t slot, const uint8_t *data, size_t len);
+
+#define OM_KAFKA_READ 1
+#define OM_KAFKA_WRITE 2
+/* What this connection may do with a topic; 0: nothing, and it won't be asked again. Holds until the
+ * next om_engine_forget_permissions. Unknown names are forgotten at once. */
+int om_kafka_permit(om_engine *engine, uint64_t conn, const uint8_t *name, size_t len, uint32_t rights);
+/* This connection may produce under this transactional id; the same promises. */
+int om_kafka_permit_producer(om_engine *engine, uint64_t conn, const uint8_t *id, size_t len, int allowed);
+/* Go on with the request that asked (OM_EV_KAFKA_TOPICS): what is still unknown gets its error. */
+int om_kafka_retry(om_engine *engine, uint64_t conn);
+/* Responses tell the client to keep away so long, and its requests wait as long. Used up by the next
+ * Produce or Fetch answer. */
+int om_kafka_throttle(om_engine *engine, uint64_t conn, uint32_t ms);
+
+#define OM_KAFKA_COMPACTED 1         /* records without a key are refused */
+#define OM_KAFKA_LOG_APPEND_TIME 2   /* records get the time of their arrival */
+#define OM_KAFKA_ASYNC 4             /* acks=all doesn't wait for the disk */
+#define OM_KAFKA_INTERNAL 8          /* clients don't write to it */
+typedef struct om_kafka_partition {
+    uint64_t queue;
+    int32_t lane;
+} om_kafka_partition;
+typedef struct om_kafka_topic_options {
+    uint32_t flags;
+    int64_t max_message_bytes;       /* of a batch */
+    int64_t timestamp_before_max_ms, timestamp_after_max_ms; /* INT64_MAX: any */
+} om_kafka_topic_options;
+/* Make a topic known, or change it. A partition whose queue isn't there (yet) is unknown to clients. */
+int om_kafka_topic_set(om_engine *engine, const uint8_t *name, size_t len, const uint8_t *id,
+                       const om_kafka_partition *partitions, int32_t count, const om_kafka_topic_options *options);
+int om_kafka_topic_remove(om_engine *engine, const uint8_t *name, size_t len);
 
 typedef struct om_engine_stat {
     uint64_t connections, channels, consumers, queues, routes;

@@ -36,6 +36,15 @@ class Kind(IntEnum):
     BAD_HEADER = lib.OM_EV_BAD_HEADER
     REFUSED_CONN = lib.OM_EV_REFUSED_CONN
     ACTIVE = lib.OM_EV_ACTIVE
+    KAFKA_REQUEST = lib.OM_EV_KAFKA_REQUEST
+    KAFKA_TOPICS = lib.OM_EV_KAFKA_TOPICS
+
+
+class Door(IntEnum):
+    """Which protocol a listener speaks."""
+
+    AMQP = lib.OM_DOOR_AMQP
+    KAFKA = lib.OM_DOOR_KAFKA
 
 
 class Event(NamedTuple):
@@ -51,6 +60,7 @@ class Event(NamedTuple):
     key: bytes = b""
     header: bytes = b""
     text: str = ""
+    door: int = 0
 
 
 class ConnFlags(IntFlag):
@@ -76,6 +86,20 @@ class RouteFlags(IntFlag):
     DELAY = lib.OM_ROUTE_DELAY
 
 
+class KafkaRights(IntFlag):
+    NONE = 0
+    READ = lib.OM_KAFKA_READ
+    WRITE = lib.OM_KAFKA_WRITE
+
+
+class KafkaTopicFlags(IntFlag):
+    NONE = 0
+    COMPACTED = lib.OM_KAFKA_COMPACTED
+    LOG_APPEND_TIME = lib.OM_KAFKA_LOG_APPEND_TIME
+    ASYNC = lib.OM_KAFKA_ASYNC
+    INTERNAL = lib.OM_KAFKA_INTERNAL
+
+
 class StreamStart(IntEnum):
     NEXT = lib.OM_STREAM_NEXT
     FIRST = lib.OM_STREAM_FIRST
@@ -93,6 +117,9 @@ class EngineOptions:
     zero_copy_min: int = 64 << 10
     route_cache: int = 65536
     max_connections: int = 100_000
+    kafka_max_request: int = 100 << 20
+    kafka_patience_ms: int = 30_000
+    kafka_idle_ms: int = 600_000
 
 
 @dataclass(frozen=True)
@@ -107,6 +134,16 @@ class QueueOptions:
     consumer_timeout_ms: int | None = None
     dead_letter_exchange: bytes | None = None
     dead_letter_key: bytes | None = None
+
+
+@dataclass(frozen=True)
+class KafkaTopicOptions:
+    """What governs a topic's produces in C; None: any time will do."""
+
+    flags: KafkaTopicFlags = KafkaTopicFlags.NONE
+    max_message_bytes: int = 1_048_588
+    timestamp_before_max_ms: int | None = None
+    timestamp_after_max_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -173,6 +210,8 @@ class ConnStat(NamedTuple):
     unacked: int
     state: int
     blocked: int
+    produced_bytes: int
+    fetched_bytes: int
 
 
 class EngineStat(NamedTuple):
@@ -437,6 +476,57 @@ class Engine:
     def get(self, conn: int, channel: int, queue: int, no_ack: bool) -> bool:
         return bool(lib.om_basic_get(self._engine, conn, channel, queue, no_ack) >= 0)
 
+    # -- Kafka
+
+    def kafka_open(self, conn: int, user: str) -> bool:
+        return bool(lib.om_kafka_open(self._engine, conn, user.encode()) >= 0)
+
+    def kafka_answer(self, conn: int, slot: int, data: bytes = b"") -> bool:
+        """A whole response, size and header included; empty: none is due."""
+        return bool(lib.om_kafka_answer(self._engine, conn, slot, data, len(data)) >= 0)
+
+    def kafka_permit(self, conn: int, topic: bytes, rights: KafkaRights) -> bool:
+        result: int = lib.om_kafka_permit(self._engine, conn, topic, len(topic), int(rights))
+        return result >= 0
+
+    def kafka_permit_producer(self, conn: int, transactional_id: bytes, allowed: bool) -> bool:
+        result: int = lib.om_kafka_permit_producer(
+            self._engine, conn, transactional_id, len(transactional_id), allowed
+        )
+        return result >= 0
+
+    def kafka_retry(self, conn: int) -> bool:
+        return bool(lib.om_kafka_retry(self._engine, conn) >= 0)
+
+    def kafka_throttle(self, conn: int, milliseconds: int) -> bool:
+        return bool(lib.om_kafka_throttle(self._engine, conn, milliseconds) >= 0)
+
+    def set_kafka_topic(
+        self,
+        name: bytes,
+        topic_id: bytes,
+        partitions: Sequence[tuple[int, int]],
+        options: KafkaTopicOptions,
+    ) -> None:
+        """partitions: a queue and its lane each."""
+        if len(topic_id) != 16:
+            raise ValueError("a topic id has 16 bytes")
+        settings = ffi.new("om_kafka_topic_options *")
+        settings.flags = int(options.flags)
+        settings.max_message_bytes = options.max_message_bytes
+        settings.timestamp_before_max_ms = _or_any(options.timestamp_before_max_ms)
+        settings.timestamp_after_max_ms = _or_any(options.timestamp_after_max_ms)
+        places = ffi.new("om_kafka_partition[]", list(partitions))
+        check(
+            lib.om_kafka_topic_set(
+                self._engine, name, len(name), topic_id, places, len(partitions), settings
+            ),
+            f"topic {name.decode(errors='replace')}",
+        )
+
+    def remove_kafka_topic(self, name: bytes) -> bool:
+        return bool(lib.om_kafka_topic_remove(self._engine, name, len(name)) >= 0)
+
     def stat(self) -> EngineStat:
         out = ffi.new("om_engine_stat *")
         lib.om_engine_stat_get(self._engine, out)
@@ -457,7 +547,22 @@ def _taken(event: Any) -> Event:
         _bytes(event.key),
         _bytes(event.header),
         _bytes(event.text).decode(errors="replace"),
+        event.door,
     )
+
+
+def _or_any(milliseconds: int | None) -> int:
+    return (1 << 63) - 1 if milliseconds is None else milliseconds
+
+
+def topic_names(event: Event) -> list[bytes]:
+    """The names a KAFKA_TOPICS event asks about."""
+    names, at = [], 0
+    while at < len(event.key):
+        end = at + 2 + int.from_bytes(event.key[at : at + 2])
+        names.append(event.key[at + 2 : end])
+        at = end
+    return names
 
 
 def _bytes(span: Any) -> bytes:

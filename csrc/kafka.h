@@ -1,0 +1,136 @@
+/* kafka.h -- the Kafka door's inside: requests are cut here, Produce and Fetch answered here.
+ *
+ *   socket -> kafka_conn.c (cut) -+-> kafka_produce.c -> log ... durable -> kafka_gate.c -> socket
+ *                                 +-> kafka_fetch.c (what is wanted) -> kafka_read.c (what there is)
+ *                                 |        nothing yet: kafka_watch.c and wheel.c wake it up
+ *                                 +-> Python: OM_EV_KAFKA_REQUEST -> om_kafka_answer
+ *
+ * Kafka's answers leave in the order of their requests. Only produces overtake each other's wait for
+ * the disk: each leaves its finished response behind a gate, a WAL sequence. Anything else is begun
+ * only when no gate is left, and holds back the input until it is answered, as Kafka mutes its
+ * channels: so one request a connection is under way besides the produces, and memory is bounded.
+ */
+#ifndef OM_KAFKA_H
+#define OM_KAFKA_H
+
+#include "engine.h"
+
+#define OM_KAFKA_PRODUCE 0
+#define OM_KAFKA_FETCH 1
+
+typedef struct om_kafka_topic om_kafka_topic;
+
+/* ---- topics (kafka_topics.c) ---- */
+
+typedef struct om_kafka_place {
+    uint64_t id;             /* of the queue */
+    om_queue *queue;         /* held, once it was found */
+    int32_t lane;
+} om_kafka_place;
+
+struct om_kafka_topic {
+    uint64_t serial;         /* never given twice: rights hang on it */
+    uint8_t id[16];
+    om_kafka_topic_options options;
+    om_kafka_place *places;
+    int32_t count;
+    om_kafka_topic *next_by_name, *next_by_id;
+    uint32_t name_len;
+    uint8_t name[];
+};
+
+/* What the engine keeps for this door. */
+struct om_kafka {
+    om_kafka_topic **by_name, **by_id;
+    uint32_t buckets, count;
+    uint64_t serial;
+    uint64_t generation;     /* moves with every change of the topics */
+};
+
+int om_kafka_new(om_engine *engine);
+void om_kafka_free(om_engine *engine);
+om_kafka_topic *om_kafka_topic_named(om_engine *engine, const uint8_t *name, size_t len);
+om_kafka_topic *om_kafka_topic_by_id(om_engine *engine, const uint8_t id[16]);
+/* NULL: there is no such partition, or its queue is gone. */
+om_log *om_kafka_topic_log(om_engine *engine, om_kafka_topic *topic, int32_t partition, om_queue **queue);
+
+/* What a connection may do, by topic. */
+typedef struct om_kafka_rights {
+    uint64_t permissions;    /* the generation they were given under */
+    struct { uint64_t serial; uint32_t bits; } *slots; /* open addressing; serial 0: free */
+    uint32_t count, cap;
+} om_kafka_rights;
+/* The bits; -1: not known. */
+int om_kafka_rights_get(const om_engine *engine, const om_kafka_rights *rights, const om_kafka_topic *topic);
+int om_kafka_rights_set(const om_engine *engine, om_kafka_rights *rights, const om_kafka_topic *topic, uint32_t bits);
+void om_kafka_rights_clear(om_kafka_rights *rights);
+
+/* ---- connections ---- */
+
+/* A produce's response, until this sequence is durable. */
+typedef struct om_kafka_gate {
+    uint64_t seq;
+    uint32_t len;            /* of its response in `held` */
+} om_kafka_gate;
+
+#define OM_KAFKA_GATES 1024          /* produces under way a connection; a power of two */
+#define OM_KAFKA_HELD (1u << 20)     /* ... and bytes of their responses */
+
+/* Whom a paused connection waits for. */
+enum om_kafka_wait {
+    OM_KAFKA_GOES_ON = 0,
+    OM_KAFKA_ASKED = 1,      /* Python has the request */
+    OM_KAFKA_ASKED_FIRST = 2, /* Python has it, and it may be C's after all: it is still in the input */
+    OM_KAFKA_ASKED_RIGHTS = 3, /* Python looks the rights up; the request is still in the input */
+};
+
+struct om_kafka_conn {
+    int64_t slot;            /* of the last request */
+    uint8_t wait;            /* enum om_kafka_wait */
+    uint8_t drop;            /* the request at the front of the input was answered by Python */
+    uint8_t answered;        /* Python has told what it knows about rights */
+    uint8_t on_gated;
+
+    om_kafka_gate *gates;    /* a ring */
+    uint32_t gate_head, gate_count, gate_cap;
+    uint8_t *held;           /* the responses behind them, one behind the other */
+    uint32_t held_at, held_len, held_cap;
+    om_conn *next_gated;
+
+    om_kafka_rights rights;
+    uint8_t *producer;       /* the transactional id it may (or may not) use */
+    uint32_t producer_len;
+    uint8_t producer_allowed;
+    uint64_t producer_permissions;
+    uint64_t produced_bytes, fetched_bytes;
+    uint32_t throttle_ms;    /* for the next answer */
+};
+
+/* ---- requests (kafka_conn.c) ---- */
+
+typedef struct om_kafka_request {
+    om_conn *conn;
+    int16_t key, version;
+    int32_t correlation;
+    const uint8_t *data;     /* header and body */
+    size_t len;
+} om_kafka_request;
+
+int om_kafka_conn_new(om_conn *conn);
+void om_kafka_conn_free(om_conn *conn);
+void om_kafka_conn_read(om_conn *conn);
+void om_kafka_conn_take(om_conn *conn, const uint8_t *data, size_t len);
+void om_kafka_conn_continue(om_conn *conn);
+void om_kafka_conn_check_time(om_conn *conn, int64_t now_ms);
+/* Its input stands still from now on; and goes on. */
+void om_kafka_hold(om_conn *conn, enum om_kafka_wait why);
+void om_kafka_go_on(om_conn *conn);
+
+/* ---- gates (kafka_gate.c) ---- */
+
+/* Room for a response of len bytes that may leave once seq is durable (0: at once), in its turn. */
+uint8_t *om_kafka_gate_put(om_conn *conn, uint64_t seq, size_t len);
+int om_kafka_gate_is_full(const om_conn *conn);
+void om_kafka_gates_open(om_engine *engine);     /* the disk has news */
+
+#endif

@@ -1,0 +1,93 @@
+/* kafka_api.c -- Python's calls about Kafka connections: between two ticks. */
+#include "kafka.h"
+
+#include <stdlib.h>
+
+static om_conn *find(om_engine *engine, uint64_t id) {
+    om_conn *conn = om_conn_find(engine, id);
+    return conn && conn->kafka && conn->state < OM_CONN_FLUSHING ? conn : NULL;
+}
+
+int om_kafka_open(om_engine *engine, uint64_t id, const char *user) {
+    size_t len = strlen(user);
+    if (len > 255)
+        return OM_E_INVALID;
+    om_engine_enter(engine);
+    om_conn *conn = find(engine, id);
+    if (conn) {
+        conn->state = OM_CONN_OPEN;
+        conn->user_len = (uint8_t)len;
+        memcpy(conn->user, user, len + 1);
+        conn->last_in = engine->now_ms;
+    }
+    om_engine_leave(engine);
+    return conn ? OM_OK : OM_E_RANGE;
+}
+
+int om_kafka_answer(om_engine *engine, uint64_t id, int64_t slot, const uint8_t *data, size_t len) {
+    om_engine_enter(engine);
+    om_conn *conn = find(engine, id);
+    om_kafka_conn *kafka = conn ? conn->kafka : NULL;
+    int waits = kafka && kafka->slot == slot && (kafka->wait == OM_KAFKA_ASKED || kafka->wait == OM_KAFKA_ASKED_FIRST);
+    if (waits) {
+        om_conn_put_bytes(conn, data, len);
+        kafka->drop = kafka->wait == OM_KAFKA_ASKED_FIRST;
+        om_kafka_go_on(conn);
+    }
+    om_engine_leave(engine);
+    return waits ? OM_OK : OM_E_RANGE;
+}
+
+/* ---- rights ---- */
+
+int om_kafka_permit(om_engine *engine, uint64_t id, const uint8_t *name, size_t len, uint32_t rights) {
+    om_engine_enter(engine);
+    om_conn *conn = find(engine, id);
+    om_kafka_topic *topic = conn ? om_kafka_topic_named(engine, name, len) : NULL;
+    int result = topic ? om_kafka_rights_set(engine, &conn->kafka->rights, topic, rights) : conn ? OM_END : OM_E_RANGE;
+    om_engine_leave(engine);
+    return result;
+}
+
+int om_kafka_permit_producer(om_engine *engine, uint64_t id, const uint8_t *name, size_t len, int allowed) {
+    uint8_t *copy = len <= INT16_MAX ? malloc(len + 1) : NULL;
+    if (!copy)
+        return OM_E_NO_MEMORY;
+    if (len)
+        memcpy(copy, name, len);
+    om_engine_enter(engine);
+    om_conn *conn = find(engine, id);
+    if (conn) {
+        om_kafka_conn *kafka = conn->kafka;
+        free(kafka->producer);
+        kafka->producer = copy;
+        kafka->producer_len = (uint32_t)len;
+        kafka->producer_allowed = allowed != 0;
+        kafka->producer_permissions = engine->permissions;
+    } else {
+        free(copy);
+    }
+    om_engine_leave(engine);
+    return conn ? OM_OK : OM_E_RANGE;
+}
+
+int om_kafka_retry(om_engine *engine, uint64_t id) {
+    om_engine_enter(engine);
+    om_conn *conn = find(engine, id);
+    int waits = conn && (conn->kafka->wait == OM_KAFKA_ASKED_FIRST || conn->kafka->wait == OM_KAFKA_ASKED_RIGHTS);
+    if (waits) {
+        conn->kafka->answered = conn->kafka->wait == OM_KAFKA_ASKED_RIGHTS;
+        om_kafka_go_on(conn);
+    }
+    om_engine_leave(engine);
+    return waits ? OM_OK : OM_E_RANGE;
+}
+
+int om_kafka_throttle(om_engine *engine, uint64_t id, uint32_t ms) {
+    om_engine_enter(engine);
+    om_conn *conn = find(engine, id);
+    if (conn)
+        conn->kafka->throttle_ms = ms;
+    om_engine_leave(engine);
+    return conn ? OM_OK : OM_E_RANGE;
+}

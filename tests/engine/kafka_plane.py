@@ -1,0 +1,150 @@
+"""The Kafka door of the data plane without sockets: for tests that want it all to themselves.
+
+    plane = KafkaPlane(folder)
+    plane.topic("clicks", partitions=2)      a stream queue a partition
+    client = plane.kafka()                   a connection, allowed to do everything
+    client.send(request(18, 0, 7))           bytes go in ...
+    client.response()                        ... whole responses come out, without their size
+
+Requests that C hands on gather in `client.requests`; `plane.rights` answers for permissions.
+"""
+
+import struct
+import uuid
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from ottermq.engine import (
+    Door,
+    Event,
+    KafkaRights,
+    KafkaTopicOptions,
+    Kind,
+    QueueFlags,
+    topic_names,
+)
+from tests.engine.plane import Plane
+
+
+def request(key: int, version: int, correlation: int, body: bytes = b"") -> bytes:
+    """With a header of version 1 and no client id."""
+    head = struct.pack(">hhih", key, version, correlation, -1)
+    return struct.pack(">i", len(head) + len(body)) + head + body
+
+
+class KafkaPlane(Plane):
+    def __init__(self, folder: Path, **engine: Any) -> None:
+        super().__init__(folder, **engine)
+        self.kafkas: dict[int, KafkaClient] = {}
+        self.topics: dict[str, list[str]] = {}
+        self.rights: dict[str, KafkaRights] = {}
+
+    def topic(self, name: str, partitions: int = 1, stream: bool = True, **options: Any) -> bytes:
+        """One stream queue a partition; the topic's id."""
+        flags = QueueFlags.STREAM if stream else QueueFlags(0)
+        queues = self.topics[name] = [
+            name if partitions == 1 else f"{name}-{index}" for index in range(partitions)
+        ]
+        places = [(self.queue(queue, flags=flags), 0) for queue in queues]
+        number = uuid.uuid5(uuid.NAMESPACE_DNS, name).bytes
+        settings = KafkaTopicOptions(**options)
+        self.engine.set_kafka_topic(name.encode(), number, places, settings)
+        return number
+
+    def kafka(self, opened: bool = True) -> "KafkaClient":
+        return KafkaClient(self, opened)
+
+    def wait_for(self, client: "KafkaClient") -> None:
+        self.wait(lambda: client.drain_responses() or client.gone is not None)
+
+    def _handle(self, event: Event) -> None:
+        if event.door != Door.KAFKA:
+            super()._handle(event)
+            return
+        self.events.append(event)
+        client = self.kafkas.get(event.conn)
+        if client is None:
+            return
+        if event.kind == Kind.OPENED and client.opened:
+            self.engine.kafka_open(event.conn, "guest")
+        elif event.kind == Kind.KAFKA_REQUEST:
+            if client.opened and event.code in (0, 1):
+                self.engine.kafka_retry(event.conn)
+            else:
+                client.requests.append(event)
+        elif event.kind == Kind.KAFKA_TOPICS:
+            both = KafkaRights.READ | KafkaRights.WRITE
+            for name in topic_names(event):
+                self.engine.kafka_permit(event.conn, name, self.rights.get(name.decode(), both))
+            self.engine.kafka_retry(event.conn)
+        elif event.kind == Kind.CLOSED:
+            client.gone = event.text
+            del self.kafkas[event.conn]
+
+
+class KafkaClient:
+    """A connection without a socket."""
+
+    def __init__(self, plane: KafkaPlane, opened: bool) -> None:
+        self.plane = plane
+        self.engine = plane.engine
+        self.opened = opened
+        self.id = self.engine.virtual("test", Door.KAFKA)
+        plane.kafkas[self.id] = self
+        self.requests: list[Event] = []
+        self.responses: deque[bytes] = deque()
+        self.gone: str | None = None
+        self._input = b""
+        self._output = bytearray()
+
+    def send(self, data: bytes) -> None:
+        self._input += data
+        self._push()
+
+    def _push(self) -> None:
+        while self._input and self.gone is None:
+            taken = self.engine.feed(self.id, self._input)
+            self._input = self._input[max(taken, 0) :]
+            self.plane.turn()
+            if taken <= 0:
+                return
+
+    def drain_responses(self) -> bool:
+        room = bytearray(1 << 20)
+        while self.gone is None and (count := self.engine.drain(self.id, room)) > 0:
+            self._output += room[:count]
+        while len(self._output) >= 4:
+            end = 4 + int.from_bytes(self._output[:4])
+            if len(self._output) < end:
+                break
+            self.responses.append(bytes(self._output[4:end]))
+            del self._output[:end]
+        self._push()
+        return bool(self.responses)
+
+    def response(self) -> bytes:
+        """The next whole one, without its size."""
+        self.plane.wait(self.drain_responses)
+        return self.responses.popleft()
+
+    def asked(self) -> Event:
+        """The next request that C handed on."""
+        self.plane.wait(lambda: self.drain_responses() or self.requests)
+        return self.requests.pop(0)
+
+    def answer(self, event: Event, data: bytes) -> bool:
+        body = struct.pack(">i", len(data)) + data
+        return self.engine.kafka_answer(self.id, event.amount, body)
+
+    def is_quiet(self) -> bool:
+        """Nothing more has come; asked behind a call, whose tick has done all there was."""
+        self.plane.turn()
+        self.engine.stat()
+        return not self.drain_responses()
+
+    def ends(self) -> str:
+        """It is closed: how."""
+        self.plane.wait(lambda: self.drain_responses() or self.gone is not None)
+        assert self.gone is not None
+        return self.gone

@@ -1,0 +1,185 @@
+"""Requests of Kafka clients: cut anywhere, answered in order, too large, not Kafka at all."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottermq.engine import Door, Kind
+from tests.engine.kafka_plane import KafkaPlane, request
+from tests.engine.plane import Client
+
+METADATA, VERSIONS = 3, 18
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[KafkaPlane]:
+    plane = KafkaPlane(tmp_path)
+    yield plane
+    plane.close()
+
+
+def test_a_request_reaches_python_and_its_answer_the_client(plane: KafkaPlane) -> None:
+    client = plane.kafka()
+    client.send(request(VERSIONS, 3, 77, b"body"))
+    event = client.asked()
+    assert (event.kind, event.door) == (Kind.KAFKA_REQUEST, Door.KAFKA)
+    assert (event.code, event.method, event.amount) == (VERSIONS, 3, 1)
+    assert event.payload == request(VERSIONS, 3, 77, b"body")[4:]
+    assert client.answer(event, b"the answer")
+    assert client.response() == b"the answer"
+
+
+def test_the_door_opens_with_the_first_whole_request(plane: KafkaPlane) -> None:
+    client = plane.kafka()
+    data = request(VERSIONS, 0, 1)
+    client.send(data[:-1])
+    assert not [event for event in plane.events if event.conn == client.id]
+    client.send(data[-1:])
+    kinds = [event.kind for event in plane.events if event.conn == client.id]
+    assert kinds == [Kind.OPENED, Kind.KAFKA_REQUEST]
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 7, 1000])
+def test_requests_may_be_cut_anywhere(plane: KafkaPlane, step: int) -> None:
+    client = plane.kafka()
+    data = b"".join(request(METADATA, 1, n, b"x" * n) for n in range(20))
+    for at in range(0, len(data), step):
+        client.send(data[at : at + step])
+    for n in range(20):
+        event = client.asked()
+        assert event.payload == request(METADATA, 1, n, b"x" * n)[4:]
+        client.answer(event, b"%d" % n)
+        assert client.response() == b"%d" % n
+
+
+def test_nothing_is_heard_while_python_thinks(plane: KafkaPlane) -> None:
+    client = plane.kafka()
+    client.send(request(METADATA, 1, 1) + request(METADATA, 1, 2))
+    first = client.asked()
+    assert client.requests == []
+    assert not client.answer(first._replace(amount=first.amount + 1), b"not this one")
+    assert client.answer(first, b"")
+    assert not client.answer(first, b"twice")
+    assert client.asked().amount == 2
+
+
+def test_an_answer_may_be_none(plane: KafkaPlane) -> None:
+    client = plane.kafka()
+    client.send(request(METADATA, 1, 1) + request(METADATA, 1, 2))
+    assert plane.engine.kafka_answer(client.id, client.asked().amount)
+    client.answer(client.asked(), b"second")
+    assert client.response() == b"second"
+
+
+def test_a_large_request_comes_whole(plane: KafkaPlane) -> None:
+    client = plane.kafka()
+    body = bytes(range(256)) * 16384
+    client.send(request(METADATA, 1, 1, body) + request(METADATA, 1, 2))
+    event = client.asked()
+    assert event.payload.endswith(body)
+    client.answer(event, b"large")
+    assert client.response() == b"large"
+    assert client.asked().amount == 2
+
+
+STRANGERS = {
+    "AMQP": b"AMQP\0\0\x09\x01",
+    "HTTP": b"GET / HTTP/1.1\r\n\r\n",
+    "TLS": b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03",
+    "a negative size": b"\xff\xff\xff\xff\0\x12\0\0",
+    "a size too small": b"\0\0\0\x07\0\x12\0\0\0\0\0",
+    "no API": b"\0\0\x10\0zz\0\0",
+}
+
+
+@pytest.mark.parametrize("what", STRANGERS)
+def test_another_protocol_is_closed_and_told(plane: KafkaPlane, what: str) -> None:
+    client = plane.kafka()
+    client.send(STRANGERS[what])
+    assert client.ends() == "closed"
+    kinds = [event.kind for event in plane.events if event.conn == client.id]
+    assert kinds == [Kind.BAD_HEADER, Kind.OUTPUT, Kind.CLOSED]
+    assert plane.events[-3].payload == STRANGERS[what]
+    assert plane.events[-3].door == Door.KAFKA
+
+
+def test_a_size_over_the_limit_ends_the_connection(tmp_path: Path) -> None:
+    plane = KafkaPlane(tmp_path, kafka_max_request=1000)
+    client, other = plane.kafka(), plane.kafka()
+    client.send(request(METADATA, 1, 1, b"x" * 990))
+    client.answer(client.asked(), b"fits")
+    client.send(request(METADATA, 1, 2, b"x" * 991))
+    assert client.ends() == "sent a request of a size that can't be"
+    other.send(request(METADATA, 1, 1))
+    other.answer(other.asked(), b"unharmed")
+    assert other.response() == b"unharmed"
+    plane.close()
+
+
+def test_a_half_request_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    plane = KafkaPlane(tmp_path, kafka_patience_ms=100)
+    client = plane.kafka()
+    client.send(request(METADATA, 1, 1) + b"\0\0")
+    client.answer(client.asked(), b"first")
+    assert client.response() == b"first"
+    assert client.ends() == "stopped in the middle of a request"
+    plane.close()
+
+
+def test_a_silent_connection_is_closed_in_the_end(tmp_path: Path) -> None:
+    plane = KafkaPlane(tmp_path, kafka_idle_ms=100)
+    client = plane.kafka()
+    client.send(request(METADATA, 1, 1))
+    client.answer(client.asked(), b"first")
+    assert client.response() == b"first"
+    assert client.ends() == "was silent for too long"
+    plane.close()
+
+
+def test_who_never_logs_in_is_closed(tmp_path: Path) -> None:
+    plane = KafkaPlane(tmp_path, handshake_timeout_ms=100)
+    client = plane.kafka(opened=False)
+    client.send(request(VERSIONS, 0, 1))
+    client.answer(client.asked(), b"versions")
+    assert client.response() == b"versions"
+    assert client.ends() == "took too long to log in"
+    plane.close()
+
+
+@pytest.mark.parametrize("key", [0, 1])
+def test_before_its_login_even_a_produce_is_pythons(plane: KafkaPlane, key: int) -> None:
+    client = plane.kafka(opened=False)
+    client.send(request(key, 3, 1, b"whatever") + request(METADATA, 1, 2))
+    event = client.asked()
+    assert event.code == key
+    client.answer(event, b"log in first")
+    assert client.response() == b"log in first"
+    assert client.asked().code == METADATA
+
+
+def test_over_a_socket_the_client_learns_the_address_it_came_to(plane: KafkaPlane) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        plane.engine.listen(listener.fileno(), Door.KAFKA)
+        with socket.create_connection(listener.getsockname()) as sock:
+            sock.sendall(request(VERSIONS, 0, 1))
+            opened = plane.wait(
+                lambda: [event for event in plane.events if event.kind == Kind.OPENED]
+            )[0]
+            host, port = listener.getsockname()
+            assert opened.header == f"{host}:{port}".encode()
+            assert opened.text == "{}:{}".format(*sock.getsockname())
+            asked = plane.wait(
+                lambda: [event for event in plane.events if event.kind == Kind.KAFKA_REQUEST]
+            )[0]
+            assert plane.engine.kafka_answer(asked.conn, asked.amount, b"\0\0\0\x02ok")
+            assert sock.recv(100) == b"\0\0\0\x02ok"
+
+
+def test_the_other_door_stays_what_it_was(plane: KafkaPlane) -> None:
+    plane.queue("work")
+    client: Client = plane.client()
+    client.publish(b"hello", "work")
+    got = client.get("work")
+    assert got is not None and got.body == b"hello"
