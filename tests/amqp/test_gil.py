@@ -1,6 +1,8 @@
 """The data plane never needs the GIL: confirms and deliveries go on while Python is stuck."""
 
 import signal
+import socket
+import threading
 import time
 from pathlib import Path
 
@@ -73,3 +75,34 @@ def test_confirms_and_deliveries_go_on_while_the_gil_is_held(tmp_path: Path) -> 
                 if waited < UNDELAYED and stuck > gil_holder.SECONDS / 2:
                     return
             raise AssertionError(f"held up for {waited:.3f} s, Python for {stuck:.3f} s")
+
+
+def flood(address: tuple[str, int], stop: threading.Event, answered: list[int]) -> None:
+    """One health check after the other, as fast as they are answered."""
+    while not stop.is_set():
+        with socket.create_connection(address, timeout=30) as link:
+            link.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            answered[0] += link.recv(12) == b"HTTP/1.1 200"
+
+
+def test_a_flood_on_the_admin_port_delays_nobody(tmp_path: Path) -> None:
+    with Broker(tmp_path / "data") as broker, Client(broker.address("amqp")) as client:
+        channel = client.channel()
+        queue = channel.declare("busy", durable=True)
+        channel.confirm()
+        channel.consume(queue)
+        for _ in range(10):
+            pass_one(channel, queue)
+        stop, answered = threading.Event(), [0]
+        admin = broker.address("admin")
+        crowd = [threading.Thread(target=flood, args=(admin, stop, answered)) for _ in range(4)]
+        for each in crowd:
+            each.start()
+        try:
+            waits = [longest_wait(channel, queue, time.monotonic() + 0.7) for _ in range(TRIES)]
+        finally:
+            stop.set()
+            for each in crowd:
+                each.join()
+        assert answered[0] > 20, "that was no flood"
+        assert min(waits) < UNDELAYED
