@@ -46,6 +46,17 @@ static void handle_fence(om_store *store) {
                         kept ? "" : "; what was under way may come back after a restart");
 }
 
+/* The committer says so by waking us; it changes its mind only when it has a file again. */
+static void report_starving(om_store *store) {
+    int starved = om_wal_starved(store->wal);
+    if (starved == store->told_starved)
+        return;
+    store->told_starved = starved;
+    om_store_add_report(store, starved ? OM_REPORT_NO_SPACE : OM_REPORT_SPACE_BACK, NULL, 0, 0,
+                        starved ? "no space left for the WAL: appends are refused, what was taken waits"
+                                : "the WAL can be written again");
+}
+
 /* ---- the end of a tick ---- */
 
 static void pump_queues(om_engine *engine) {
@@ -327,6 +338,7 @@ static void wake_waiting(om_engine *engine) {
 static void tick(om_store *store, const struct epoll_event *ready, int count, int news) {
     om_store_enter(store);
     handle_fence(store);
+    report_starving(store);
     om_engine *engine = store->plane;
     if (!engine) {
         om_store_leave(store);

@@ -568,8 +568,7 @@ void om_store_stat_get(om_store *store, om_store_stat *out) {
         .skipped_bytes = store->skipped_bytes,
         .fenced = fenced,
         .fence_kept = fence_kept,
-        .no_space = __atomic_load_n(&store->low_space, __ATOMIC_RELAXED) ||
-                    __atomic_load_n(&store->no_space, __ATOMIC_RELAXED),
+        .no_space = om_store_short_of_space(store),
         .wal_direct_io = wal.direct_io,
     };
     om_store_leave(store);

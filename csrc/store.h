@@ -222,6 +222,7 @@ struct om_store {
     int told_full;           /* somebody was, by the hot tail: the writer says when there is room */
     uint64_t written_bytes, skipped_bytes;
     int fence_handled;
+    int told_starved;        /* the last that was reported of the WAL */
     om_undo *undos, *undos_tail; /* in sequence order */
     om_handed *handed;       /* NULL: its file can't be had */
 
@@ -295,7 +296,8 @@ static inline int om_store_called_off(const om_store *store) {
     return __atomic_load_n(&store->called_off, __ATOMIC_RELAXED);
 }
 static inline int om_store_short_of_space(const om_store *store) {
-    return __atomic_load_n(&store->low_space, __ATOMIC_RELAXED) || __atomic_load_n(&store->no_space, __ATOMIC_RELAXED);
+    return __atomic_load_n(&store->low_space, __ATOMIC_RELAXED) ||
+           __atomic_load_n(&store->no_space, __ATOMIC_RELAXED) || om_wal_starved(store->wal);
 }
 void om_list_push(om_list *list, om_log *log, size_t link);
 om_log *om_list_pop(om_list *list, size_t link);

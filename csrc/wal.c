@@ -322,6 +322,11 @@ uint64_t om_wal_used(const om_wal *wal)
     return atomic_load_explicit(&wal->used, memory_order_relaxed);
 }
 
+int om_wal_starved(const om_wal *wal)
+{
+    return atomic_load_explicit(&wal->starved, memory_order_relaxed);
+}
+
 /* ---- telling others ---- */
 
 void om_wal_notify_fd(om_wal *wal, int event_fd)

@@ -102,6 +102,8 @@ void om_wal_release(om_wal *wal, uint64_t seq);
 uint64_t om_wal_used(const om_wal *wal);         /* bytes between the oldest needed and the head */
 
 /* -- faults -- */
+/* No file to go on in, and no space for one: what was taken waits, appends are told NO_SPACE. */
+int om_wal_starved(const om_wal *wal);
 /* A failed write or sync fences: durable_seq stops for good in this epoch, records past it
  * are refused. Before the fence shows, the failed group's first block is overwritten with
  * zeros and `fence` (epoch, last good seq; checksummed, synced, replaced atomically) is

@@ -2,18 +2,17 @@
 lost, and it heals by itself when space returns."""
 
 import errno
-import functools
 import os
 import select
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ottermq.wal import Appended, Log, LogFlags, Record, ReportKind, Store
+from ottermq.wal import Log, LogFlags, Record, ReportKind, Store
 from ottermq.wal.errors import Full, LogError, NoSpace
 from tests.faults.rules import Op
 from tests.faults.shim import recorded
@@ -79,10 +78,14 @@ def no_space_for_wal_files(life: Life) -> None:
         while True:
             life.scribe.append(logs[1], [60_000] * 4)
     life.until(lambda: refusal(life, logs[1]) is NoSpace, "NoSpace is not told")
+    life.hear(ReportKind.NO_SPACE)
+    assert "space" in (life.store.trouble() or "")
     is_served(life, logs[0])
     is_whole(life, logs[0])
     full.clear()
     life.until(lambda: refusal(life, logs[1]) is None, "it doesn't heal")
+    life.hear(ReportKind.SPACE_BACK)
+    assert life.store.trouble() is None
     life.scribe.confirm()
     life.store.checkpoint()
 
@@ -255,14 +258,17 @@ def test_a_disk_that_is_really_full(small_disk: Path) -> None:
         queue, stream = store.create("queue"), store.create("stream", flags=LogFlags.NO_CURSOR)
         store.wait(queue.append([Record(b"to be settled")] * 100).seq)
 
+        def append() -> None:
+            number = len(confirmed)
+            record = Record(content(number, 90_000))
+            done = when_there_is_room(store, lambda: stream.append([record]))
+            store.wait(done.seq)
+            confirmed[done.first_offset] = number
+
         def fill() -> None:
             """Until the disk is full: what was confirmed by then is what counts."""
             while True:
-                number = len(confirmed)
-                append = functools.partial(stream.append, [Record(content(number, 90_000))])
-                done = when_there_is_room(store, append)
-                store.wait(done.seq)
-                confirmed[done.first_offset] = number
+                append()
 
         with pytest.raises(NoSpace):
             fill()
@@ -272,29 +278,27 @@ def test_a_disk_that_is_really_full(small_disk: Path) -> None:
         for offset in range(40):
             queue.settle(offset)
         filler.unlink()
-        wait_for_space(store)
-        before = len(confirmed)
+        when_there_is_space(store, append)
         with pytest.raises(NoSpace):
             fill()
-        assert len(confirmed) > before
         # Now without help from outside: what is trimmed makes space, though nothing can be written.
         stream.trim(max(confirmed) * 3 // 4)
-        done = append_when_there_is_space(store, stream, Record(b"at last"))
+        when_there_is_space(store, append)
         store.wait(queue.settle(40, 49)[1], timeout=60)
-        store.wait(done.seq, timeout=60)
+        when_there_is_space(store, store.checkpoint)
     with Store.open(small_disk / "data", options) as store:
         start = store.get("stream").stat().start_offset
         check(store.get("stream"), {at: n for at, n in confirmed.items() if at >= start})
         assert store.get("queue").acquire(100) == list(range(50, 100))
 
 
-def append_when_there_is_space(store: Store, log: Log, record: Record) -> Appended:
+def when_there_is_space(store: Store, act: Callable[[], None]) -> None:
     """What comes back file by file may be used up again by what had to wait for it."""
     deadline = time.monotonic() + 60
     while True:
         wait_for_space(store)
         try:
-            return log.append([record])
+            return act()
         except NoSpace:
             assert time.monotonic() < deadline, "it doesn't heal"
 
