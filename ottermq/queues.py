@@ -178,7 +178,7 @@ class Queues:
             size = self._topology.effective(thing).segment_size
             if size is not None:
                 for log in logs:
-                    options = replace(self._rules(log.name), segment_size=_segment_size(size))
+                    options = replace(self._rules(log.name), segment_size=segment_size(size))
                     self._store.set_options(log, options)
         return logs, rows
 
@@ -365,7 +365,7 @@ def _flags_of(durable: bool, is_stream: bool) -> LogFlags:
     return flags | LogFlags.NO_CURSOR if is_stream else flags
 
 
-def _segment_size(wanted: int) -> int:
+def segment_size(wanted: int) -> int:
     """Whole pages, within what a segment may be."""
     return min(max(wanted, 64 << 10), 1 << 30) & -4096
 

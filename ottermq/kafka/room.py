@@ -22,5 +22,7 @@ class Room:
     cluster_id: str
     node_id: int = 1
     topics: Any = None
+    configs: Any = None
+    quotas: Any = None
     groups: Any = None
     transactions: Any = None

@@ -41,6 +41,7 @@ SUPER_STREAM = "x-super-stream"
 ORDER = "x-stream-partition-order"
 STREAM = {QUEUE_TYPE: QueueType.STREAM.value}
 MOST_PARTITIONS = 10_000
+ANY_TIME = (1 << 63) - 1
 
 
 class Partition(NamedTuple):
@@ -62,14 +63,14 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class TopicOptions:
-    """What the engine must know when somebody produces. -1: no limit."""
+    """What the engine must know when somebody produces."""
 
     compacted: bool = False
     log_append_time: bool = False
     unsynced: bool = False  # acks=all is answered from the page cache
-    max_message_bytes: int = 1 << 20
-    timestamp_before_max_ms: int = -1
-    timestamp_after_max_ms: int = -1
+    max_message_bytes: int = 1_048_588
+    timestamp_before_max_ms: int = ANY_TIME
+    timestamp_after_max_ms: int = ANY_TIME
 
 
 class Table(Protocol):

@@ -1,19 +1,29 @@
 """A broker's room without its doors: a store, an engine, the topology, and the topics over them."""
 
-from collections.abc import AsyncIterator
+import inspect
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import trio
 
+from ottermq.auth import Auth, Permission, User, open_auth, passwords
+from ottermq.config import Config
+from ottermq.config.schema import AuthSettings, KafkaSettings
 from ottermq.engine import Engine
+from ottermq.kafka import admin, codec, config_admin, logdirs, offsets
+from ottermq.kafka.altered import Altered
+from ottermq.kafka.api import Api
 from ottermq.kafka.cluster import Cluster, open_cluster
+from ottermq.kafka.request import Body, Connection, Handler, Request
+from ottermq.kafka.room import Room
 from ottermq.kafka.topics import Topic, TopicOptions, Topics
 from ottermq.queues import Queues
 from ottermq.topology import MetaDb, Queue, Topology, restore
-from ottermq.wal import LogOptions, Options, Store
+from ottermq.wal import Options, Store
 from tests.wal.stores import SMALL
 
 
@@ -32,6 +42,14 @@ class Table:
         del self.topics[name]
 
 
+HANDLERS: Mapping[Api, Handler] = {
+    **admin.HANDLERS,
+    **config_admin.HANDLERS,
+    **logdirs.HANDLERS,
+    **offsets.HANDLERS,
+}
+
+
 @dataclass
 class House:
     db: MetaDb
@@ -39,9 +57,34 @@ class House:
     engine: Engine
     topology: Topology
     queues: Queues
+    auth: Auth
     cluster: Cluster
     table: Table
     topics: Topics
+    configs: Altered
+    room: Room
+
+    async def ask(
+        self, api: Api, body: Body, *, user: User | None = None, version: int = -1
+    ) -> Body:
+        """As the door would: what comes back has been through the wire, the newest version's."""
+        if version < 0:
+            version = codec.MESSAGES[api].versions[1]
+        conn = Connection(1, "127.0.0.1:4711", "127.0.0.1:9092", self.room)
+        conn.user = user or self.auth.users.existing("guest")
+        sent = codec.encode_request(api, version, 1, "test", body)
+        request: Request = codec.decode_request(conn, sent[4:])
+        answer = HANDLERS[api](self.room, request)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        assert isinstance(answer, dict)
+        _, told = codec.decode_response(api, version, codec.encode_response(request, answer)[4:])
+        return told
+
+    async def user(self, name: str, configure: str, write: str, read: str) -> User:
+        made = await self.auth.users.put(name)
+        await self.auth.permissions.set(Permission(name, "/", configure, write, read))
+        return made
 
     async def queue(self, name: str, **arguments: Any) -> Queue:
         """Declared as an AMQP client would: max_priority=3 is x-max-priority: 3."""
@@ -69,19 +112,37 @@ class House:
 
 
 @asynccontextmanager
-async def open_house(data: Path, options: Options = SMALL) -> AsyncIterator[House]:
-    with Store.open(data, options) as store, MetaDb(data) as db:
+async def open_house(
+    data: Path, options: Options = SMALL, settings: KafkaSettings | None = None
+) -> AsyncIterator[House]:
+    # How long a hash takes is not what these tests are about.
+    with (
+        patch.object(passwords, "COST", 4),
+        Store.open(data, options) as store,
+        MetaDb(data) as db,
+    ):
         topology = restore(db)
+        auth = open_auth(db, AuthSettings())
+        await auth.first_start()
         engine = Engine(store)
         try:
-            queues = Queues(engine, store, topology, rules=lambda name: LogOptions())
+            queues = Queues(engine, store, topology, rules=lambda name: options.log)
             queues.start()
             cluster, table = open_cluster(db), Table()
             topics = Topics(topology, queues, cluster, table=table)
+            configs = Altered(db, store, topology, topics, Config().for_queue)
+            configs.start()
+            room = Room(
+                engine, store, topology, auth, queues, settings or KafkaSettings(), cluster.id
+            )
+            room.topics, room.configs = topics, configs
+            house = House(
+                db, store, engine, topology, queues, auth, cluster, table, topics, configs, room
+            )
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(queues.run)
                 nursery.start_soon(store.waiting.run, print)
-                yield House(db, store, engine, topology, queues, cluster, table, topics)
+                yield house
                 nursery.cancel_scope.cancel()
         finally:
             engine.close()

@@ -1,6 +1,5 @@
 """Which topics Kafka's clients find, and that they follow what happens to the queues."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -8,12 +7,6 @@ import pytest
 from ottermq.errors import NotFound, PreconditionFailed
 from ottermq.kafka.topics import IllegalName, Topic, TopicExists
 from tests.kafka.rooms import House, open_house
-
-
-@pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with open_house(tmp_path / "data") as opened:
-        yield opened
 
 
 def found(house: House, name: str) -> Topic:

@@ -1,0 +1,269 @@
+"""Topics made, divided, emptied and removed by Kafka's clients.
+
+A request names many topics, and each gets its own answer: what is wrong with one doesn't touch the
+others. `validate_only` goes as far as the first thing that would change something.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from uuid import UUID
+
+from ottermq.errors import AccessRefused, NotFound, OtterError, PreconditionFailed
+from ottermq.kafka.api import Api
+from ottermq.kafka.configs import BadValue
+from ottermq.kafka.errors import Error, KafkaError, error_of
+from ottermq.kafka.offsets import partition_log
+from ottermq.kafka.request import Body, Handler, Request
+from ottermq.kafka.room import Room
+from ottermq.kafka.topics import MOST_PARTITIONS, IllegalName, Topic, TopicExists
+from ottermq.wal import Log, LogError
+
+BY_DEFAULT = -1
+HIGH_WATERMARK = -1
+NO_ID = UUID(int=0)
+
+
+def refusal(trouble: Exception) -> tuple[Error, str]:
+    """What a topic is answered when it can't be done."""
+    match trouble:
+        case KafkaError():
+            return trouble.error, trouble.text or trouble.error.name
+        case BadValue():
+            return Error.INVALID_CONFIG, str(trouble)
+        case TopicExists():
+            return Error.TOPIC_ALREADY_EXISTS, str(trouble)
+        case IllegalName():
+            return Error.INVALID_TOPIC_EXCEPTION, str(trouble)
+        case NotFound():
+            return Error.UNKNOWN_TOPIC_OR_PARTITION, str(trouble)
+        case AccessRefused():
+            return Error.TOPIC_AUTHORIZATION_FAILED, str(trouble)
+        case PreconditionFailed():
+            return Error.POLICY_VIOLATION, str(trouble)
+        case _:
+            return error_of(trouble), str(trouble)
+
+
+# -- made
+
+
+async def create_topics(kafka: Room, request: Request) -> Body:
+    asked = request.body["topics"]
+    twice = {name for name, times in Counter(each["name"] for each in asked).items() if times > 1}
+    answers: dict[str, Body] = {}
+    for each in asked:
+        name = each["name"]
+        try:
+            if name in twice:
+                raise KafkaError(Error.INVALID_REQUEST, f"'{name}' is named more than once")
+            answers[name] = await _create(kafka, request, each)
+        except (KafkaError, BadValue, OtterError, LogError) as trouble:
+            code, text = refusal(trouble)
+            answers[name] = {"name": name, "error_code": code, "error_message": text}
+    return {"topics": list(answers.values())}
+
+
+async def _create(kafka: Room, request: Request, asked: Body) -> Body:
+    name: str = asked["name"]
+    if not request.conn.allows("configure", name):
+        raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED, f"'{name}' may not be made")
+    partitions = _how_many(kafka, asked)
+    values = {}
+    for config in asked["configs"]:
+        if config["value"] is None:
+            raise BadValue(f"Null value not supported for topic configs: {config['name']}")
+        values[config["name"]] = config["value"]
+    kafka.configs.check(None, values)
+    kafka.topics.check_new(name, partitions)
+    answer: Body = {"name": name, "num_partitions": partitions, "replication_factor": 1}
+    if request.body["validate_only"]:
+        return answer
+    topic = await kafka.topics.create(name, partitions, values)
+    answer["topic_id"] = topic.id
+    answer["configs"] = [
+        {"name": key, "value": found.value, "read_only": False, "config_source": found.source}
+        for key, found in kafka.configs.effective(topic).items()
+    ]
+    return answer
+
+
+def _how_many(kafka: Room, asked: Body) -> int:
+    partitions: int = asked["num_partitions"]
+    assignments = asked["assignments"]
+    if assignments:
+        if partitions != BY_DEFAULT or asked["replication_factor"] != BY_DEFAULT:
+            raise KafkaError(
+                Error.INVALID_REQUEST, "partitions are either counted or assigned, not both"
+            )
+        _check_assignments(kafka, assignments)
+        partitions = len(assignments)
+    elif partitions == BY_DEFAULT:
+        partitions = kafka.settings.default_partitions
+    if not 1 <= partitions <= MOST_PARTITIONS:
+        raise KafkaError(Error.INVALID_PARTITIONS, f"a topic has 1 to {MOST_PARTITIONS} partitions")
+    factor = asked["replication_factor"]
+    if factor != BY_DEFAULT and (
+        factor < 1 or (factor > 1 and not kafka.settings.any_replication_factor)
+    ):
+        raise KafkaError(
+            Error.INVALID_REPLICATION_FACTOR, f"replication factor {factor}: there is one broker"
+        )
+    return partitions
+
+
+def _check_assignments(kafka: Room, assignments: Sequence[Body]) -> None:
+    indexes = sorted(each["partition_index"] for each in assignments)
+    if indexes != list(range(len(indexes))):
+        raise KafkaError(
+            Error.INVALID_REPLICA_ASSIGNMENT, "partitions must count from 0 without a gap"
+        )
+    for each in assignments:
+        _check_replicas(kafka, each["broker_ids"])
+
+
+def _check_replicas(kafka: Room, brokers: Sequence[int]) -> None:
+    if not brokers or len(set(brokers)) != len(brokers):
+        raise KafkaError(Error.INVALID_REPLICA_ASSIGNMENT, "each replica on a broker of its own")
+    if kafka.settings.any_replication_factor:
+        brokers = [each for each in brokers if each == kafka.node_id]
+    if list(brokers) != [kafka.node_id]:
+        raise KafkaError(
+            Error.INVALID_REPLICA_ASSIGNMENT, f"the only broker is number {kafka.node_id}"
+        )
+
+
+# -- divided
+
+
+async def create_partitions(kafka: Room, request: Request) -> Body:
+    asked = request.body["topics"]
+    twice = {name for name, times in Counter(each["name"] for each in asked).items() if times > 1}
+    answers: dict[str, Body] = {}
+    for each in asked:
+        name = each["name"]
+        try:
+            if name in twice:
+                raise KafkaError(Error.INVALID_REQUEST, f"'{name}' is named more than once")
+            await _grow(kafka, request, each)
+            answers[name] = {"name": name}
+        except (KafkaError, OtterError, LogError) as trouble:
+            code, text = refusal(trouble)
+            answers[name] = {"name": name, "error_code": code, "error_message": text}
+    return {"results": list(answers.values())}
+
+
+async def _grow(kafka: Room, request: Request, asked: Body) -> None:
+    name, count = asked["name"], asked["count"]
+    topic = _existing(kafka, request, name)
+    have = len(topic.partitions)
+    if count <= have or count > MOST_PARTITIONS:
+        raise KafkaError(
+            Error.INVALID_PARTITIONS,
+            f"topic '{name}' has {have} partitions: {count} would not be an increase"
+            if count <= have
+            else f"a topic has 1 to {MOST_PARTITIONS} partitions",
+        )
+    if not topic.is_stream:
+        raise KafkaError(Error.INVALID_PARTITIONS, f"'{name}' is a work queue: it can't be divided")
+    assignments = asked["assignments"]
+    if assignments is not None:
+        if len(assignments) != count - have:
+            raise KafkaError(
+                Error.INVALID_REPLICA_ASSIGNMENT, f"{count - have} partitions are to be assigned"
+            )
+        for each in assignments:
+            _check_replicas(kafka, each["broker_ids"])
+    if not request.body["validate_only"]:
+        await kafka.topics.grow(topic, count)
+
+
+def _existing(kafka: Room, request: Request, name: str) -> Topic:
+    """One that this client may change."""
+    if not request.conn.allows("configure", name):
+        raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED, f"'{name}' may not be changed")
+    topic: Topic | None = kafka.topics.find(name)
+    if topic is None:
+        raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"no topic '{name}'")
+    return topic
+
+
+# -- removed
+
+
+async def delete_topics(kafka: Room, request: Request) -> Body:
+    asked = request.body["topics"] or [
+        {"name": name, "topic_id": NO_ID} for name in request.body["topic_names"]
+    ]
+    answers = []
+    for each in asked:
+        name, id = each["name"], each["topic_id"]
+        answer: Body = {"name": name, "topic_id": id}
+        try:
+            topic = _named(kafka, request, name, id)
+            answer |= {"name": topic.name, "topic_id": topic.id}
+            await kafka.topics.delete(topic.name)
+        except (KafkaError, OtterError, LogError) as trouble:
+            answer["error_code"], answer["error_message"] = refusal(trouble)
+        answers.append(answer)
+    return {"responses": answers}
+
+
+def _named(kafka: Room, request: Request, name: str | None, id: UUID) -> Topic:
+    if name is not None and id != NO_ID:
+        raise KafkaError(Error.INVALID_REQUEST, "a topic is named by its name or its id, not both")
+    if name is not None:
+        return _existing(kafka, request, name)
+    topic: Topic | None = kafka.topics.find_id(id)
+    if topic is None:
+        raise KafkaError(Error.UNKNOWN_TOPIC_ID, f"no topic with the id {id}")
+    return _existing(kafka, request, topic.name)
+
+
+# -- emptied
+
+
+async def delete_records(kafka: Room, request: Request) -> Body:
+    topics, last = [], 0
+    for asked in request.body["topics"]:
+        name, partitions = asked["name"], []
+        for each in asked["partitions"]:
+            index = each["partition_index"]
+            answer: Body = {"partition_index": index, "low_watermark": -1}
+            try:
+                log = _emptied(kafka, request, name, index)
+                last = max(last, _trim(log, each["offset"]))
+                answer["low_watermark"] = log.stat().start_offset
+            except (KafkaError, LogError) as trouble:
+                answer["error_code"] = error_of(trouble)
+            partitions.append(answer)
+        topics.append({"name": name, "partitions": partitions})
+    await kafka.store.wait_durable(last)
+    return {"topics": topics}
+
+
+def _emptied(kafka: Room, request: Request, name: str, index: int) -> Log:
+    if not request.conn.allows("configure", name):
+        raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED)
+    found = partition_log(kafka, name, index)
+    if isinstance(found, Error):
+        raise KafkaError(found)
+    return found
+
+
+def _trim(log: Log, offset: int) -> int:
+    """The sequence to wait for. What AMQP consumers have not settled isn't ours to take."""
+    stat = log.stat()
+    offset = stat.high_watermark if offset == HIGH_WATERMARK else offset
+    if not 0 <= offset <= stat.high_watermark:
+        raise KafkaError(Error.OFFSET_OUT_OF_RANGE)
+    if log.has_cursor and offset > log.cursor().floor:
+        raise KafkaError(Error.POLICY_VIOLATION)
+    return log.trim(offset) if offset > stat.start_offset else 0
+
+
+HANDLERS: dict[Api, Handler] = {
+    Api.CREATE_TOPICS: create_topics,
+    Api.DELETE_TOPICS: delete_topics,
+    Api.CREATE_PARTITIONS: create_partitions,
+    Api.DELETE_RECORDS: delete_records,
+}

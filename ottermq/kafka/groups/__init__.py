@@ -1,1 +1,0 @@
-"""Consumer groups: who is in them, what they have committed."""

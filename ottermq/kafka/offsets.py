@@ -1,0 +1,177 @@
+"""Places in a log: where it begins and ends, what was there at a time, where an epoch ended.
+
+Instead of a time a client may ask for a mark, by a number below zero. Marks are known at once; a
+time or an epoch may have to be read from the disk, so such requests are answered from a thread.
+
+Leader epochs only grow from the start of a log to its end, so where one ended is found by halving.
+"""
+
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import trio
+
+from ottermq.kafka.api import Api
+from ottermq.kafka.errors import Error, error_of
+from ottermq.kafka.request import Body, Handler, Request
+from ottermq.kafka.room import Room
+from ottermq.wal import Log, LogError
+from ottermq.wal.log import LogStat
+
+READ_COMMITTED = 1
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+MARKS = frozenset((LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED))  # known without a look
+NO_EPOCH = -1
+LAST_TIME = 1 << 62
+
+Place = tuple[int, int]  # offset, timestamp
+NOWHERE: Place = (-1, -1)
+Found = Log | Error
+Job = Callable[[], Body]
+
+
+def list_offsets(kafka: Room, request: Request) -> Body | Coroutine[Any, Any, Body]:
+    committed = request.body["isolation_level"] == READ_COMMITTED
+    jobs: list[tuple[str, Sequence[Job]]] = []
+    waits = False
+    for topic in request.body["topics"]:
+        name, steps = topic["name"], []
+        for each in topic["partitions"]:
+            found = log_of(kafka, request, name, each["partition_index"])
+            waits = waits or each["timestamp"] not in MARKS
+            steps.append(partial(_list_one, found, each, committed))
+        jobs.append((name, steps))
+    work = partial(_run, "name", jobs)
+    return trio.to_thread.run_sync(work) if waits else work()
+
+
+def offset_for_leader_epoch(kafka: Room, request: Request) -> Coroutine[Any, Any, Body]:
+    jobs: list[tuple[str, Sequence[Job]]] = []
+    for topic in request.body["topics"]:
+        name, steps = topic["topic"], []
+        for each in topic["partitions"]:
+            found = log_of(kafka, request, name, each["partition"])
+            steps.append(partial(_end_of_epoch, found, each))
+        jobs.append((name, steps))
+    return trio.to_thread.run_sync(partial(_run, "topic", jobs))
+
+
+def log_of(kafka: Room, request: Request, name: str, index: int) -> Found:
+    """The partition's log, if this client may read it or at least know of it."""
+    conn = request.conn
+    if not (conn.allows("read", name) or conn.allows("write", name)):
+        return Error.TOPIC_AUTHORIZATION_FAILED
+    return partition_log(kafka, name, index)
+
+
+def partition_log(kafka: Room, name: str, index: int) -> Found:
+    topic = kafka.topics.find(name)
+    partition = topic.partition(index) if topic is not None else None
+    return Error.UNKNOWN_TOPIC_OR_PARTITION if partition is None else partition.log
+
+
+def _run(key: str, jobs: Iterable[tuple[str, Sequence[Job]]]) -> Body:
+    return {"topics": [{key: name, "partitions": [job() for job in steps]} for name, steps in jobs]}
+
+
+def _list_one(found: Found, asked: Body, committed: bool) -> Body:
+    index = asked["partition_index"]
+    if isinstance(found, Error):
+        return {"partition_index": index, "error_code": found}
+    try:
+        stat = found.stat()
+        error = check_epoch(stat, asked["current_leader_epoch"])
+        if error:
+            return {"partition_index": index, "error_code": error}
+        end = stat.last_stable if committed else stat.high_watermark
+        offset, timestamp = place(found, stat, asked["timestamp"], end)
+    except LogError as trouble:
+        return {"partition_index": index, "error_code": error_of(trouble)}
+    return {
+        "partition_index": index,
+        "offset": offset,
+        "timestamp": timestamp,
+        "leader_epoch": stat.leader_epoch if offset >= 0 else NO_EPOCH,
+    }
+
+
+def check_epoch(stat: LogStat, current: int) -> Error:
+    """Does the client know the leader that we are?"""
+    if current == NO_EPOCH or current == stat.leader_epoch:
+        return Error.NONE
+    older = current < stat.leader_epoch
+    return Error.FENCED_LEADER_EPOCH if older else Error.UNKNOWN_LEADER_EPOCH
+
+
+def place(log: Log, stat: LogStat, wanted: int, end: int) -> Place:
+    """wanted: a time or a mark. end: what lies beyond isn't shown."""
+    if wanted in (EARLIEST, EARLIEST_LOCAL):
+        return stat.start_offset, -1
+    if wanted == LATEST:
+        return max(end, stat.start_offset), -1
+    if wanted == LATEST_TIERED:
+        return NOWHERE  # nothing is in remote storage
+    if wanted == MAX_TIMESTAMP:
+        found = _newest(log)
+    else:
+        found = log.find_time(max(wanted, 0))
+    return NOWHERE if found is None or found[0] >= end else found
+
+
+def _newest(log: Log) -> Place | None:
+    """The first record with the highest timestamp: by halving, for looking up a time is cheap."""
+    best = log.find_time(0)
+    if best is None:
+        return None
+    low, high = best[1], LAST_TIME
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = log.find_time(middle)
+        if found is None:
+            high = middle
+        else:
+            best, low = found, max(middle, found[1])
+    return best
+
+
+def _end_of_epoch(found: Found, asked: Body) -> Body:
+    index, epoch = asked["partition"], asked["leader_epoch"]
+    if isinstance(found, Error):
+        return {"partition": index, "error_code": found}
+    try:
+        stat = found.stat()
+        error = check_epoch(stat, asked["current_leader_epoch"])
+        if error:
+            return {"partition": index, "error_code": error}
+        if epoch < 0 or epoch > stat.leader_epoch:
+            return {"partition": index, "leader_epoch": -1, "end_offset": -1}
+        epoch, end = _halve(found, stat, epoch)
+    except LogError as trouble:
+        return {"partition": index, "error_code": error_of(trouble)}
+    return {"partition": index, "leader_epoch": epoch, "end_offset": end}
+
+
+def _halve(log: Log, stat: LogStat, epoch: int) -> tuple[int, int]:
+    """The highest epoch up to that one of which there are records, and where the next begins."""
+    if epoch == stat.leader_epoch:
+        return epoch, stat.next_offset
+    low, high = stat.start_offset, stat.high_watermark
+    end, found = stat.next_offset, epoch
+    while low < high:
+        middle = (low + high) // 2
+        batches = log.read(middle, end=stat.high_watermark, max_bytes=1)
+        if not batches:
+            high = middle
+        elif batches[0].leader_epoch > epoch:
+            # A read in a gap gives the batch behind it.
+            end, high = batches[0].base_offset, middle
+        else:
+            found, low = batches[0].leader_epoch, batches[0].last_offset + 1
+    return found, end
+
+
+HANDLERS: dict[Api, Handler] = {
+    Api.LIST_OFFSETS: list_offsets,
+    Api.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
+}

@@ -1,0 +1,257 @@
+"""Configs of topics and the broker: all are told, what is altered lasts and acts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottermq.kafka import configs
+from ottermq.kafka.api import Api
+from ottermq.kafka.config_admin import Operation, Resource
+from ottermq.kafka.configs import TOPIC_CONFIGS, BadValue, Source
+from ottermq.kafka.errors import Error
+from ottermq.kafka.topics import Topic
+from tests.kafka.rooms import House, open_house
+
+
+async def describe(
+    house: House, name: str, type: int = Resource.TOPIC, keys: list[str] | None = None, **more: Any
+) -> dict[str, Any]:
+    asked = {"resource_type": type, "resource_name": name, "configuration_keys": keys}
+    answer = await house.ask(Api.DESCRIBE_CONFIGS, {"resources": [asked], **more})
+    result: dict[str, Any] = answer["results"][0]
+    return result
+
+
+async def values(house: House, name: str) -> dict[str, str]:
+    found = await describe(house, name)
+    return {each["name"]: each["value"] for each in found["configs"]}
+
+
+async def alter(house: House, name: str, *steps: tuple[str, Operation, str | None]) -> Error:
+    asked = {
+        "resource_type": Resource.TOPIC,
+        "resource_name": name,
+        "configs": [
+            {"name": key, "config_operation": operation, "value": value}
+            for key, operation, value in steps
+        ],
+    }
+    answer = await house.ask(Api.INCREMENTAL_ALTER_CONFIGS, {"resources": [asked]})
+    return Error(answer["responses"][0]["error_code"])
+
+
+async def set_config(house: House, name: str, **given: str) -> Error:
+    steps = [(key.replace("_", "."), Operation.SET, value) for key, value in given.items()]
+    return await alter(house, name, *steps)
+
+
+def found(house: House, name: str) -> Topic:
+    topic = house.topics.find(name)
+    assert topic is not None
+    return topic
+
+
+def test_every_default_is_a_value_that_may_be_set() -> None:
+    for name, config in TOPIC_CONFIGS.items():
+        configs.check(name, config.default)
+        assert config.doc
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("retention.ms", "soon"),
+        ("retention.ms", "-2"),
+        ("cleanup.policy", ""),
+        ("cleanup.policy", "compact,forget"),
+        ("segment.bytes", "13"),
+        ("min.cleanable.dirty.ratio", "2"),
+        ("message.timestamp.type", "Sometime"),
+        ("preallocate", "perhaps"),
+        ("no.such.thing", "1"),
+    ],
+)
+def test_what_cannot_be_is_refused(name: str, value: str) -> None:
+    with pytest.raises(BadValue):
+        configs.check(name, value)
+
+
+async def test_all_configs_of_a_topic_are_told_with_their_types(house: House) -> None:
+    await house.topics.create("orders")
+    result = await describe(house, "orders", include_documentation=True)
+    told = {each["name"]: each for each in result["configs"]}
+    assert told.keys() == TOPIC_CONFIGS.keys()
+    assert all(each["config_source"] == Source.DEFAULT for each in told.values())
+    assert told["max.message.bytes"]["value"] == "1048588"
+    assert told["max.message.bytes"]["config_type"] == configs.Type.INT
+    assert told["max.message.bytes"]["documentation"]
+    assert told["segment.bytes"]["value"] == str(64 << 20)  # ours, not Kafka's
+    assert told["retention.ms"]["value"] == "-1"
+
+
+async def test_only_the_keys_that_are_asked_for_are_told(house: House) -> None:
+    await house.topics.create("orders")
+    result = await describe(house, "orders", keys=["retention.ms", "nothing"])
+    assert [each["name"] for each in result["configs"]] == ["retention.ms"]
+
+
+async def test_an_altered_config_is_told_beside_what_it_hides(house: House) -> None:
+    await house.topics.create("orders", configs={"retention.ms": "5000"})
+    result = await describe(house, "orders", keys=["retention.ms"], include_synonyms=True)
+    (told,) = result["configs"]
+    assert (told["value"], told["config_source"]) == ("5000", Source.DYNAMIC_TOPIC)
+    assert [(each["name"], each["value"]) for each in told["synonyms"]] == [
+        ("retention.ms", "5000"),
+        ("log.retention.ms", "-1"),
+    ]
+
+
+async def test_a_streams_arguments_are_configs(house: House) -> None:
+    await house.queue("events", queue_type="stream", max_age="1h", max_length_bytes=1 << 30)
+    told = await values(house, "events")
+    assert told["retention.ms"] == "3600000"
+    assert told["retention.bytes"] == str(1 << 30)
+
+
+async def test_the_brokers_settings_are_told_and_read_only(house: House) -> None:
+    result = await describe(house, "1", Resource.BROKER)
+    told = {each["name"]: each for each in result["configs"]}
+    assert told["num.partitions"]["value"] == "1"
+    assert told["log.segment.bytes"]["value"] == str(64 << 20)
+    assert all(each["read_only"] for each in told.values())
+    assert (await describe(house, "7", Resource.BROKER))["error_code"] == Error.INVALID_REQUEST
+    assert (await describe(house, "x", 99))["error_code"] == Error.INVALID_REQUEST
+
+
+async def test_strangers_are_told_nothing(house: House) -> None:
+    await house.topics.create("orders")
+    user = await house.user("anna", "^mine", "^mine", "^mine")
+    asked = [
+        {"resource_type": Resource.TOPIC, "resource_name": "orders"},
+        {"resource_type": Resource.BROKER, "resource_name": "1"},
+    ]
+    answer = await house.ask(Api.DESCRIBE_CONFIGS, {"resources": asked}, user=user)
+    assert [each["error_code"] for each in answer["results"]] == [
+        Error.TOPIC_AUTHORIZATION_FAILED,
+        Error.CLUSTER_AUTHORIZATION_FAILED,
+    ]
+    change = {**asked[0], "configs": []}
+    answer = await house.ask(Api.ALTER_CONFIGS, {"resources": [change]}, user=user)
+    assert answer["responses"][0]["error_code"] == Error.TOPIC_AUTHORIZATION_FAILED
+
+
+async def test_configs_are_altered_step_by_step(house: House) -> None:
+    await house.topics.create("orders")
+    assert await set_config(house, "orders", retention_ms="1000", segment_bytes="1048576") == 0
+    assert await alter(house, "orders", ("retention.ms", Operation.DELETE, None)) == 0
+    assert await alter(house, "orders", ("cleanup.policy", Operation.APPEND, "compact")) == 0
+    told = await values(house, "orders")
+    assert told["retention.ms"] == "-1"
+    assert told["segment.bytes"] == "1048576"
+    assert told["cleanup.policy"] == "delete,compact"
+    assert await alter(house, "orders", ("cleanup.policy", Operation.SUBTRACT, "delete")) == 0
+    assert (await values(house, "orders"))["cleanup.policy"] == "compact"
+
+
+async def test_one_wrong_step_alters_nothing(house: House) -> None:
+    await house.topics.create("orders")
+    SET = Operation.SET
+    for wrong, error in (
+        (("retention.bytes", SET, "much"), Error.INVALID_CONFIG),
+        (("no.such.thing", SET, "1"), Error.INVALID_CONFIG),
+        (("retention.bytes", Operation.APPEND, "1"), Error.INVALID_CONFIG),
+        (("retention.ms", SET, "2"), Error.INVALID_REQUEST),
+        (("retention.bytes", SET, None), Error.INVALID_REQUEST),
+    ):
+        assert await alter(house, "orders", ("retention.ms", SET, "1"), wrong) == error
+    assert (await values(house, "orders"))["retention.ms"] == "-1"
+    assert await set_config(house, "none", retention_ms="1") == Error.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_altering_all_at_once_takes_back_what_is_not_named(house: House) -> None:
+    await house.topics.create("orders", configs={"retention.ms": "1000"})
+    asked = {
+        "resource_type": Resource.TOPIC,
+        "resource_name": "orders",
+        "configs": [{"name": "retention.bytes", "value": "4096"}],
+    }
+    await house.ask(Api.ALTER_CONFIGS, {"resources": [asked], "validate_only": True})
+    assert (await values(house, "orders"))["retention.ms"] == "1000"
+    await house.ask(Api.ALTER_CONFIGS, {"resources": [asked]})
+    told = await values(house, "orders")
+    assert (told["retention.ms"], told["retention.bytes"]) == ("-1", "4096")
+
+
+async def test_a_work_queues_records_are_not_let_go_by_kafka(house: House) -> None:
+    await house.queue("work")
+    assert await set_config(house, "work", retention_ms="1") == Error.INVALID_CONFIG
+    assert await set_config(house, "work", cleanup_policy="compact") == Error.INVALID_CONFIG
+    assert await set_config(house, "work", max_message_bytes="100") == Error.NONE
+    assert house.table.options["work"].max_message_bytes == 100
+
+
+async def test_the_engine_hears_of_what_was_altered(house: House) -> None:
+    await house.topics.create("orders", 2)
+    assert not house.table.options["orders"].compacted
+    await set_config(
+        house,
+        "orders",
+        cleanup_policy="compact",
+        message_timestamp_type="LogAppendTime",
+        max_message_bytes="2000",
+        flush_mode="async",
+        message_timestamp_before_max_ms="60000",
+    )
+    options = house.table.options["orders"]
+    assert options.compacted and options.log_append_time and options.unsynced
+    assert (options.max_message_bytes, options.timestamp_before_max_ms) == (2000, 60000)
+
+
+async def test_retention_goes_by_what_was_altered(house: House) -> None:
+    topic = await house.topics.create("orders", 2)
+    last = topic.partitions[1].log
+    assert house.configs.retention_of(last) is None
+    await set_config(house, "orders", retention_ms="1000", retention_bytes="4096")
+    policy = house.configs.retention_of(last)
+    assert policy is not None and (policy.max_age_ms, policy.max_size) == (1000, 4096)
+    await set_config(house, "orders", cleanup_policy="compact")
+    policy = house.configs.retention_of(last)
+    assert policy is not None and (policy.max_age_ms, policy.max_size) == (None, None)
+    assert house.configs.is_compacted(last)
+
+
+async def test_what_was_altered_is_there_after_a_restart_and_gone_with_its_topic(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    async with open_house(data) as house:
+        await house.topics.create("stays", 2)
+        await set_config(house, "stays", retention_ms="1000")
+        await house.topics.create("goes", configs={"retention.ms": "1000"})
+        await house.topics.delete("goes")
+        await house.topics.create("goes")
+        assert (await values(house, "goes"))["retention.ms"] == "-1"
+    async with open_house(data) as house:
+        assert (await values(house, "stays"))["retention.ms"] == "1000"
+        assert (await values(house, "goes"))["retention.ms"] == "-1"
+        log = found(house, "stays").partitions[1].log
+        assert house.configs.retention_of(log) is not None
+        assert len(house.db.read("SELECT DISTINCT log FROM kafka_configs")) == 1
+
+
+async def test_new_partitions_go_by_their_topics_configs(house: House) -> None:
+    topic = await house.topics.create("orders", configs={"retention.ms": "1000"})
+    grown = await house.topics.grow(topic, 2)
+    assert house.configs.retention_of(grown.partitions[1].log) is not None
+
+
+async def test_a_topic_that_could_not_be_made_leaves_no_configs(house: House) -> None:
+    asked = {
+        "name": "orders",
+        "num_partitions": 1,
+        "replication_factor": 1,
+        "configs": [{"name": "retention.ms", "value": "1"}, {"name": "bad", "value": "1"}],
+    }
+    await house.ask(Api.CREATE_TOPICS, {"topics": [asked]})
+    assert house.db.read("SELECT * FROM kafka_configs") == []
