@@ -7,8 +7,8 @@
  *   header   "OTTERCKP" | version u32 | zero u32 | WAL sequence u64 | entries u64 | written at i64 (ms)
  *   entry    log id u64 | start i64 | next i64 | lease end i64 | recovery point i64
  *            | recovery segment i64 (-1: none) | recovery position u64 | its first, max timestamp i64 x 2
- *            | cursor sequence u64 | first segment i64 | leader epoch i32 | cursor length u32 | cursor
- *            | zeros to 8 bytes
+ *            | cursor sequence u64 | first segment i64 | leader epoch i32 | cursor length u32
+ *            | producers length u32 (version 2) | zero u32 | cursor | producers, each with zeros to 8 bytes
  *   trailer  xxh3 of all the bytes before, u64
  *
  * All little-endian. Recovery replays WAL records past the sequence in the header; of a log's
@@ -18,6 +18,7 @@
 #include "store.h"
 
 #include "bytes.h"
+#include "producer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,9 +32,10 @@
 #define SPARE NAME ".tmp"
 #define SLACK 65536
 #define MAGIC "OTTERCKP"
-#define VERSION 1
+#define VERSION 2
 #define HEADER 40
-#define ENTRY 96
+#define ENTRY 104
+#define ENTRY_1 96 /* of version 1, which knew no producers */
 #define TRAILER 8
 
 struct om_saved {
@@ -41,6 +43,7 @@ struct om_saved {
     size_t len;
     const uint8_t **entries; /* by log id */
     size_t count;
+    size_t entry;            /* bytes of one, without what follows it */
 };
 
 /* ---- growing bytes ---- */
@@ -114,10 +117,15 @@ static int64_t first_segment(const om_log *log) {
     return unwritten < log->start_offset ? unwritten : log->start_offset;
 }
 
+static size_t padded(size_t len) {
+    return (len + 7) & ~(size_t)7;
+}
+
 int om_saved_put(om_blob *blob, om_log *log, uint64_t cursor_seq, int closing) {
     uint8_t entry[ENTRY];
     int64_t cursor_len = log->cursor ? om_cursor_encode(log->cursor, NULL, 0) : 0;
-    if (cursor_len < 0 || cursor_len > UINT32_MAX)
+    size_t producers_len = om_producers_size(log);
+    if (cursor_len < 0 || cursor_len > UINT32_MAX || producers_len > UINT32_MAX)
         return OM_E_NO_MEMORY;
     om_segment *last = log->segment_count ? log->segments[log->segment_count - 1] : NULL;
     int has_times = last && last->base_offset == log->recovery_base;
@@ -134,15 +142,20 @@ int om_saved_put(om_blob *blob, om_log *log, uint64_t cursor_seq, int closing) {
     om_put_le64(entry + 80, (uint64_t)first_segment(log));
     om_put_le32(entry + 88, (uint32_t)log->leader_epoch);
     om_put_le32(entry + 92, (uint32_t)cursor_len);
+    om_put_le32(entry + 96, (uint32_t)producers_len);
+    om_put_le32(entry + 100, 0);
     int result = om_blob_put(blob, entry, sizeof entry);
-    if (result != OM_OK || !cursor_len)
+    size_t cursor_padded = padded((size_t)cursor_len), len = cursor_padded + padded(producers_len);
+    if (result != OM_OK || !len)
         return result;
-    size_t padded = ((size_t)cursor_len + 7) & ~(size_t)7;
-    uint8_t *bytes = calloc(1, padded);
+    uint8_t *bytes = calloc(1, len);
     if (!bytes)
         return OM_E_NO_MEMORY;
-    om_cursor_encode(log->cursor, bytes, (size_t)cursor_len);
-    result = om_blob_put(blob, bytes, padded);
+    if (cursor_len)
+        om_cursor_encode(log->cursor, bytes, (size_t)cursor_len);
+    if (producers_len)
+        om_producers_encode(log, bytes + cursor_padded);
+    result = om_blob_put(blob, bytes, len);
     free(bytes);
     return result;
 }
@@ -208,20 +221,24 @@ static int by_id(const void *a, const void *b) {
 /* Where the entry after this one starts; 0: it doesn't fit. */
 static size_t entry_end(const struct om_saved *saved, size_t at) {
     size_t end = saved->len - TRAILER;
-    if (end - at < ENTRY)
+    if (end - at < saved->entry)
         return 0;
-    size_t cursor = ((size_t)om_get_le32(saved->data + at + 92) + 7) & ~(size_t)7;
-    return end - at - ENTRY < cursor ? 0 : at + ENTRY + cursor;
+    size_t rest = padded(om_get_le32(saved->data + at + 92));
+    if (saved->entry == ENTRY)
+        rest += padded(om_get_le32(saved->data + at + 96));
+    return end - at - saved->entry < rest ? 0 : at + saved->entry + rest;
 }
 
 static int parse(struct om_saved *saved, uint64_t *seq) {
     const uint8_t *data = saved->data;
-    if (saved->len < HEADER + TRAILER || memcmp(data, MAGIC, 8) != 0 || om_get_le32(data + 8) != VERSION ||
+    uint32_t version = saved->len < HEADER + TRAILER ? 0 : om_get_le32(data + 8);
+    if (version < 1 || version > VERSION || memcmp(data, MAGIC, 8) != 0 ||
         om_xxh3(data, saved->len - TRAILER) != om_get_le64(data + saved->len - TRAILER))
         return OM_E_CORRUPT;
+    saved->entry = version == 1 ? ENTRY_1 : ENTRY;
     *seq = om_get_le64(data + 16);
     uint64_t count = om_get_le64(data + 24);
-    if (count > saved->len / ENTRY)
+    if (count > saved->len / saved->entry)
         return OM_E_CORRUPT;
     saved->entries = malloc((count ? count : 1) * sizeof *saved->entries);
     if (!saved->entries)
@@ -315,10 +332,13 @@ int om_saved_restore(om_store *store, om_log *log, uint64_t *cursor_seq, int64_t
     *first_segment = (int64_t)om_get_le64(entry + 80);
     log->leader_epoch = (int32_t)om_get_le32(entry + 88);
     uint32_t cursor_len = om_get_le32(entry + 92);
-    if (!log->cursor || !cursor_len)
-        return OM_OK;
+    const uint8_t *behind = entry + store->saved->entry;
+    uint32_t producers_len = store->saved->entry == ENTRY ? om_get_le32(entry + 96) : 0;
+    int result = producers_len ? om_producers_decode(log, behind + padded(cursor_len), producers_len) : OM_OK;
+    if (result != OM_OK || !log->cursor || !cursor_len)
+        return result;
     om_cursor *cursor = NULL;
-    int result = om_cursor_decode(&cursor, entry + ENTRY, cursor_len);
+    result = om_cursor_decode(&cursor, behind, cursor_len);
     if (result != OM_OK)
         return result;
     om_cursor_free(log->cursor);

@@ -9,6 +9,7 @@
 
 #include "bytes.h"
 #include "cursor.h"
+#include "producer.h"
 
 #include <stdlib.h>
 
@@ -159,6 +160,8 @@ static int look_at_lane(om_queue *queue, int32_t index, int64_t as_of, int64_t *
             return OM_END;
         if (*offset >= om_log_readable_end(log))
             return come_back(queue, OM_E_NOT_RESIDENT); /* its lease isn't durable yet */
+        if (*offset >= om_log_stable_end(log))
+            return come_back(queue, OM_END); /* a transaction is open there: nobody may see it yet */
         if (!lane->feed && !(lane->feed = om_feed_new()))
             return come_back(queue, OM_E_NO_MEMORY);
         int64_t skip_to = *offset + 1;

@@ -6,6 +6,9 @@
  */
 #include "engine.h"
 
+#include "bytes.h"
+#include "producer.h"
+
 #include <stdlib.h>
 
 #define STRETCH (256u << 10)
@@ -61,7 +64,20 @@ om_backing *om_feed_backing(om_feed *feed, const uint8_t *data, uint64_t *positi
 
 /* ---- a batch at hand ---- */
 
-static int start_batch(om_engine *engine, om_feed *feed, const uint8_t *data, size_t len, int64_t base_offset) {
+/* Nobody is given markers, nor what a transaction wrote that was given up. */
+static int is_for_nobody(const om_log *log, const uint8_t *data, size_t len, int64_t base_offset) {
+    om_batch_info info;
+    if (len < OM_BATCH_OVERHEAD || !(om_get_be16(data + 21) & (OM_ATTR_TRANSACTIONAL | OM_ATTR_CONTROL)) ||
+        om_batch_peek(data, len, &info) != OM_OK)
+        return 0;
+    info.base_offset = base_offset;
+    return (info.attributes & OM_ATTR_CONTROL) || om_log_is_aborted(log, &info);
+}
+
+static int start_batch(om_engine *engine, om_feed *feed, const om_log *log, const uint8_t *data, size_t len,
+                       int64_t base_offset) {
+    if (is_for_nobody(log, data, len, base_offset))
+        return OM_E_RANGE;
     int result = om_content_iter_init(&feed->iter, data, len, engine->foreign, OM_FOREIGN);
     if (result != OM_OK)
         return OM_E_UNREADABLE; /* compressed, or not what it was */
@@ -86,11 +102,11 @@ static int take_hot(om_engine *engine, om_feed *feed, om_log *log, int64_t offse
     feed->bytes = hot->bytes;
     om_bytes_ref(hot->bytes);
     *skip_to = hot->last_offset + 1;
-    return start_batch(engine, feed, hot->bytes->data, hot->bytes->len, hot->base_offset);
+    return start_batch(engine, feed, log, hot->bytes->data, hot->bytes->len, hot->base_offset);
 }
 
 /* The batch that holds offset, in the stretch that is mapped. */
-static int step_to(om_engine *engine, om_feed *feed, int64_t offset, int64_t *skip_to) {
+static int step_to(om_engine *engine, om_feed *feed, const om_log *log, int64_t offset, int64_t *skip_to) {
     const uint8_t *data = feed->read.spans[0].data;
     size_t len = (size_t)feed->read.spans[0].len;
     size_t at = feed->next >= 0 && feed->read_at < len && offset > feed->last ? feed->read_at : 0;
@@ -103,7 +119,7 @@ static int step_to(om_engine *engine, om_feed *feed, int64_t offset, int64_t *sk
             break;
         if (info.base_offset + info.last_offset_delta >= offset) {
             *skip_to = info.base_offset + info.last_offset_delta + 1;
-            result = start_batch(engine, feed, data + at, (size_t)info.size, info.base_offset);
+            result = start_batch(engine, feed, log, data + at, (size_t)info.size, info.base_offset);
             feed->read_at = at;
             break;
         }
@@ -143,12 +159,12 @@ static int take_mapped(om_engine *engine, om_feed *feed, om_log *log, int64_t of
     if (!goes_unseen(engine, feed) && om_read_check(&feed->read) != OM_OK)
         return OM_E_UNREADABLE;
     feed->read_at = 0;
-    return step_to(engine, feed, offset, skip_to);
+    return step_to(engine, feed, log, offset, skip_to);
 }
 
 static int find_batch(om_engine *engine, om_feed *feed, om_log *log, int64_t offset, int64_t *skip_to) {
     if (!feed->bytes && feed->read.pins && offset >= feed->read.first_offset && offset < feed->read.next_offset)
-        return step_to(engine, feed, offset, skip_to);
+        return step_to(engine, feed, log, offset, skip_to);
     if (log->hot.count && offset >= om_hot_at(&log->hot, 0)->base_offset)
         return take_hot(engine, feed, log, offset, skip_to);
     int result = take_mapped(engine, feed, log, offset, skip_to);

@@ -27,7 +27,8 @@ int om_log_append_bytes(om_log *log, om_bytes *bytes, om_batch_info *info, int f
     info->leader_epoch = log->leader_epoch;
     om_batch_patch(bytes->data, info->base_offset, info->leader_epoch);
     uint64_t seq = log->last_logged_seq;
-    int logged = om_log_is_logged(log, flags & OM_APPEND_UNLOGGED);
+    /* That a batch is here once is a promise: it can't rest on the page cache. */
+    int logged = om_log_is_logged(log, (flags & OM_APPEND_UNLOGGED) && info->producer_id < 0);
     if (logged) {
         struct iovec iov = {bytes->data, bytes->len};
         seq = om_wal_append_lent(log->store->wal, OM_REC_BATCH, log->id, &iov, 1, bytes);
@@ -69,6 +70,7 @@ int om_log_append_raw(om_log *log, const uint8_t *batch, size_t len, int flags, 
     else
         om_bytes_unref(bytes);
     out->first_offset = result == OM_END ? verdict.first_offset : info.base_offset;
+    out->error = verdict.error;
     out->seq = om_store_leave(log->store);
     return result;
 }

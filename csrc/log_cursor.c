@@ -5,6 +5,7 @@
  * it means a redelivery, never a loss. That a redelivery says so after a kill is handed.c's part.
  */
 #include "cursor.h"
+#include "producer.h"
 #include "store.h"
 
 #include <stdlib.h>
@@ -149,7 +150,7 @@ void om_log_pass(om_log *log, int64_t next) {
 int64_t om_log_acquire(om_log *log, int64_t *offsets, int64_t max, int64_t bytes_each) {
     int64_t count = 0;
     om_store_enter(log->store);
-    int64_t end = om_log_readable_end(log);
+    int64_t end = om_log_stable_end(log);
     while (log->cursor && !log->deleted && count < max) {
         int64_t offset = om_cursor_peek(log->cursor);
         if (offset < 0 || offset >= end || om_log_acquire_one(log, offset, bytes_each) != OM_OK)

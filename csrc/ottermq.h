@@ -291,6 +291,7 @@ void om_store_stat_get(om_store *store, om_store_stat *out);
 typedef struct om_appended {
     int64_t first_offset;
     uint64_t seq;                    /* durable once the durable sequence has reached it */
+    int error;                       /* why a producer's batch or marker is refused: Kafka's code, else 0 */
 } om_appended;
 
 /* Append records as one batch; offsets are given at once. epoch: the leader epoch the
@@ -298,7 +299,7 @@ typedef struct om_appended {
 int om_log_append(om_log *log, const om_record *records, int32_t count, int flags, int32_t epoch,
                   om_appended *out);
 /* Append a batch as its producer sent it (validated; base offset and epoch are patched). OM_END: it
- * is here already, at first_offset; OM_E_INVALID: also, not what its producer has to send next. */
+ * is here already, at first_offset; OM_E_INVALID with an error: not what its producer may send now. */
 int om_log_append_raw(om_log *log, const uint8_t *batch, size_t len, int flags, int32_t epoch,
                       om_appended *out);
 /* One batch to many logs, written to the WAL once. out: one entry a log. */
@@ -400,9 +401,9 @@ typedef struct om_aborted {
 int64_t om_log_aborted_in(om_log *log, int64_t from, int64_t to, om_aborted *out, int64_t cap);
 
 /* End this producer's transaction here: a marker is appended, as logged as the log is. An epoch above
- * the producer's own fences it. OM_E_INVALID with *error = Kafka's code (47, 52): not this producer's
- * epoch any more, or not by this coordinator. */
-int om_log_marker(om_log *log, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch, int commit, int *error,
+ * the producer's own fences it. OM_E_INVALID with an error (47, 52): not this producer's epoch any
+ * more, or not by this coordinator. */
+int om_log_marker(om_log *log, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch, int commit,
                   om_appended *out);
 /* The coordinator knows that this log is in the producer's transaction: without that, transactional
  * batches are refused. Until the marker; to be said again after a restart. OM_E_STALE_EPOCH. */

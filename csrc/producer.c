@@ -81,7 +81,8 @@ om_producer *om_producer_need(om_log *log, int64_t id) {
 /* ---- open transactions ---- */
 
 /* They begin in the order of their offsets; one that comes back after a lost marker finds its place. */
-static void open_transaction(om_producers *producers, om_producer *producer, int64_t first) {
+void om_producer_open(om_log *log, om_producer *producer, int64_t first) {
+    om_producers *producers = log->producers;
     om_producer *before = producers->newest;
     while (before && before->first_open > first)
         before = before->older;
@@ -131,7 +132,10 @@ static uint32_t aborted_from(const om_producers *producers, int64_t offset) {
 
 /* In the order of markers. One that is known keeps what is known of it: who reads a log again from
  * its middle may not have seen where the transaction began. */
-static int add_aborted(om_producers *producers, const om_aborted *aborted) {
+int om_producer_note_aborted(om_log *log, const om_aborted *aborted) {
+    om_producers *producers = need_producers(log);
+    if (!producers)
+        return OM_E_NO_MEMORY;
     uint32_t at = aborted_from(producers, aborted->last_offset);
     if (at < producers->aborted_count && producers->aborted[at].last_offset == aborted->last_offset)
         return OM_OK;
@@ -272,7 +276,7 @@ void om_producer_appended(om_log *log, const om_batch_info *info) {
     };
     producer->heard_ms = om_now_ms();
     if ((info->attributes & OM_ATTR_TRANSACTIONAL) && producer->first_open == OM_NO_TRANSACTION)
-        open_transaction(log->producers, producer, info->base_offset);
+        om_producer_open(log, producer, info->base_offset);
 }
 
 int om_producer_marked(om_log *log, const om_batch_info *info, int32_t coordinator_epoch, int commit) {
@@ -280,7 +284,8 @@ int om_producer_marked(om_log *log, const om_batch_info *info, int32_t coordinat
     if (!producer)
         return OM_E_NO_MEMORY;
     int64_t first = producer->first_open;
-    if (first != OM_NO_TRANSACTION) {
+    /* Recovery may tell of one that ended an earlier transaction. */
+    if (first != OM_NO_TRANSACTION && first < info->base_offset) {
         close_transaction(log->producers, producer);
         producer->ended_first = first;
         producer->ended_at = info->base_offset;
@@ -291,8 +296,8 @@ int om_producer_marked(om_log *log, const om_batch_info *info, int32_t coordinat
             .last_offset = info->base_offset,
             .last_stable = open < info->base_offset ? open : info->base_offset + 1,
         };
-        if (!commit && add_aborted(log->producers, &aborted) != OM_OK) {
-            open_transaction(log->producers, producer, first);
+        if (!commit && om_producer_note_aborted(log, &aborted) != OM_OK) {
+            om_producer_open(log, producer, first);
             return OM_E_NO_MEMORY;
         }
     }
@@ -306,15 +311,15 @@ int om_producer_marked(om_log *log, const om_batch_info *info, int32_t coordinat
 
 /* ---- cut, trim, expire ---- */
 
-static void cut_one(om_producers *producers, om_producer *producer, int64_t offset) {
+static void cut_one(om_log *log, om_producer *producer, int64_t offset) {
     int had = producer->count;
     while (producer->count && producer->batches[producer->count - 1].first_offset >= offset)
         producer->count--;
     if (producer->first_open >= offset)
-        close_transaction(producers, producer);
+        close_transaction(log->producers, producer);
     if (producer->ended_at >= offset) {
         if (producer->ended_first < offset && producer->first_open == OM_NO_TRANSACTION)
-            open_transaction(producers, producer, producer->ended_first);
+            om_producer_open(log, producer, producer->ended_first);
         producer->ended_first = producer->ended_at = OM_NO_TRANSACTION;
     }
     /* Nothing is left that could tell where it stands: as if it had never been. */
@@ -329,7 +334,7 @@ void om_producers_cut(om_log *log, int64_t offset) {
     producers->aborted_count = aborted_from(producers, offset);
     for (uint32_t i = 0; i < producers->cap; i++)
         if (producers->table[i])
-            cut_one(producers, producers->table[i], offset);
+            cut_one(log, producers->table[i], offset);
 }
 
 void om_producers_trim(om_log *log, int64_t start) {

@@ -83,10 +83,25 @@ om_producer *om_producer_need(om_log *log, int64_t id); /* NULL: no memory */
 int om_producer_marked(om_log *log, const om_batch_info *info, int32_t coordinator_epoch, int commit);
 /* Of a control batch with its CRC right: what it says. OM_E_INVALID: no marker of ours or Kafka's. */
 int om_marker_parse(const uint8_t *batch, size_t len, int32_t *coordinator_epoch, int *commit);
+void om_producer_open(om_log *log, om_producer *producer, int64_t first); /* its transaction */
+int om_producer_note_aborted(om_log *log, const om_aborted *aborted);
 void om_producers_cut(om_log *log, int64_t offset);  /* the log was cut: what lies past it never was */
 void om_producers_trim(om_log *log, int64_t start);  /* aborted transactions below are of no interest */
 /* Those without an open transaction that weren't heard of since. */
 void om_producers_expire(om_log *log, int64_t before_ms);
 void om_producers_free(om_log *log);
 int64_t om_producers_memory(const om_log *log);
+
+/* ---- producer_codec.c ---- */
+size_t om_producers_size(const om_log *log);         /* 0: nothing worth keeping */
+void om_producers_encode(const om_log *log, uint8_t *out);
+/* Into a log that has none. The bytes are checked: OM_E_CORRUPT, never a crash. */
+int om_producers_decode(om_log *log, const uint8_t *data, size_t len);
+
+/* ---- producer_recover.c ---- */
+/* len: all of the batch. Batches without a producer are passed over. */
+int om_seen_note(om_seen_list *list, const uint8_t *batch, size_t len, const om_batch_info *info, int from_wal);
+void om_seen_cut(om_seen_list *list, int64_t offset, int keep_wal);
+/* All has been seen: the checkpoint's knowledge is brought up to date. */
+int om_producers_replay(om_log *log, om_seen_list *list);
 #endif

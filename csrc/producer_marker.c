@@ -50,9 +50,8 @@ static int admit_marker(om_log *log, int64_t id, int16_t epoch, int32_t coordina
     return *error ? OM_E_INVALID : OM_OK;
 }
 
-int om_log_marker(om_log *log, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch, int commit, int *error,
+int om_log_marker(om_log *log, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch, int commit,
                   om_appended *out) {
-    *error = 0;
     *out = (om_appended){.first_offset = -1};
     om_batch_info info = {
         .attributes = OM_ATTR_TRANSACTIONAL | OM_ATTR_CONTROL,
@@ -66,7 +65,7 @@ int om_log_marker(om_log *log, int64_t producer_id, int16_t epoch, int32_t coord
     if (!bytes)
         return OM_E_NO_MEMORY;
     om_store_enter(log->store);
-    int result = admit_marker(log, producer_id, epoch, coordinator_epoch, error);
+    int result = admit_marker(log, producer_id, epoch, coordinator_epoch, &out->error);
     if (result == OM_OK)
         result = om_log_append_bytes(log, bytes, &info, 0);
     else

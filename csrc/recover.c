@@ -11,6 +11,7 @@
 
 #include "bytes.h"
 #include "cursor.h"
+#include "producer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,6 +93,8 @@ static int replay_batch(recovery *recovery, om_log *log, om_bytes *bytes, om_bat
     int64_t last = info->base_offset + info->last_offset_delta;
     if (last < log->recovery_point)
         return OM_OK;
+    if (recovery->pass == 1 && om_seen_note(&patient->seen, bytes->data, bytes->len, info, 1) != OM_OK)
+        return OM_E_NO_MEMORY;
     if (om_ranges_contain(&patient->present, info->base_offset) && (recovery->pass == 2 || is_the_same(log, info)))
         return OM_OK;
     if (recovery->pass == 2 && (patient->rebuild_from < 0 || info->base_offset < patient->rebuild_from ||
@@ -228,6 +231,7 @@ static int apply_truncate(om_store *store, om_log *log, const uint8_t *data, uin
     remove_doomed(store);
     om_ranges_cut(&patient->present, offset);
     om_ranges_cut(&patient->missing, offset);
+    om_seen_cut(&patient->seen, offset, 0);
     patient->saved_next = log->next_offset;
     for (om_damage *damage = patient->damages; damage; damage = damage->next)
         if (damage->last >= offset)
@@ -367,15 +371,19 @@ static int64_t first_hole(const om_patient *patient) {
     return -1;
 }
 
-/* Cut the log at the hole; its cursor keeps what it knows. */
+/* Cut the log at the hole; its cursor and producers keep what they know. */
 static int cut_at_hole(om_store *store, om_patient *patient, int64_t hole) {
     om_log *log = patient->log;
     om_cursor *cursor = log->cursor;
+    om_producers *producers = log->producers;
     log->cursor = NULL;
+    log->producers = NULL;
     om_log_cut(log, hole, log->leader_epoch);
     log->cursor = cursor;
+    log->producers = producers;
     remove_doomed(store);
     om_ranges_cut(&patient->present, hole);
+    om_seen_cut(&patient->seen, hole, 1);
     patient->missing.count = 0;
     patient->rebuild_from = hole;
     om_segment *last = log->segment_count ? log->segments[log->segment_count - 1] : NULL;
@@ -474,6 +482,7 @@ static void finish(om_store *store, om_patient *patient) {
         om_list_push(&store->leases, log, OM_LINK(next_lease));
     }
     om_log_start_at(log, patient->trim_to);
+    om_producers_trim(log, log->start_offset);
     if (log->cursor) {
         om_handed_recall(log);
         om_cursor_return_all(log->cursor, 0);
@@ -492,6 +501,7 @@ static void patient_free(om_patient *patient) {
     }
     free(patient->present.items);
     free(patient->control.items);
+    free(patient->seen.items);
     free(patient->missing.items);
     free(patient->cuts);
 }
@@ -522,6 +532,9 @@ int om_recover(om_store *store, om_wal_tail *tail, char *err, size_t err_len) {
         result = replay(&recovery, tail, err, err_len);
     if (result == OM_OK)
         result = mend_holes(&recovery, tail, err, err_len);
+    for (size_t i = 0; i < recovery.count && result == OM_OK; i++)
+        if (!recovery.patients[i].log->deleted)
+            result = om_producers_replay(recovery.patients[i].log, &recovery.patients[i].seen);
     for (size_t i = 0; i < recovery.count; i++) {
         if (result == OM_OK && !recovery.patients[i].log->deleted)
             finish(store, &recovery.patients[i]);

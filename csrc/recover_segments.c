@@ -8,6 +8,8 @@
 #define _GNU_SOURCE
 #include "store.h"
 
+#include "producer.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -149,7 +151,8 @@ static int note_present(om_patient *patient, om_segment *segment, uint64_t from,
            (size_t)info.size <= view.len - at) {
         int64_t last = info.base_offset + info.last_offset_delta;
         if (om_ranges_add(&patient->present, info.base_offset, last) != OM_OK ||
-            ((info.attributes & OM_ATTR_CONTROL) && om_ranges_add(&patient->control, info.base_offset, last) != OM_OK))
+            ((info.attributes & OM_ATTR_CONTROL) && om_ranges_add(&patient->control, info.base_offset, last) != OM_OK) ||
+            om_seen_note(&patient->seen, view.data + at, (size_t)info.size, &info, 0) != OM_OK)
             break;
         if (last >= counted)
             *weight += om_batch_weight(view.data + at, (size_t)info.size);

@@ -475,6 +475,17 @@ typedef struct om_damage {
     struct om_damage *next;
 } om_damage;
 
+/* A batch of a producer that lies past the recovery point (producer_recover.c). */
+typedef struct om_seen {
+    om_batch_info info;
+    int32_t coordinator_epoch; /* of a marker */
+    int commit, from_wal;
+} om_seen;
+typedef struct om_seen_list {
+    om_seen *items;
+    size_t count, cap;
+} om_seen_list;
+
 /* What recovery knows about one log while it runs. */
 typedef struct om_patient {
     om_log *log;
@@ -485,6 +496,7 @@ typedef struct om_patient {
     int64_t rebuild_from;    /* a hole starts here: from here on all comes from the WAL; -1: none */
     om_ranges present;       /* records past the recovery point that are there */
     om_ranges control;       /* ... and those of them that no consumer is given */
+    om_seen_list seen;
     om_ranges missing;       /* in the WAL, not in the segments, though later ones are */
     struct { uint64_t seq; int64_t offset; } *cuts; /* the truncations that the WAL tells of */
     uint32_t cut_count;

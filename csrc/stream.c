@@ -1,9 +1,12 @@
 /* stream.c -- stream queues: many readers, one log, nothing is ever taken away.
  *
  * Each consumer has its own place and its own reader; an ack only gives credit back. Readers stop
- * at the high watermark: what a power failure could take was never seen.
+ * at the high watermark (what a power failure could take was never seen) and before an open
+ * transaction.
  */
 #include "engine.h"
+
+#include "producer.h"
 
 #define STREAM_MAX 1024              /* messages a consumer gets in one go */
 
@@ -22,7 +25,7 @@ static int64_t last_batch(om_engine *engine, om_consumer *consumer, om_log *log,
 
 void om_stream_start_at(om_consumer *consumer, const om_consume *consume) {
     om_log *log = consumer->queue->lanes[0].log;
-    int64_t end = om_log_high_watermark(log);
+    int64_t end = om_log_last_stable(log);
     consumer->feed = om_feed_new();
     switch (consume->start) {
     case OM_STREAM_FIRST:
@@ -87,7 +90,7 @@ static int give(om_queue *queue, om_consumer *consumer, const om_content *conten
 
 static void serve(om_queue *queue, om_consumer *consumer) {
     om_log *log = queue->lanes[0].log;
-    int64_t end = om_log_high_watermark(log);
+    int64_t end = om_log_last_stable(log);
     if (consumer->offset < log->start_offset)
         consumer->offset = log->start_offset; /* retention was faster */
     for (int given = 0; consumer->offset < end; given++) {

@@ -12,6 +12,9 @@
 #define _GNU_SOURCE
 #include "store.h"
 
+#include "bytes.h"
+#include "producer.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -47,6 +50,15 @@ typedef struct om_round {
 
 /* ---- under the lock: what to write, and where ---- */
 
+/* A Kafka reader takes all that comes from an aborted transaction's producer for aborted until it
+ * meets the marker: that one stays, though nobody is given it. */
+static int ends_aborted(const om_hot *hot) {
+    int32_t coordinator_epoch;
+    int commit;
+    return (om_get_be16(hot->bytes->data + 21) & OM_ATTR_CONTROL) &&
+           om_marker_parse(hot->bytes->data, hot->bytes->len, &coordinator_epoch, &commit) == OM_OK && !commit;
+}
+
 static uint32_t skip_settled(om_log *log, uint32_t ready) {
     if (!log->cursor || (log->options.flags & OM_LOG_KEEP_SETTLED))
         return 0;
@@ -54,7 +66,7 @@ static uint32_t skip_settled(om_log *log, uint32_t ready) {
     uint32_t skipped = 0;
     while (skipped < ready) {
         const om_hot *hot = om_hot_at(&log->hot, skipped);
-        if (hot->segment || hot->last_offset >= floor)
+        if (hot->segment || hot->last_offset >= floor || ends_aborted(hot))
             break;
         log->store->skipped_bytes += hot->bytes->len;
         skipped++;

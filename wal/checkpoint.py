@@ -1,7 +1,7 @@
 """data/checkpoint, read: every log's recovery point and cursor. csrc/checkpoint_file.c writes it.
 
 header   "OTTERCKP" | version u32 | zero u32 | WAL sequence u64 | entries u64 | written at i64
-entry    96 bytes, see Saved, then the cursor, padded to 8 bytes
+entry    104 bytes, see Saved, then the cursor and the producers, each padded to 8 bytes
 trailer  xxh3 of all before, u64
 """
 
@@ -18,9 +18,9 @@ from ottermq.wal.log import CursorStat
 
 NAME = "checkpoint"
 MAGIC = b"OTTERCKP"
-VERSION = 1
+VERSION = 2
 HEADER = struct.Struct("<8sIIQQq")
-ENTRY = struct.Struct("<Qqqqq qQqq QqiI")
+ENTRY = struct.Struct("<Qqqqq qQqq QqiIII")
 TRAILER = struct.Struct("<Q")
 
 
@@ -41,6 +41,7 @@ class Saved:
     first_segment: int  # files of smaller base offsets are left over from a trim
     leader_epoch: int
     cursor: bytes
+    producers: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +80,14 @@ def _entries(raw: bytes, end: int) -> Iterator[Saved]:
         if end - at < ENTRY.size:
             raise CorruptData(f"the checkpoint's entry at byte {at} is cut")
         fields = list(ENTRY.unpack_from(raw, at))
-        cursor_size = fields.pop()
+        *fields, cursor_size, producers_size, _ = fields
         at += ENTRY.size
-        if end - at < cursor_size:
-            raise CorruptData(f"the checkpoint's cursor at byte {at} is cut")
-        fields.append(raw[at : at + cursor_size])
+        for size in (cursor_size, producers_size):
+            if end - at < size:
+                raise CorruptData(f"the checkpoint's entry before byte {at} is cut")
+            fields.append(raw[at : at + size])
+            at += (size + 7) // 8 * 8
         yield Saved(*fields)
-        at += (cursor_size + 7) // 8 * 8
 
 
 def decode_cursor(raw: bytes) -> CursorStat:

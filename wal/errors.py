@@ -51,6 +51,14 @@ class TimedOut(LogError):
     pass
 
 
+class Refused(LogError):
+    """Not what this producer may write now. `code`: Kafka's."""
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.code = code
+
+
 class Unreadable(LogError):
     """A segment is damaged or cut under us. `next_offset`: where reading may go on."""
 

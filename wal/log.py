@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ottermq._core import ffi, lib
-from ottermq.wal.errors import Deleted, Unreadable, check, error_for
+from ottermq.wal.errors import Deleted, Refused, Unreadable, check, error_for
 from ottermq.wal.records import Batch, Record, RecordArray, batches
 
 if TYPE_CHECKING:
@@ -67,6 +67,27 @@ class CursorStat:
 
 
 @dataclass(frozen=True, slots=True)
+class ProducerStat:
+    producer_id: int
+    epoch: int
+    last_sequence: int  # -1: none
+    last_timestamp: int
+    coordinator_epoch: int
+    first_open: int  # the open transaction's first offset, -1: none
+    enlisted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """A transaction that was given up, from its first record to its marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable: int
+
+
+@dataclass(frozen=True, slots=True)
 class FileRange:
     """A stretch of a segment file for sendfile, valid inside its `with` block only."""
 
@@ -118,15 +139,52 @@ class Log:
     def append_raw(
         self, batch: bytes, *, unlogged: bool = False, epoch: int = ANY_EPOCH
     ) -> Appended:
-        """A batch as its producer sent it; checked, then given its place."""
+        """A batch as its producer sent it; checked, then given its place. One that is here already
+        keeps the place it has."""
         out = ffi.new("om_appended *")
         flags = lib.OM_APPEND_UNLOGGED if unlogged else 0
         data = ffi.from_buffer("uint8_t[]", batch)
-        check(
-            lib.om_log_append_raw(self._log, data, len(batch), flags, epoch, out),
-            f"append to {self.name}",
-        )
+        result = lib.om_log_append_raw(self._log, data, len(batch), flags, epoch, out)
+        return self._appended(result, out, f"append to {self.name}")
+
+    def _appended(self, result: int, out: Any, what: str) -> Appended:
+        if out.error:
+            raise Refused(f"{what}: refused with Kafka's error {out.error}", out.error)
+        check(result, what)
         return Appended(out.first_offset, out.seq)
+
+    # -- producers and their transactions
+
+    def enlist(self, producer_id: int, epoch: int) -> None:
+        """Its transaction may write here, until its marker or a restart."""
+        check(lib.om_log_enlist(self._log, producer_id, epoch), f"enlist in {self.name}")
+
+    def mark(
+        self, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int = 0
+    ) -> Appended:
+        """The marker that ends its transaction here."""
+        out = ffi.new("om_appended *")
+        result = lib.om_log_marker(self._log, producer_id, epoch, coordinator_epoch, commit, out)
+        return self._appended(result, out, f"mark in {self.name}")
+
+    def producers(self) -> list[ProducerStat]:
+        count = lib.om_log_producers(self._log, ffi.NULL, 0)
+        out = ffi.new("om_producer_stat[]", count + 16)
+        count = min(len(out), lib.om_log_producers(self._log, out, len(out)))
+        return [
+            ProducerStat(*(getattr(out[i], field) for field in ProducerStat.__dataclass_fields__))
+            for i in range(count)
+        ]
+
+    def aborted(self, first: int, end: int) -> list[Aborted]:
+        """The aborted transactions that reach into [first, end)."""
+        count = lib.om_log_aborted_in(self._log, first, end, ffi.NULL, 0)
+        out = ffi.new("om_aborted[]", count + 16)
+        count = min(len(out), lib.om_log_aborted_in(self._log, first, end, out, len(out)))
+        return [
+            Aborted(*(getattr(out[i], field) for field in Aborted.__dataclass_fields__))
+            for i in range(count)
+        ]
 
     # -- reading
 
