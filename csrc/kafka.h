@@ -18,6 +18,31 @@
 #define OM_KAFKA_PRODUCE 0
 #define OM_KAFKA_FETCH 1
 
+/* Kafka's error codes, as far as C gives them. (A producer's own: producer.h) */
+enum om_kafka_error {
+    OM_KAFKA_E_OFFSET_OUT_OF_RANGE = 1,
+    OM_KAFKA_E_CORRUPT_MESSAGE = 2,
+    OM_KAFKA_E_UNKNOWN_TOPIC_OR_PARTITION = 3,
+    OM_KAFKA_E_REQUEST_TIMED_OUT = 7,
+    OM_KAFKA_E_MESSAGE_TOO_LARGE = 10,
+    OM_KAFKA_E_INVALID_TOPIC = 17,
+    OM_KAFKA_E_INVALID_REQUIRED_ACKS = 21,
+    OM_KAFKA_E_TOPIC_AUTHORIZATION_FAILED = 29,
+    OM_KAFKA_E_INVALID_TIMESTAMP = 32,
+    OM_KAFKA_E_UNSUPPORTED_VERSION = 35,
+    OM_KAFKA_E_POLICY_VIOLATION = 44,
+    OM_KAFKA_E_TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53,
+    OM_KAFKA_E_STORAGE_ERROR = 56,
+    OM_KAFKA_E_FETCH_SESSION_ID_NOT_FOUND = 70,
+    OM_KAFKA_E_INVALID_FETCH_SESSION_EPOCH = 71,
+    OM_KAFKA_E_FENCED_LEADER_EPOCH = 74,
+    OM_KAFKA_E_UNKNOWN_LEADER_EPOCH = 75,
+    OM_KAFKA_E_UNSUPPORTED_COMPRESSION = 76,
+    OM_KAFKA_E_INVALID_RECORD = 87,
+    OM_KAFKA_E_UNKNOWN_TOPIC_ID = 100,
+    OM_KAFKA_E_FETCH_SESSION_TOPIC_ID_ERROR = 106,
+};
+
 typedef struct om_kafka_topic om_kafka_topic;
 
 /* ---- topics (kafka_topics.c) ---- */
@@ -45,6 +70,8 @@ struct om_kafka {
     uint32_t buckets, count;
     uint64_t serial;
     uint64_t generation;     /* moves with every change of the topics */
+    uint8_t *reply;          /* a response in the making */
+    size_t reply_cap;
 };
 
 int om_kafka_new(om_engine *engine);
@@ -125,6 +152,16 @@ void om_kafka_conn_check_time(om_conn *conn, int64_t now_ms);
 /* Its input stands still from now on; and goes on. */
 void om_kafka_hold(om_conn *conn, enum om_kafka_wait why);
 void om_kafka_go_on(om_conn *conn);
+
+/* Room for a response in the making, until the next call; NULL: no memory. */
+uint8_t *om_kafka_reply_room(om_engine *engine, size_t len);
+/* What the next response tells its client to wait; it is told once. */
+uint32_t om_kafka_take_throttle(om_conn *conn);
+
+/* ---- produces (kafka_produce.c) ---- */
+
+/* Returns whether it was taken; if not, it stays in the input and comes again. */
+int om_kafka_produce(const om_kafka_request *request, const uint8_t *body);
 
 /* ---- gates (kafka_gate.c) ---- */
 

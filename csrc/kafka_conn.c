@@ -9,7 +9,7 @@
  */
 #include "kafka.h"
 
-#include "bytes.h"
+#include "kafka_wire.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -21,6 +21,9 @@
 #define REQUEST_MIN 8                /* without a client id there is this much */
 #define KEY_MAX 1000                 /* no API has such a number: it isn't Kafka */
 #define LARGE_STEP (1u << 20)
+#define REPLY_LEAST (64u << 10)
+#define REPLY_KEPT (4u << 20)
+#define PRODUCE_FLEXIBLE 9
 
 int om_kafka_conn_new(om_conn *conn) {
     conn->kafka = calloc(1, sizeof *conn->kafka);
@@ -122,6 +125,23 @@ static void open_door(om_conn *conn) {
 
 /* ---- requests ---- */
 
+uint8_t *om_kafka_reply_room(om_engine *engine, size_t len) {
+    struct om_kafka *kafka = engine->kafka;
+    if (len > kafka->reply_cap || kafka->reply_cap > REPLY_KEPT) {
+        size_t cap = len > REPLY_LEAST ? len : REPLY_LEAST;
+        free(kafka->reply);
+        kafka->reply = malloc(cap);
+        kafka->reply_cap = kafka->reply ? cap : 0;
+    }
+    return kafka->reply;
+}
+
+uint32_t om_kafka_take_throttle(om_conn *conn) {
+    uint32_t ms = conn->kafka->throttle_ms;
+    conn->kafka->throttle_ms = 0;
+    return ms;
+}
+
 /* Returns whether the request was taken; if not, it stays where it is. */
 static int ask_python(const om_kafka_request *request) {
     om_conn *conn = request->conn;
@@ -140,6 +160,17 @@ static int ask_python(const om_kafka_request *request) {
     return !may_be_ours;
 }
 
+/* Behind the client id, which is no compact string even where all else is. NULL: it can't be read. */
+static const uint8_t *find_body(const om_kafka_request *request, int flexible_from) {
+    om_wire wire = {.at = request->data + 8, .end = request->data + request->len};
+    om_wire_string(&wire);
+    wire.flexible = request->version >= flexible_from;
+    om_wire_skip_tags(&wire);
+    if (wire.bad)
+        om_conn_break(request->conn, "sent a request header that can't be read");
+    return wire.bad ? NULL : wire.at;
+}
+
 static int on_request(om_conn *conn, const uint8_t *data, size_t len) {
     om_kafka_conn *kafka = conn->kafka;
     om_kafka_request request = {
@@ -152,6 +183,12 @@ static int on_request(om_conn *conn, const uint8_t *data, size_t len) {
     };
     if (is_deaf(conn))
         return 0;
+    if (conn->state == OM_CONN_OPEN && request.key == OM_KAFKA_PRODUCE) {
+        const uint8_t *body = find_body(&request, PRODUCE_FLEXIBLE);
+        int taken = !body || om_kafka_produce(&request, body);
+        kafka->slot += taken;
+        return taken;
+    }
     if (kafka->gate_count) {
         om_conn_stall(conn); /* until they are open */
         return 0;

@@ -135,6 +135,7 @@ void om_kafka_free(om_engine *engine) {
         }
     free(kafka->by_name);
     free(kafka->by_id);
+    free(kafka->reply);
     free(kafka);
     engine->kafka = NULL;
 }

@@ -10,10 +10,15 @@ Requests that C hands on gather in `client.requests`; `plane.rights` answers for
 """
 
 import struct
+import time
 import uuid
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from kafka.record import MemoryRecords
+from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from ottermq.engine import (
     Door,
@@ -24,6 +29,8 @@ from ottermq.engine import (
     QueueFlags,
     topic_names,
 )
+from ottermq.kafka.api import Api
+from ottermq.kafka.codec import decode_response, encode_request
 from tests.engine.plane import Plane
 
 
@@ -31,6 +38,54 @@ def request(key: int, version: int, correlation: int, body: bytes = b"") -> byte
     """With a header of version 1 and no client id."""
     head = struct.pack(">hhih", key, version, correlation, -1)
     return struct.pack(">i", len(head) + len(body)) + head + body
+
+
+def batch(
+    *values: bytes,
+    key: bytes | None = b"k",
+    codec: int = 0,
+    when: int | None = None,
+    headers: Sequence[tuple[str, bytes]] = (),
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    transactional: bool = False,
+) -> bytes:
+    """Records in one batch, as kafka-python makes them. producer: id, epoch, base sequence."""
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=codec,
+        is_transactional=transactional,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=producer[2],
+        batch_size=1 << 30,
+    )
+    now = int(time.time() * 1000) if when is None else when
+    for offset, value in enumerate(values):
+        builder.append(offset, now, key, value, list(headers))
+    return bytes(builder.build())
+
+
+class Record(NamedTuple):
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+
+
+def records_of(data: bytes) -> list[Record]:
+    """As kafka-python reads them, CRCs checked."""
+    found, reader = [], MemoryRecords(data)
+    while (each := reader.next_batch()) is not None:
+        assert each.validate_crc()
+        found += [Record(r.offset, r.key, r.value, r.timestamp) for r in each]
+    return found
+
+
+class Produced(NamedTuple):
+    error: int
+    offset: int
+    append_time: int
+    text: str | None
 
 
 class KafkaPlane(Plane):
@@ -97,6 +152,9 @@ class KafkaClient:
         self.gone: str | None = None
         self._input = b""
         self._output = bytearray()
+        self._correlation = 0
+        self._version = 0
+        self.throttled = 0
 
     def send(self, data: bytes) -> None:
         self._input += data
@@ -142,6 +200,49 @@ class KafkaClient:
         self.plane.turn()
         self.engine.stat()
         return not self.drain_responses()
+
+    # -- Produce
+
+    def send_produce(
+        self,
+        parts: dict[tuple[str, int], bytes | None],
+        acks: int = -1,
+        version: int = 9,
+        transactional_id: str | None = None,
+    ) -> None:
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for (name, index), data in parts.items():
+            topics.setdefault(name, []).append({"index": index, "records": data})
+        self._version = version
+        self._correlation += 1
+        body = {
+            "transactional_id": transactional_id,
+            "acks": acks,
+            "timeout_ms": 1000,
+            "topic_data": [{"name": n, "partition_data": p} for n, p in topics.items()],
+        }
+        self.send(encode_request(Api.PRODUCE, version, self._correlation, "test", body))
+
+    def produced(self) -> dict[tuple[str, int], Produced]:
+        _, body = decode_response(Api.PRODUCE, self._version, self.response())
+        self.throttled = body["throttle_time_ms"]
+        return {
+            (topic["name"], part["index"]): Produced(
+                part["error_code"],
+                part["base_offset"],
+                part["log_append_time_ms"],
+                part.get("error_message"),
+            )
+            for topic in body["responses"]
+            for part in topic["partition_responses"]
+        }
+
+    def produce(
+        self, topic: str, data: bytes | None, partition: int = 0, acks: int = -1, version: int = 9,
+        transactional_id: str | None = None,
+    ) -> Produced:  # fmt: skip
+        self.send_produce({(topic, partition): data}, acks, version, transactional_id)
+        return self.produced()[topic, partition]
 
     def ends(self) -> str:
         """It is closed: how."""
