@@ -4,6 +4,8 @@
     protocol header        →
                            ←    start
     start-ok               →    (login)                    STARTING
+                           ←    secure                     … a mechanism of several rounds
+    secure-ok              →                               SECURING
                            ←    tune
     tune-ok                →                               TUNING
     open                   →                               OPENING
@@ -32,6 +34,8 @@ from ottermq.amqp.frames import encode_method
 from ottermq.amqp.replies import Refused
 from ottermq.amqp.room import Room
 from ottermq.auth import Access, Kind, User
+from ottermq.auth.scram import HASHES as SCRAM
+from ottermq.auth.scram_login import ScramLogin
 from ottermq.engine import ConnFlags
 from ottermq.errors import LoginRefused
 
@@ -66,6 +70,7 @@ SERVER_PROPERTIES: dict[str, Any] = {
 
 class State(StrEnum):
     STARTING = "starting"
+    SECURING = "securing"
     TUNING = "tuning"
     OPENING = "opening"
     RUNNING = "running"
@@ -79,6 +84,7 @@ class Connection:
     room: Room
     certificate: str | None = None  # the name in the client's, when TLS verified one
     state: State = State.STARTING
+    login: ScramLogin | None = None  # SECURING: what the client's next word is for
     user: User | None = None
     vhost: str = ""
     vhost_number: int = 0
@@ -86,6 +92,10 @@ class Connection:
     properties: dict[str, Any] = field(default_factory=dict)
     channels: dict[int, Channel] = field(default_factory=dict)
     counted: bool = False  # in the limits
+
+    @property
+    def host(self) -> str:
+        return self.peer.rpartition(":")[0].strip("[]")
 
     def announced(self, capability: str) -> bool:
         """Did the client say that it understands this?"""
@@ -124,17 +134,47 @@ def _start(mechanisms: str) -> bytes:
 
 async def start_ok(conn: Connection, method: Methods.StartOk) -> bytes | None:
     conn.properties = dict(method.client_properties)
-    host = conn.peer.rpartition(":")[0].strip("[]")
     response: Any = method.response  # bytes, as frames.py reads long strings
+    users = conn.room.auth.users
+    if method.mechanism in SCRAM:
+        conn.login = users.challenge(method.mechanism, response)
+        return _secure(conn, conn.login.challenge)
     try:
-        conn.user = await conn.room.auth.users.authenticate(
-            method.mechanism, response, host, conn.certificate
+        conn.user = await users.authenticate(
+            method.mechanism, response, conn.host, conn.certificate
         )
-    except LoginRefused:
-        if conn.announced("authentication_failure_close"):
-            raise
-        conn.room.engine.hang_up(conn.id)  # it would take a close for a protocol error
+    except LoginRefused as refusal:
+        _not_let_in(conn, refusal)
         return None
+    return _tune(conn)
+
+
+async def secure_ok(conn: Connection, method: Methods.SecureOk) -> bytes | None:
+    """The client's proof; or, once it has ours and believes it, an empty word."""
+    if conn.login is None:
+        return _tune(conn)
+    response: Any = method.response
+    try:
+        conn.user, proof = await conn.room.auth.users.finish(conn.login, response, conn.host)
+    except LoginRefused as refusal:
+        _not_let_in(conn, refusal)
+        return None
+    conn.login = None
+    return _secure(conn, proof)
+
+
+def _not_let_in(conn: Connection, refusal: LoginRefused) -> None:
+    if conn.announced("authentication_failure_close"):
+        raise refusal
+    conn.room.engine.hang_up(conn.id)  # it would take a close for a protocol error
+
+
+def _secure(conn: Connection, challenge: bytes) -> bytes:
+    conn.state = State.SECURING
+    return encode_method(0, Methods.Secure, challenge)
+
+
+def _tune(conn: Connection) -> bytes:
     conn.state = State.TUNING
     offer = conn.room.settings
     heartbeat = int(offer.heartbeat.total_seconds())
@@ -232,6 +272,7 @@ class Rule(NamedTuple):
 
 HANDLERS: dict[type[Frame], Rule] = {
     Methods.StartOk: Rule(State.STARTING, start_ok),
+    Methods.SecureOk: Rule(State.SECURING, secure_ok),
     Methods.TuneOk: Rule(State.TUNING, tune_ok),
     Methods.Open: Rule(State.OPENING, open),
     Methods.Close: Rule(State.RUNNING, close),

@@ -3,8 +3,10 @@
     auth = open_auth(database, settings)                # reads what meta.db holds
     await auth.first_start()                            # guest, if nobody was ever made
 
-    offered = auth.users.mechanisms(certificate)        # "PLAIN AMQPLAIN", connection.start
+    offered = auth.users.mechanisms(certificate)        # "PLAIN AMQPLAIN …", connection.start
     user = await auth.users.authenticate(mechanism, response, peer_host, certificate)
+    login = auth.users.challenge("SCRAM-SHA-256", first_word)    # or in two rounds:
+    user, proof = await auth.users.finish(login, last_word, peer_host)
     auth.permissions.check_vhost(user, vhost, exists=…) # connection.open
     auth.limits.connection_opened(user, vhost)          # … and connection_closed() at its end
     auth.limits.channel_opened(user, open_now, channel_max)  # … and channel_closed()
@@ -34,6 +36,7 @@ was deleted, a password that changed.
 
 passwords.py    scrypt for ours, RabbitMQ's salted hashes for imported ones
 scram.py        verifiers for SCRAM-SHA-256 and -512
+scram_login.py  what is said when somebody logs in by one of them, no I/O
 verified.py     hashing off the main thread; a password seen once is known by its HMAC
 sasl.py         PLAIN, AMQPLAIN, EXTERNAL: bytes to credentials, no I/O
 delays.py       failed logins slow their address down

@@ -3,6 +3,7 @@
 PLAIN     NUL user NUL password (RFC 4616; an authorization id may only repeat the user)
 AMQPLAIN  a field table without its length, holding LOGIN and PASSWORD
 EXTERNAL  nothing: the name in the client's certificate, which the TLS layer has verified
+SCRAM-*   takes two rounds more: scram_login.py
 
 What a client got wrong is told without what it sent: a response may hold a password.
 """
@@ -10,6 +11,7 @@ What a client got wrong is told without what it sent: a response may hold a pass
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ottermq.auth import scram
 from ottermq.errors import LoginRefused, Malformed, UnknownMechanism
 
 
@@ -22,7 +24,7 @@ class Credentials:
 def offered(certificate: str | None) -> str:
     """The mechanisms for connection.start: EXTERNAL only to whom it can let in."""
     names = [name for name in _MECHANISMS if name != "EXTERNAL" or certificate]
-    return " ".join(names)
+    return " ".join((*names, *scram.HASHES))
 
 
 def read(mechanism: str, response: bytes, certificate: str | None) -> Credentials:

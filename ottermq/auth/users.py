@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 import trio
 
 from ottermq import eventlog
-from ottermq.auth import delays, passwords, sasl, scram
+from ottermq.auth import delays, passwords, sasl, scram, scram_login
 from ottermq.auth.changes import Change, Changes
 from ottermq.auth.database import Database, Statement
 from ottermq.auth.delays import Delays
+from ottermq.auth.scram_login import ScramLogin
 from ottermq.auth.verified import NO_SECRETS, Secrets, Verified
 from ottermq.config.schema import AuthSettings
 from ottermq.errors import InvalidRequest, LoginRefused, NotFound
@@ -68,11 +69,35 @@ class Users:
             credentials = sasl.read(mechanism, response, certificate)
             user = await self._login(mechanism, credentials, peer)
         except LoginRefused as refusal:
-            eventlog.warning(
-                "login refused", peer=peer, mechanism=mechanism, reason=refusal.reason[:300]
-            )
+            _tell(mechanism, peer, refusal)
             raise
         return user
+
+    def challenge(self, mechanism: str, first: bytes) -> ScramLogin:
+        """SCRAM: the client's first word, and with `login.challenge` our answer to it."""
+        hello = scram_login.hello(mechanism, first)
+        user = self._users.get(hello.user)
+        return scram_login.begin(
+            mechanism, hello, user.secrets.verifier(mechanism) if user else None
+        )
+
+    async def finish(self, login: ScramLogin, last: bytes, peer: str) -> tuple[User, bytes]:
+        """Its last word: who that is, and our proof that we know the password, too."""
+        try:
+            await self._wait_turn(login.mechanism, peer)
+            try:
+                proof = login.check(last)
+                user = self._users.get(login.user)
+                self._check_place(login.mechanism, login.user, peer)
+                if user is None or not login.is_against(user.secrets.verifier(login.mechanism)):
+                    raise LoginRefused(login.mechanism, f"user '{login.user}' changed meanwhile")
+            except LoginRefused:
+                self._delays.failed(peer)
+                raise
+        except LoginRefused as refusal:
+            _tell(login.mechanism, peer, refusal)
+            raise
+        return user, proof
 
     async def check_password(self, name: str, password: str | bytes, peer: str) -> User:
         """The same for a door that isn't AMQP's: HTTP, Kafka's SASL/PLAIN."""
@@ -81,14 +106,9 @@ class Users:
 
     async def _login(self, mechanism: str, credentials: sasl.Credentials, peer: str) -> User:
         name, password = credentials.user, credentials.password
-        wait = self._delays.turn(peer)
-        if wait is None:
-            raise LoginRefused(mechanism, "too many failed logins from this address")
-        if wait:
-            await trio.sleep(wait)
+        await self._wait_turn(mechanism, peer)
         try:
-            if name in self._loopback_only and not delays.is_loopback(peer):
-                raise LoginRefused(mechanism, f"user '{name}' can only connect via localhost")
+            self._check_place(mechanism, name, peer)
             user = self._users.get(name)
             if password is not None:
                 stored = user.secrets.stored if user else None
@@ -104,6 +124,17 @@ class Users:
         if password is not None and not user.secrets.stored.is_current:
             user = await self._upgrade(user, password)
         return user
+
+    async def _wait_turn(self, mechanism: str, peer: str) -> None:
+        wait = self._delays.turn(peer)
+        if wait is None:
+            raise LoginRefused(mechanism, "too many failed logins from this address")
+        if wait:
+            await trio.sleep(wait)
+
+    def _check_place(self, mechanism: str, name: str, peer: str) -> None:
+        if name in self._loopback_only and not delays.is_loopback(peer):
+            raise LoginRefused(mechanism, f"user '{name}' can only connect via localhost")
 
     async def _upgrade(self, user: User, password: bytes) -> User:
         """An imported hash gives way to ours, now that the password is known. No change to tell."""
@@ -189,6 +220,10 @@ class Users:
         closing = f"the password of user '{name}' was changed" if changed else None
         self._changes.tell(Change(user=name, closing=closing))
         return user
+
+
+def _tell(mechanism: str, peer: str, refusal: LoginRefused) -> None:
+    eventlog.warning("login refused", peer=peer, mechanism=mechanism, reason=refusal.reason[:300])
 
 
 _SELECT = """SELECT name, tags, hashing_algorithm, password_hash, scram_sha_256, scram_sha_512,

@@ -29,6 +29,9 @@ class Secrets:
     # start, is no new password.
     origin: Stored | None = None
 
+    def verifier(self, mechanism: str) -> scram.Verifier | None:
+        return self.scram_sha_256 if mechanism == "SCRAM-SHA-256" else self.scram_sha_512
+
 
 NO_SECRETS = Secrets(passwords.NO_PASSWORD, None, None)
 

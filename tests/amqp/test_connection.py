@@ -13,6 +13,7 @@ from pamqp.commands import Basic, Connection, Queue
 from pamqp.commands import Channel as ChannelClass
 
 from tests.amqp.wire import PROTOCOL_HEADER, Address, Client, Gone, Refused, refused
+from tests.auth.scram_client import ScramClient
 from tests.brokers import Broker
 
 Connect = Callable[..., Client]
@@ -121,6 +122,62 @@ def test_a_client_that_does_not_know_authentication_failure_close_is_hung_up_on(
 ) -> None:
     with pytest.raises(Gone):
         connect(password="wrong", capabilities={})
+
+
+@pytest.mark.ottermq_only("RabbitMQ has no SCRAM here")
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_login_of_several_rounds_goes_by_secure_and_secure_ok(
+    connect: Connect, mechanism: str
+) -> None:
+    client, scram = connect(open=False), ScramClient(mechanism, "guest", b"guest")
+    client.start(mechanism=mechanism, response=scram.first().decode())
+    challenge = client.expect(Connection.Secure).challenge.encode()
+    client.send(Connection.SecureOk(scram.final(challenge).decode()), 0)
+    assert client.expect(Connection.Secure).challenge.encode() == scram.theirs
+    client.send(Connection.SecureOk(""), 0)
+    client.tune()
+    client.open()
+    client.channel()
+
+
+@pytest.mark.ottermq_only("RabbitMQ has no SCRAM here")
+def test_a_wrong_password_in_the_second_round_is_403(connect: Connect) -> None:
+    client, scram = connect(open=False), ScramClient("SCRAM-SHA-256", "guest", b"wrong")
+    client.start(mechanism="SCRAM-SHA-256", response=scram.first().decode())
+    challenge = client.expect(Connection.Secure).challenge.encode()
+    client.send(Connection.SecureOk(scram.final(challenge).decode()), 0)
+    with refused(403, REFUSED_LOGIN.format("SCRAM-SHA-256"), connection=True):
+        client.expect(Connection.Secure)
+
+
+@pytest.mark.ottermq_only("RabbitMQ has no SCRAM here")
+@pytest.mark.parametrize("word", ["", "c=biws,r=abc", "c=biws,r=abc,p=%%%%"])
+def test_a_second_word_that_is_none_is_502(connect: Connect, word: str) -> None:
+    client, scram = connect(open=False), ScramClient("SCRAM-SHA-256", "guest", b"guest")
+    client.start(mechanism="SCRAM-SHA-256", response=scram.first().decode())
+    client.expect(Connection.Secure)
+    client.send(Connection.SecureOk(word), 0)
+    with refused(502, "SYNTAX_ERROR - SCRAM-SHA-256 response invalid", connection=True):
+        client.expect(Connection.Secure)
+
+
+def test_a_secure_ok_that_nobody_asked_for_is_504(connect: Connect) -> None:
+    client = connect()
+    client.send(Connection.SecureOk("x"), 0)
+    text = "CHANNEL_ERROR - unexpected method in connection state running"
+    with refused(504, text, connection=True):
+        client.expect(Connection.Secure)
+
+
+@pytest.mark.ottermq_only("RabbitMQ has no SCRAM here")
+def test_who_is_asked_for_more_may_not_go_on_without_it(connect: Connect) -> None:
+    client, scram = connect(open=False), ScramClient("SCRAM-SHA-256", "guest", b"guest")
+    client.start(mechanism="SCRAM-SHA-256", response=scram.first().decode())
+    client.expect(Connection.Secure)
+    client.send(Connection.TuneOk(2047, 131072, 0), 0)
+    text = "CHANNEL_ERROR - unexpected method in connection state securing"
+    with refused(504, text, connection=True):
+        client.expect(Connection.Tune)
 
 
 def test_login_by_amqplain(connect: Connect) -> None:
