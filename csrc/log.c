@@ -343,5 +343,6 @@ void om_log_refuse_after(om_log *log, uint64_t durable) {
     if (refused) {
         om_producers_cut(log, om_hot_at(&log->hot, good)->base_offset);
         om_hot_drop_tail(&log->hot, refused);
+        om_log_note_missing(log);
     }
 }

@@ -105,6 +105,8 @@ void om_log_start_at(om_log *log, int64_t offset) {
         gone--;
     if (gone)
         om_log_doom_segments(log, 0, gone, 0);
+    if (log->missing)
+        om_log_note_missing(log);
 }
 
 static uint64_t put_control(om_log *log, uint8_t type, int64_t offset, int32_t epoch) {
@@ -176,6 +178,7 @@ void om_log_cut(om_log *log, int64_t offset, int32_t epoch) {
         cut_hot(log, offset);
         cut_segment(log, offset);
         log->next_offset = offset;
+        om_log_note_missing(log);
         om_producers_cut(log, offset);
         if (log->cursor)
             om_cursor_truncate(log->cursor, offset);

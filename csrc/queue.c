@@ -310,7 +310,7 @@ int om_queue_stat_get(om_engine *engine, uint64_t id, om_queue_stat *out) {
             out->unacked_bytes += cursor ? cursor->unacked_bytes : 0;
         }
         if (om_queue_is_stream(queue))
-            out->ready = out->next_offset - out->first_offset;
+            out->ready = om_log_record_count(queue->lanes[0].log);
         for (uint32_t i = 0; i < queue->consumer_count; i++)
             out->active_consumers += om_consumer_can_take(queue->consumers[i]);
     }

@@ -483,6 +483,7 @@ static void finish(om_store *store, om_patient *patient) {
     }
     om_log_start_at(log, patient->trim_to);
     om_producers_trim(log, log->start_offset);
+    om_log_note_missing(log);
     if (log->cursor) {
         om_handed_recall(log);
         om_cursor_return_all(log->cursor, 0);

@@ -137,6 +137,7 @@ struct om_log {
     om_hot_ring hot;
     om_segment **segments;   /* in offset order; the last one may be active */
     uint32_t segment_count, segment_cap;
+    int64_t missing;         /* offsets past the last segment that hold no record (log_count.c) */
     om_cursor *cursor;       /* NULL for streams and topics */
     struct om_producers *producers; /* NULL until one with an id has written here (producer.h) */
     /* How far settling is on disk: the floor that goes with a sequence under way, and with the
@@ -363,6 +364,8 @@ int om_log_add_segment(om_log *log, om_segment *segment);
 uint32_t om_log_segment_for(const om_log *log, int64_t offset);
 void om_log_doom_segments(om_log *log, uint32_t from, uint32_t count, int at_once);
 void om_log_start_at(om_log *log, int64_t offset); /* the trim itself, without its record */
+int64_t om_log_record_count(const om_log *log);
+void om_log_note_missing(om_log *log);           /* offsets at its end were skipped, or are passed now */
 void om_log_cut(om_log *log, int64_t offset, int32_t epoch); /* the truncation itself */
 void om_log_limits(const om_log *log, om_segment_limits *out);
 

@@ -93,7 +93,8 @@ static int place(om_log *log, om_hot *hot, const om_segment_limits *limits) {
     om_batch_peek(hot->bytes->data, hot->bytes->len, &info);
     info.base_offset = hot->base_offset;
     om_segment *active = om_log_active(log);
-    if (active && om_segment_must_roll(active, limits, &info, om_now_ms())) {
+    int behind_gap = log->missing && (!active || active->next_offset < hot->base_offset);
+    if (active && (behind_gap || om_segment_must_roll(active, limits, &info, om_now_ms()))) {
         seal_later(log, active);
         active = NULL;
     }
@@ -110,6 +111,8 @@ static int place(om_log *log, om_hot *hot, const om_segment_limits *limits) {
         return (int)position;
     hot->segment = active;
     hot->position = (uint64_t)position;
+    if (behind_gap)
+        om_log_note_missing(log);
     return OM_OK;
 }
 

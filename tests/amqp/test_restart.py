@@ -169,7 +169,9 @@ def streams_come_back_with_their_offsets(channel: Channel) -> Story:
     channel.declare("news", {"x-queue-type": "stream"}, durable=True)
     publish(channel, "news", b"0", b"1", b"2")
     channel = yield
+    assert channel.count("news") == 3
     publish(channel, "news", b"3")
+    assert channel.count("news") == 4  # offsets that a kill left out don't count
     channel.qos(10)
     channel.consume("news", arguments={"x-stream-offset": "first"})
     got = channel.deliveries(4)

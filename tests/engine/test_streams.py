@@ -81,3 +81,50 @@ def test_offsets_that_a_crash_used_up_are_passed_over(tmp_path: Path, flags: Que
     client.publish(b"4", "news")
     assert client.message().body == b"4"
     plane.close()
+
+
+def live_and_die(folder: Path, count: int, *, checkpoint: bool) -> None:
+    """So many more messages, and a kill."""
+    if os.fork() == 0:
+        try:
+            plane = Plane(folder)
+            filled(plane, count)
+            if checkpoint:
+                plane.store.checkpoint()
+            os.kill(os.getpid(), signal.SIGKILL)
+        finally:
+            os._exit(1)
+    assert os.WIFSIGNALED(os.wait()[1])
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_stream_counts_what_it_holds_and_not_what_crashes_left_out(
+    tmp_path: Path, checkpoint: bool
+) -> None:
+    for _ in range(3):
+        live_and_die(tmp_path, 5, checkpoint=checkpoint)
+    for total in (15, 17, 19):  # and clean stops leave nothing out
+        plane = Plane(tmp_path)
+        plane.queue("news", flags=QueueFlags.STREAM)
+        assert plane.ready("news") == total
+        client = plane.client()
+        client.consume("news", prefetch=100, start=StreamStart.FIRST)
+        assert len(client.messages(total)) == total
+        client.publish(b"one more", "news")
+        client.publish(b"and another", "news")
+        client.messages(2)
+        assert plane.ready("news") == total + 2
+        plane.close()
+
+
+def test_a_trimmed_stream_counts_what_is_left(tmp_path: Path) -> None:
+    live_and_die(tmp_path, 5, checkpoint=False)
+    plane = Plane(tmp_path)
+    filled(plane, 5)
+    (log,) = plane.logs["news"]
+    offset = log.stat().next_offset - 2
+    plane.store.wait(log.trim(3))
+    assert plane.ready("news") == 7
+    plane.store.wait(log.trim(offset))
+    assert plane.ready("news") == 2
+    plane.close()
