@@ -8,12 +8,8 @@
 
 #include "bytes.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -221,21 +217,6 @@ static void watch_listeners(om_engine *engine, int on) {
     }
 }
 
-static void describe(const struct sockaddr_storage *address, char *out, size_t len) {
-    char host[INET6_ADDRSTRLEN] = "?";
-    if (address->ss_family == AF_INET) {
-        const struct sockaddr_in *in = (const struct sockaddr_in *)address;
-        inet_ntop(AF_INET, &in->sin_addr, host, sizeof host);
-        snprintf(out, len, "%s:%d", host, ntohs(in->sin_port));
-    } else if (address->ss_family == AF_INET6) {
-        const struct sockaddr_in6 *in = (const struct sockaddr_in6 *)address;
-        inet_ntop(AF_INET6, &in->sin6_addr, host, sizeof host);
-        snprintf(out, len, "[%s]:%d", host, ntohs(in->sin6_port));
-    } else {
-        snprintf(out, len, "?");
-    }
-}
-
 static void accept_some(om_engine *engine, int index) {
     for (int i = 0; i < ACCEPT_MAX; i++) {
         struct sockaddr_storage address;
@@ -247,9 +228,8 @@ static void accept_some(om_engine *engine, int index) {
                 watch_listeners(engine, 0); /* until the next second */
             return;
         }
-        describe(&address, peer, sizeof peer);
-        int one = 1;
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        om_socket_describe(&address, peer, sizeof peer);
+        om_socket_accepted(fd, &address, engine->listeners[index].usual);
         if (engine->conn_count < engine->options.max_connections &&
             om_conn_new(engine, fd, engine->listeners[index].door, peer))
             continue;
@@ -513,6 +493,7 @@ int om_engine_listen(om_engine *engine, int fd, int door) {
         engine->listeners[index].fd = copy;
         engine->listeners[index].door = door;
         fcntl(copy, F_SETFL, fcntl(copy, F_GETFL) | O_NONBLOCK);
+        om_socket_listens(copy, engine->listeners[index].usual);
         result = epoll_ctl(engine->store->poll_fd, EPOLL_CTL_ADD, copy, &watch) == 0 ? OM_OK : OM_E_IO;
     }
     om_engine_leave(engine);

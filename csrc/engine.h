@@ -16,6 +16,7 @@
 #define OM_ENGINE_H
 
 #include "content.h"
+#include "socket.h"
 #include "store.h"
 
 #include <string.h>
@@ -607,7 +608,7 @@ struct om_engine {
     uint32_t *free_slots;
     uint32_t free_count;
     uint64_t serial;
-    struct { int fd, door; } listeners[OM_LISTENERS];
+    struct { int fd, door; char usual[OM_CONGESTION_NAME]; } listeners[OM_LISTENERS];
     int listener_count;
     int listening;           /* they are watched */
 

@@ -16,7 +16,9 @@ from cffi import FFI
 
 ROOT = Path(__file__).resolve().parent.parent
 CSRC = ROOT / "csrc"
-HEADERS = ("ottermq.h", "batch.h", "content.h", "index.h", "segment.h", "shared.h", "wal.h")
+HEADERS = (
+    "ottermq.h", "batch.h", "content.h", "index.h", "segment.h", "shared.h", "socket.h", "wal.h",
+)  # fmt: skip
 PRELUDE = "struct iovec { void *iov_base; size_t iov_len; };\n"
 
 sys.path.insert(0, str(CSRC))

@@ -1,0 +1,13 @@
+/* socket.h -- what the kernel is told about a client's socket. */
+#ifndef OM_SOCKET_H
+#define OM_SOCKET_H
+
+#define OM_CONGESTION_NAME 16        /* TCP_CA_NAME_MAX */
+
+/* A listener's connections begin unpaced; `usual` becomes the name of the machine's own choice. */
+void om_socket_listens(int fd, char usual[OM_CONGESTION_NAME]);
+/* One that it accepted, from `peer` (a struct sockaddr_storage). */
+void om_socket_accepted(int fd, const void *peer, const char *usual);
+/* "127.0.0.1:5672", "[::1]:5672". */
+void om_socket_describe(const void *peer, char *out, int len);
+#endif
