@@ -57,9 +57,8 @@ static int find_lender(const om_conn *conn, const om_content *content, om_feed *
     *out = (lender){0};
     if (!feed || content->body.len <= (int32_t)COPY_MAX)
         return 0;
-    if (feed->bytes)
-        out->bytes = feed->bytes;
-    else if (least && (uint32_t)content->body.len >= least)
+    out->bytes = om_feed_bytes(feed);
+    if (!out->bytes && least && (uint32_t)content->body.len >= least)
         out->backing = om_feed_backing(feed, content->body.data, &out->position);
     return out->bytes || out->backing;
 }

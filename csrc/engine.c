@@ -303,7 +303,7 @@ static void serve_ready(om_engine *engine, const struct epoll_event *ready, int 
     }
 }
 
-static void wake_waiting(om_engine *engine) {
+void om_queues_wake(om_engine *engine) {
     om_queue *queue = engine->waiting;
     engine->waiting = NULL;
     while (queue) {
@@ -327,7 +327,7 @@ static void tick(om_store *store, const struct epoll_event *ready, int count, in
     read_clocks(engine);
     engine->stat.ticks++;
     if (news) {
-        wake_waiting(engine);
+        om_queues_wake(engine);
         om_kafka_gates_open(engine);
     }
     if (engine->retry || (news && (engine->stalled || engine->alarm)))
@@ -336,7 +336,7 @@ static void tick(om_store *store, const struct epoll_event *ready, int count, in
     om_timers_run(engine);
     if (engine->now_ms - engine->swept_ms >= SWEEP_MS) {
         sweep(engine);
-        wake_waiting(engine); /* whatever they wait for: a call that failed may succeed by now */
+        om_queues_wake(engine); /* whatever they wait for: a call that failed may succeed by now */
         watch_listeners(engine, 1);
         if (engine->stalled || engine->alarm)
             retry_stalled(engine);
@@ -432,7 +432,7 @@ static void free_queues(om_engine *engine) {
         while (engine->by_id[i])
             om_queue_remove(engine, engine->by_id[i]->id);
     om_engine_enter(engine);
-    wake_waiting(engine);
+    om_queues_wake(engine);
     while (engine->active) {
         om_queue *queue = engine->active;
         engine->active = queue->next_active;
@@ -461,6 +461,7 @@ void om_engine_free(om_engine *engine) {
         om_store_leave(engine->store);
     }
     om_kafka_free(engine);
+    om_opened_free(engine);
     om_event *event;
     while ((event = om_engine_next_event(engine)))
         om_event_free(event);

@@ -81,6 +81,7 @@ void om_output_clear(om_output *output);
 typedef struct om_feed {
     om_content_iter iter;
     om_bytes *bytes;         /* hot: held */
+    om_bytes *opened;        /* the batch at hand, opened: held; NULL: it wasn't compressed */
     om_read read;            /* mapped: held while pins isn't NULL */
     om_backing *backing;     /* ... its file, once a large message was sent from it */
     size_t read_at;          /* ... the batch under iter starts here */
@@ -161,6 +162,7 @@ om_queue *om_queue_find(om_engine *engine, uint64_t id);
 om_queue *om_queue_named(om_engine *engine, uint32_t vhost, const uint8_t *name, size_t len);
 void om_queue_activate(om_queue *queue);         /* has or may have something to do this tick */
 void om_queue_wait(om_queue *queue);             /* look again when the disk has news */
+void om_queues_wake(om_engine *engine);          /* all that wait */
 int om_queue_is_stream(const om_queue *queue);
 int64_t om_queue_ready(const om_queue *queue);   /* records, the open batches included */
 int64_t om_queue_ready_bytes(const om_queue *queue);
@@ -492,6 +494,8 @@ void om_feed_rest(om_feed *feed);                /* lets go of the batch at hand
 /* The message at that offset. OM_OK; OM_END: not there yet; OM_E_NOT_RESIDENT: asked for;
  * OM_E_UNREADABLE or OM_E_RANGE: `skip_to` tells where reading may go on. Valid until the next call. */
 int om_feed_get(om_engine *engine, om_feed *feed, om_log *log, int64_t offset, om_content *out, int64_t *skip_to);
+/* Memory that holds the last message and may be lent; NULL: it lies in a mapping. */
+om_bytes *om_feed_bytes(const om_feed *feed);
 /* Guard the mapping under the last message while its bytes are copied. */
 void om_feed_guard(om_feed *feed);
 int om_feed_unguard(om_feed *feed);
@@ -640,6 +644,7 @@ struct om_engine {
     uint8_t *rewrite;        /* property parts made on the way */
     size_t rewrite_cap;
     uint8_t *foreign;        /* properties of Kafka records */
+    struct om_opened *opened; /* compressed batches, opened; NULL before the first */
     int64_t now_ms;          /* of this tick: monotonic */
     int64_t wall_ms;
     int64_t swept_ms;        /* when the last sweep over the connections was */

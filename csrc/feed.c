@@ -2,11 +2,12 @@
  *
  * Mostly that is the next record of the batch at hand. A returned message, a gap or the batch's end
  * means another batch: of the hot tail (held), or of a stretch of the mapped segment, whose CRCs are
- * checked when it is taken in, unless nobody here is going to touch its bytes.
+ * checked when it is taken in, unless nobody here is going to touch its bytes. A compressed batch is
+ * read from where it was opened (opened.c).
  */
 #include "engine.h"
+#include "opened.h"
 
-#include "bytes.h"
 #include "producer.h"
 
 #include <stdlib.h>
@@ -21,6 +22,9 @@ om_feed *om_feed_new(void) {
 }
 
 static void let_bytes_go(om_feed *feed) {
+    if (feed->opened)
+        om_bytes_unref(feed->opened);
+    feed->opened = NULL;
     if (feed->bytes)
         om_bytes_unref(feed->bytes);
     feed->bytes = NULL;
@@ -42,17 +46,21 @@ void om_feed_free(om_feed *feed) {
     free(feed);
 }
 
+om_bytes *om_feed_bytes(const om_feed *feed) {
+    return feed->opened ? feed->opened : feed->bytes;
+}
+
 void om_feed_guard(om_feed *feed) {
-    if (!feed->bytes && feed->read.pins)
+    if (!om_feed_bytes(feed) && feed->read.pins)
         om_read_guard(&feed->read);
 }
 
 int om_feed_unguard(om_feed *feed) {
-    return !feed->bytes && feed->read.pins ? om_read_unguard(&feed->read) : OM_OK;
+    return !om_feed_bytes(feed) && feed->read.pins ? om_read_unguard(&feed->read) : OM_OK;
 }
 
 om_backing *om_feed_backing(om_feed *feed, const uint8_t *data, uint64_t *position) {
-    if (feed->bytes || !feed->read.pins)
+    if (om_feed_bytes(feed) || !feed->read.pins)
         return NULL;
     uint64_t start;
     om_segment *segment = om_read_segment(&feed->read, &start);
@@ -65,22 +73,34 @@ om_backing *om_feed_backing(om_feed *feed, const uint8_t *data, uint64_t *positi
 /* ---- a batch at hand ---- */
 
 /* Nobody is given markers, nor what a transaction wrote that was given up. */
-static int is_for_nobody(const om_log *log, const uint8_t *data, size_t len, int64_t base_offset) {
-    om_batch_info info;
-    if (len < OM_BATCH_OVERHEAD || !(om_get_be16(data + 21) & (OM_ATTR_TRANSACTIONAL | OM_ATTR_CONTROL)) ||
-        om_batch_peek(data, len, &info) != OM_OK)
-        return 0;
-    info.base_offset = base_offset;
-    return (info.attributes & OM_ATTR_CONTROL) || om_log_is_aborted(log, &info);
+static int is_for_nobody(const om_log *log, const om_batch_info *info) {
+    return (info->attributes & OM_ATTR_CONTROL) ||
+           ((info->attributes & OM_ATTR_TRANSACTIONAL) && om_log_is_aborted(log, info));
 }
 
+/* The records are read from where the batch lies, or from where it was opened. */
 static int start_batch(om_engine *engine, om_feed *feed, const om_log *log, const uint8_t *data, size_t len,
                        int64_t base_offset) {
-    if (is_for_nobody(log, data, len, base_offset))
+    om_batch_info info;
+    if (feed->opened)
+        om_bytes_unref(feed->opened);
+    feed->opened = NULL;
+    if (om_batch_peek(data, len, &info) != OM_OK)
+        return OM_E_UNREADABLE;
+    info.base_offset = base_offset;
+    if (is_for_nobody(log, &info))
         return OM_E_RANGE;
+    if (info.attributes & OM_ATTR_CODEC_MASK) {
+        int result = om_opened_get(engine, log->id, base_offset, data, len, &feed->opened);
+        if (result != OM_OK)
+            return result;
+        om_bytes_ref(feed->opened);
+        data = feed->opened->data;
+        len = feed->opened->len;
+    }
     int result = om_content_iter_init(&feed->iter, data, len, engine->foreign, OM_FOREIGN);
     if (result != OM_OK)
-        return OM_E_UNREADABLE; /* compressed, or not what it was */
+        return OM_E_UNREADABLE; /* not what it was */
     /* A fan-out's batch carries the head of another log. */
     feed->iter.records.batch.base_offset = base_offset;
     feed->next = base_offset;

@@ -490,6 +490,8 @@ enum om_event_kind {
     OM_EV_ACTIVE = 14,       /* single active consumer: key = consumer tag became active on `queue` */
     OM_EV_KAFKA_REQUEST = 15, /* a request C doesn't answer: payload = header and body, code = API key,
                               * method = API version, count = slot. Paused until om_kafka_answer. */
+    OM_EV_OPEN = 17,         /* an AMQP reader needs a compressed batch: payload = its records, code = codec,
+                              * queue = log id, count = base offset. Answer with om_batch_opened. */
     OM_EV_KAFKA_TOPICS = 16  /* a Produce or Fetch wants topics whose rights aren't known: key = their names,
                               * each behind its length u16 (big-endian); code, method as above. Answer with
                               * om_kafka_permit for each, then om_kafka_retry. */
@@ -588,6 +590,10 @@ uint64_t om_route_generation(om_engine *engine);
 /* Bindings of this exchange (or of one behind it) changed: its routes are forgotten. NULL: of all. */
 void om_route_forget(om_engine *engine, uint32_t vhost, const uint8_t *exchange, size_t len);
 void om_engine_forget_permissions(om_engine *engine);
+
+/* The answer to OM_EV_OPEN: the batch's records, plain; len -1: they can't be had. OM_E_CORRUPT: then,
+ * or when these can't be its records; the batch is passed over. */
+int om_batch_opened(om_engine *engine, uint64_t log, int64_t base_offset, const uint8_t *records, int64_t len);
 
 /* -- queues -- */
 

@@ -36,6 +36,7 @@ class Kind(IntEnum):
     BAD_HEADER = lib.OM_EV_BAD_HEADER
     REFUSED_CONN = lib.OM_EV_REFUSED_CONN
     ACTIVE = lib.OM_EV_ACTIVE
+    OPEN = lib.OM_EV_OPEN
     KAFKA_REQUEST = lib.OM_EV_KAFKA_REQUEST
     KAFKA_TOPICS = lib.OM_EV_KAFKA_TOPICS
 
@@ -526,6 +527,11 @@ class Engine:
 
     def remove_kafka_topic(self, name: bytes) -> bool:
         return bool(lib.om_kafka_topic_remove(self._engine, name, len(name)) >= 0)
+
+    def batch_opened(self, log: int, base_offset: int, records: bytes | None) -> bool:
+        """The answer to Kind.OPEN: plain records, or None if there are none to be had."""
+        data, size = (records, len(records)) if records is not None else (ffi.NULL, -1)
+        return bool(lib.om_batch_opened(self._engine, log, base_offset, data, size) >= 0)
 
     def stat(self) -> EngineStat:
         out = ffi.new("om_engine_stat *")

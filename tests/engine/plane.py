@@ -26,6 +26,7 @@ from pamqp import header
 from pamqp.base import Frame
 from pamqp.commands import Basic
 
+from ottermq.codecs import open_records
 from ottermq.engine import (
     Consume,
     Engine,
@@ -165,7 +166,11 @@ class Plane:
             select.select([self.engine.event_fd], [], [], 0.02)
 
     def answer(self, event: Event) -> None:
-        """A question about a route, by the table."""
+        """A question about a route, by the table; a batch to be opened."""
+        if event.kind == Kind.OPEN:
+            records = open_records(event.code, event.payload)
+            self.engine.batch_opened(event.queue, event.amount, records)
+            return
         names = self.routes.get((event.exchange.decode(), event.key.decode()), [])
         ids = [self.queues[name] for name in names if name in self.queues]
         generation = self.engine.route_generation
@@ -178,7 +183,7 @@ class Plane:
     def _handle(self, event: Event) -> None:
         self.events.append(event)
         client = self.clients.get(event.conn)
-        if event.kind in (Kind.ROUTE, Kind.DEAD_ROUTE):
+        if event.kind in (Kind.ROUTE, Kind.DEAD_ROUTE, Kind.OPEN):
             if self.answering:
                 self.answer(event)
             else:

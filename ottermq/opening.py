@@ -1,0 +1,38 @@
+"""Compressed batches are opened for AMQP readers: in a thread, a few at a time.
+
+The engine asks once for a batch and goes on with other queues meanwhile. One that can't be opened
+is told so: the queue passes over it, and the log says which.
+"""
+
+import trio
+
+from ottermq import eventlog
+from ottermq.codecs import NotOpened, open_records
+from ottermq.engine import Engine, Event
+
+AT_ONCE = 2  # each may want SIZE_LIMIT bytes
+
+
+class Opener:
+    def __init__(self, engine: Engine, nursery: trio.Nursery) -> None:
+        self._engine = engine
+        self._nursery = nursery
+        self._places = trio.CapacityLimiter(AT_ONCE)
+
+    def take(self, event: Event) -> None:
+        """OM_EV_OPEN."""
+        self._nursery.start_soon(self._open, event)
+
+    async def _open(self, event: Event) -> None:
+        log, offset = event.queue, event.amount
+        try:
+            records = await trio.to_thread.run_sync(
+                open_records, event.code, event.payload, limiter=self._places
+            )
+            if self._engine.batch_opened(log, offset, records):
+                return
+            reason = "what came out are no records"
+        except NotOpened as error:
+            reason = str(error)
+            self._engine.batch_opened(log, offset, None)
+        eventlog.warning("a batch can't be opened", log=log, offset=offset, reason=reason)

@@ -1,0 +1,116 @@
+"""Compressed batches, as Kafka clients send them, reach AMQP consumers message by message."""
+
+import struct
+
+import cramjam
+import pytest
+from kafka.record.default_records import DefaultRecordBatchBuilder
+
+from ottermq._core import lib
+from ottermq.codecs import Codec
+from ottermq.engine import QueueFlags, StreamStart
+from tests.engine.plane import Plane
+
+PACK = {
+    Codec.GZIP: cramjam.gzip.compress,
+    Codec.SNAPPY: cramjam.snappy.compress_raw,
+    Codec.LZ4: cramjam.lz4.compress,
+    Codec.ZSTD: cramjam.zstd.compress,
+}
+
+
+def batch(codec: Codec, records: bytes, plain: bytes) -> bytes:
+    """The head of a plain batch over records that were packed."""
+    checked = struct.pack(">h", codec) + plain[23:61] + records
+    crc = lib.om_crc32c(0, checked, len(checked))
+    head = plain[:8] + struct.pack(">i", 9 + len(checked)) + plain[12:17] + struct.pack(">I", crc)
+    return head + checked
+
+
+def plain_batch(bodies: list[bytes]) -> bytes:
+    build = DefaultRecordBatchBuilder(
+        magic=2, compression_type=0, is_transactional=0, producer_id=-1, producer_epoch=-1,
+        base_sequence=-1, batch_size=1 << 20,
+    )  # fmt: skip
+    for number, body in enumerate(bodies):
+        build.append(number, 1_800_000_000_000, b"key", body, [])
+    return bytes(build.build())
+
+
+def packed(codec: Codec, bodies: list[bytes]) -> bytes:
+    plain = plain_batch(bodies)
+    return batch(codec, bytes(PACK[codec](plain[61:])), plain)
+
+
+@pytest.mark.parametrize("codec", PACK)
+def test_a_queue_gives_out_what_is_in_it(plane: Plane, codec: Codec) -> None:
+    plane.queue("work")
+    [log] = plane.logs["work"]
+    bodies = [b"%d" % number * 50 for number in range(100)]
+    log.append_raw(packed(codec, bodies[:60]))
+    log.append_raw(packed(codec, bodies[60:]))
+    client = plane.client()
+    client.consume("work")
+    assert [message.body for message in client.messages(100)] == bodies
+
+
+def test_a_batch_is_asked_for_once(plane: Plane) -> None:
+    plane.answering = False
+    plane.queue("news", flags=QueueFlags.STREAM)
+    [log] = plane.logs["news"]
+    plane.store.wait(log.append_raw(packed(Codec.ZSTD, [b"a", b"b"])).seq)
+    readers = [plane.client() for _ in range(5)]
+    for reader in readers:
+        reader.consume("news", prefetch=10, start=StreamStart.FIRST)
+    plane.wait(lambda: plane.asked)
+    [question] = plane.asked
+    plane.answer(question)
+    for reader in readers:
+        assert [message.body for message in reader.messages(2)] == [b"a", b"b"]
+    late = plane.client()
+    late.consume("news", prefetch=10, start=StreamStart.FIRST)
+    assert [message.body for message in late.messages(2)] == [b"a", b"b"]
+    assert plane.asked == [question]
+
+
+def test_one_that_cannot_be_opened_is_passed_over(plane: Plane) -> None:
+    plane.answering = False
+    plane.queue("work")
+    [log] = plane.logs["work"]
+    whole = plain_batch([b"never", b"seen"])
+    log.append_raw(batch(Codec.GZIP, b"this is not gzip", whole))
+    log.append_raw(batch(Codec.LZ4, bytes(cramjam.lz4.compress(b"no records")), whole))
+    log.append_raw(plain_batch([b"behind"]))
+    client = plane.client()
+    client.consume("work")
+    plane.wait(lambda: plane.asked)
+    [first] = plane.asked
+    assert not plane.engine.batch_opened(first.queue, first.amount, None)
+    plane.wait(lambda: len(plane.asked) == 2)
+    second = plane.asked[1]
+    assert not plane.engine.batch_opened(second.queue, second.amount, b"no records")
+    assert client.message().body == b"behind"
+    assert plane.ready("work") == 0
+
+
+def test_a_get_waits_until_it_is_open(plane: Plane) -> None:
+    plane.queue("work")
+    [log] = plane.logs["work"]
+    log.append_raw(packed(Codec.SNAPPY, [b"one"]))
+    got = plane.client().get("work")
+    assert got and got.body == b"one"
+
+
+def test_an_answer_nobody_asked_for_is_refused(plane: Plane) -> None:
+    assert not plane.engine.batch_opened(1, 0, b"")
+
+
+def test_more_batches_than_are_kept_all_come_through(plane: Plane) -> None:
+    plane.queue("work")
+    [log] = plane.logs["work"]
+    for number in range(200):
+        log.append_raw(packed(Codec.ZSTD, [b"%d" % number]))
+    client = plane.client()
+    client.consume("work")
+    got = [message.body for message in client.messages(200)]
+    assert got == [b"%d" % number for number in range(200)]

@@ -1,0 +1,61 @@
+"""What Kafka clients compress comes out whole, or not at all; never more than there is room for."""
+
+import struct
+
+import cramjam
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottermq import codecs
+from ottermq.codecs import XERIAL, Codec, NotOpened, open_records
+
+PACK = {
+    Codec.GZIP: cramjam.gzip.compress,
+    Codec.SNAPPY: cramjam.snappy.compress_raw,
+    Codec.LZ4: cramjam.lz4.compress,
+    Codec.ZSTD: cramjam.zstd.compress,
+}
+
+
+@pytest.mark.parametrize("codec", PACK)
+@given(data=st.binary(max_size=2000), times=st.integers(1, 300))
+def test_what_went_in_comes_out(codec: Codec, data: bytes, times: int) -> None:
+    assert open_records(codec, bytes(PACK[codec](data * times))) == data * times
+
+
+@pytest.mark.parametrize("codec", PACK)
+def test_a_bomb_does_not_go_off(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb = bytes(PACK[codec](bytes(20 << 20)))
+    monkeypatch.setattr(codecs, "SIZE_LIMIT", 1 << 20)
+    with pytest.raises(NotOpened, match="more than 1048576 bytes"):
+        open_records(codec, bomb)
+    monkeypatch.undo()
+    monkeypatch.setattr(codecs, "ANY_RATIO", 1 << 20)
+    monkeypatch.setattr(codecs, "RATIO_LIMIT", 2)
+    with pytest.raises(NotOpened, match="more than"):
+        open_records(codec, bomb)
+
+
+@pytest.mark.parametrize("codec", [*PACK, 5, 7])
+@given(data=st.binary(max_size=200))
+def test_noise_is_refused_and_nothing_else_happens(codec: int, data: bytes) -> None:
+    try:
+        open_records(codec, data)
+    except NotOpened:
+        pass
+
+
+@given(blocks=st.lists(st.binary(min_size=1, max_size=500), max_size=5), cut=st.integers(0, 9))
+def test_snappy_in_the_java_clients_frames(blocks: list[bytes], cut: int) -> None:
+    raw = [bytes(cramjam.snappy.compress_raw(block)) for block in blocks]
+    framed = XERIAL + b"\0\0\0\1\0\0\0\1" + b"".join(struct.pack(">i", len(r)) + r for r in raw)
+    assert open_records(Codec.SNAPPY, framed) == b"".join(blocks)
+    if cut and blocks:
+        with pytest.raises(NotOpened):
+            open_records(Codec.SNAPPY, framed[:-cut] if cut < len(raw[-1]) else framed[:-1])
+
+
+def test_a_gzip_of_several_members_is_one() -> None:
+    members = bytes(cramjam.gzip.compress(b"one")) + bytes(cramjam.gzip.compress(b"two"))
+    assert open_records(Codec.GZIP, members) == b"onetwo"
