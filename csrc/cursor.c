@@ -361,12 +361,13 @@ int om_cursor_acquire(om_cursor *cursor, int64_t offset, int64_t bytes) {
     return OM_OK;
 }
 
-int64_t om_cursor_pass(om_cursor *cursor, int64_t offset) {
+int64_t om_cursor_pass(om_cursor *cursor, int64_t offset, int64_t bytes) {
     offset = smaller(offset, cursor->end);
     if (offset <= cursor->next)
         return 0;
     int64_t count = offset - cursor->next - count_in(&cursor->settled, cursor->next, offset - 1);
-    int64_t bytes = share(cursor->ready_bytes, count, cursor->ready_count);
+    if (bytes < 0 || count == cursor->ready_count)
+        bytes = share(cursor->ready_bytes, count, cursor->ready_count);
     cursor->next = gap_from(&cursor->settled, offset);
     cursor->ready_count -= count;
     take_bytes(&cursor->ready_bytes, bytes, cursor->ready_count);

@@ -115,14 +115,15 @@ int om_log_apply_op(om_log *log, const om_cursor_op *op) {
     if (op->kind == OM_OP_SETTLE)
         return om_cursor_settle(log->cursor, op->first, op->last, op->bytes) < 0 ? OM_E_CORRUPT : OM_OK;
     if (op->kind == OM_OP_PASS) {
-        om_cursor_pass(log->cursor, last + 1);
+        om_cursor_pass(log->cursor, last + 1, op->bytes);
         return OM_OK;
     }
     int64_t each = record_weight(op->bytes, op->first, op->last);
     /* What was given out for the first time was next then. Offsets before it that the WAL doesn't
-     * name are a gap, which recovery finds only at its end, or were given out behind a fence. */
+     * name are a gap, which recovery finds only at its end and which weighs nothing, or were given
+     * out behind a fence. */
     if (op->kind == OM_OP_ACQUIRE && op->first > log->cursor->next)
-        om_cursor_pass(log->cursor, op->first);
+        om_cursor_pass(log->cursor, op->first, 0);
     for (int64_t offset = op->first; offset <= last; offset++) {
         if (op->kind == OM_OP_ACQUIRE)
             om_cursor_acquire(log->cursor, offset, each);
@@ -142,9 +143,9 @@ int om_log_acquire_one(om_log *log, int64_t offset, int64_t bytes) {
 }
 
 void om_log_pass(om_log *log, int64_t next) {
-    int64_t first = log->cursor->next;
-    if (om_cursor_pass(log->cursor, next) > 0)
-        add_op(log, OM_OP_PASS, first, log->cursor->next - 1, 0);
+    int64_t first = log->cursor->next, unacked = log->cursor->unacked_bytes;
+    if (om_cursor_pass(log->cursor, next, -1) > 0)
+        add_op(log, OM_OP_PASS, first, log->cursor->next - 1, log->cursor->unacked_bytes - unacked);
 }
 
 int64_t om_log_acquire(om_log *log, int64_t *offsets, int64_t max, int64_t bytes_each) {

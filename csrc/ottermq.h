@@ -152,8 +152,9 @@ int64_t om_cursor_peek(const om_cursor *cursor);
 /* Give out one offset of that many bytes: `next`, or any returned one. */
 int om_cursor_acquire(om_cursor *cursor, int64_t offset, int64_t bytes);
 /* Recovery: an offset past `next` was given out, so all below it had been, or were never there. As
- * nobody knows which, they count as in flight. Returns how many. */
-int64_t om_cursor_pass(om_cursor *cursor, int64_t offset);
+ * nobody knows which, they count as in flight. They weigh `bytes` together, or what their like weigh
+ * on average when that is below 0. Returns how many. */
+int64_t om_cursor_pass(om_cursor *cursor, int64_t offset, int64_t bytes);
 /* How often acquired, how often delivered in vain (counted returns)? Returns 1 if it was given
  * out before (asked ahead of om_cursor_acquire: redelivered), 0 if not; 0/0 once settled. */
 int om_cursor_counts(const om_cursor *cursor, int64_t offset, int32_t *acquired, int32_t *delivered);

@@ -439,18 +439,30 @@ static void report_damage(om_store *store, om_patient *patient) {
     }
 }
 
+/* What isn't there weighs nothing, unless the checkpoint's cursor knew and had weighed it. */
+static void skip_gap(om_patient *patient, int64_t first, int64_t last) {
+    om_cursor *cursor = patient->log->cursor;
+    if (last >= patient->saved_end) {
+        int64_t unknown = first > patient->saved_end ? first : patient->saved_end;
+        om_cursor_settle(cursor, unknown, last, 0);
+        last = unknown - 1;
+    }
+    if (first <= last)
+        om_cursor_skip(cursor, first, last);
+}
+
 /* Of the records past the recovery point, those that aren't there count as settled. */
 static void skip_gaps(om_patient *patient) {
     om_log *log = patient->log;
     int64_t at = log->recovery_point;
     for (uint32_t i = 0; i < patient->present.count; i++) {
         if (patient->present.items[i].first > at)
-            om_cursor_skip(log->cursor, at, patient->present.items[i].first - 1);
+            skip_gap(patient, at, patient->present.items[i].first - 1);
         if (patient->present.items[i].last >= at)
             at = patient->present.items[i].last + 1;
     }
     if (log->cursor->end > at)
-        om_cursor_skip(log->cursor, at, log->cursor->end - 1);
+        skip_gap(patient, at, log->cursor->end - 1);
 }
 
 static void finish(om_store *store, om_patient *patient) {

@@ -340,6 +340,7 @@ int om_patient_load(om_store *store, om_patient *patient) {
     om_cursor_stat cursor = {0};
     if (log->cursor)
         om_cursor_stat_get(log->cursor, &cursor);
+    patient->saved_end = cursor.end;
     int64_t weight = 0;
     if (result == OM_OK)
         result = load_segments(store, patient, &listing, &manifest, cursor.end, &weight);

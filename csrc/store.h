@@ -494,6 +494,7 @@ typedef struct om_patient {
     om_log *log;
     uint64_t cursor_seq;
     int64_t saved_next;      /* the checkpoint's next offset */
+    int64_t saved_end;       /* ... and its cursor's end: records from here on are weighed by the load */
     int64_t first_segment;   /* ... and below which base offset it needs no file */
     int64_t trim_to;
     int64_t rebuild_from;    /* a hole starts here: from here on all comes from the WAL; -1: none */

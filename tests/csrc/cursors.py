@@ -67,8 +67,8 @@ class Cursor:
     def unsettle(self, first: int, last: int | None = None) -> int:
         return int(lib.om_cursor_unsettle(self.raw, first, first if last is None else last))
 
-    def pass_by(self, offset: int) -> int:
-        return int(lib.om_cursor_pass(self.raw, offset))
+    def pass_by(self, offset: int, weight: int = -1) -> int:
+        return int(lib.om_cursor_pass(self.raw, offset, weight))
 
     def is_settled(self, offset: int) -> bool:
         return bool(lib.om_cursor_is_settled(self.raw, offset))

@@ -195,7 +195,10 @@ def test_what_is_passed_by_counts_as_given_out() -> None:
     assert (cursor.stat.next, cursor.stat.ready_count, cursor.stat.unacked_count) == (7, 3, 6)
     assert (cursor.stat.ready_bytes, cursor.stat.unacked_bytes) == (30, 60)
     assert cursor.pass_by(7) == cursor.pass_by(3) == 0
-    assert cursor.pass_by(100) == 3
+    assert cursor.pass_by(8, weight=0) == 1
+    assert (cursor.stat.ready_bytes, cursor.stat.unacked_bytes) == (30, 60)
+    assert cursor.pass_by(100) == 2
+    assert (cursor.stat.ready_bytes, cursor.stat.unacked_bytes) == (0, 90)
     assert cursor.return_all(False) == 9
     assert cursor.counts(2) == (1, 1, 0)
 

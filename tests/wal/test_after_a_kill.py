@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ottermq.wal import Log, Options, Record, Store
 from ottermq.wal.store import DirectIO
+from tests.wal.stores import SMALL, die, put, until
 
 OPTIONS = Options(wal_file_size=1 << 20, wal_max_size=4 << 20, direct_io=DirectIO.OFF)
 
@@ -117,3 +118,25 @@ def test_a_log_trimmed_into_a_gap_misses_no_segment(tmp_path: Path) -> None:
                 time.sleep(0.01)  # it goes without hurry
             with killed(once, "twice") as twice:
                 assert [report.text for report in twice.reports()] == []
+
+
+def test_offsets_that_a_kill_left_unused_weigh_nothing(data: Path) -> None:
+    """Two lives' records lie in one segment, and between them the rest of the first one's lease."""
+
+    def first(store: Store) -> None:
+        put(store, store.create("q"), [Record(b"x" * 1000)] * 3)
+        store.checkpoint()
+
+    def second(store: Store) -> None:
+        log = store.get("q")
+        put(store, log, [Record(b"y" * 10)] * 5, unlogged=True)
+        until(lambda: log.stat().written_offset == log.stat().next_offset)
+        assert log.acquire(3, bytes_each=1000) == [0, 1, 2]
+        assert len(log.acquire(2, bytes_each=10)) == 2, "the ones behind the gap"
+        store.wait(log.settle(0, 1, weight=2000)[1])
+
+    die(data, first)
+    die(data, second)
+    with Store.open(data, SMALL) as store:
+        found = store.get("q").cursor()
+        assert (found.ready_count, found.ready_bytes) == (6, 1050)
