@@ -241,7 +241,7 @@ def control_batch(store: Store) -> bytes:
     put(store, log, [Record(b"\0\0\0\0\0\0", b"\0\0\0\1")])
     [batch] = log.read(0)
     data = bytearray(batch.data)
-    data[22] |= lib.OM_ATTR_CONTROL | lib.OM_ATTR_TRANSACTIONAL
+    data[22] |= lib.OM_ATTR_CONTROL  # not a transaction's: those need a producer
     data[17:21] = lib.om_crc32c(0, ffi.from_buffer(data) + 21, len(data) - 21).to_bytes(4, "big")
     return bytes(data)
 
