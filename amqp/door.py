@@ -78,6 +78,7 @@ class Door:
         self._certificates: dict[int, str] = {}
         self._pipes: dict[int, Pipe] = {}
         room.queues.on_gone.append(self._tell_consumers)
+        room.queues.on_vhost_gone.append(self._vhost_gone)
         room.auth.on_change(self._permissions_changed)
 
     async def run(self, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
@@ -341,6 +342,10 @@ class Door:
                     True,
                 )
                 self.room.engine.send(conn.id, cancel)
+
+    def _vhost_gone(self, vhost: str) -> None:
+        theirs = [conn for conn in self.connections.values() if conn.vhost == vhost]
+        self.close_all(theirs, f"vhost '{vhost}' is deleted")
 
     def _permissions_changed(self, change: Any) -> None:
         self.room.engine.forget_permissions()

@@ -71,6 +71,8 @@ class Queues:
         self._nursery: trio.Nursery | None = None
         # Who has consumers of a queue that is gone, and must tell them.
         self.on_gone: list[Gone] = []
+        # Who has connections to a vhost that is gone, and must end them.
+        self.on_vhost_gone: list[Callable[[str], None]] = []
         # Who keeps a list of their own: a queue is in the engine now, or no longer.
         self.on_moved: list[Callable[[Queue], None]] = []
         topology.on_change.append(self._forget_routes)
@@ -224,6 +226,16 @@ class Queues:
             return self._finish(change, gone, logs)
         self._discard(logs)
         return None
+
+    async def delete_vhost(self, name: str) -> None:
+        """With all that is in it; whoever is connected to it has to leave first. NotFound: there is
+        none. What users were granted there is theirs to take back: `auth.delete_vhost`."""
+        change = self._topology.delete_vhost(name)
+        removing = self.remove(change)
+        for tell in self.on_vhost_gone:
+            tell(name)
+        assert removing is not None  # a vhost has a row
+        await removing
 
     async def _finish(
         self, change: Change, gone: Sequence[Queue | Exchange], logs: Iterable[Log]

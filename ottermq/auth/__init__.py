@@ -108,7 +108,8 @@ class Auth:
         )
 
     async def delete_vhost(self, vhost: str) -> None:
-        """What was granted in a vhost that is gone; one made anew begins without grants."""
+        """What was granted in a vhost that is gone (`queues.delete_vhost`); one made anew begins
+        without grants."""
         await self.permissions.clear_vhost(vhost)
         await self.limits.clear_vhost(vhost)
 

@@ -67,9 +67,9 @@ the disk in the order they happened, an older one with the next that is saved.
     consumer arguments: arguments.py, `check_consumer`
 
 `connection` is any int that is the connection's own. `change.removed` lists all queues that went by
-it (of a vhost: many; `auth.delete_vhost` follows). Deleting is answered after `save`; the engine
-drops the log after that. Meanwhile the name may be declared again: that queue needs a log of its
-own, not the one that is on its way out.
+it (of a vhost: many; `queues.delete_vhost` and `auth.delete_vhost` do the rest). Deleting is
+answered after `save`; the engine drops the log after that. Meanwhile the name may be declared
+again: that queue needs a log of its own, not the one that is on its way out.
 
 What hangs on it
 ----------------

@@ -1,0 +1,112 @@
+"""A vhost that is deleted: all that is in it goes, whoever is connected to it has to leave."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from pamqp.commands import Basic, Connection, Exchange, Queue
+
+from ottermq.auth import Permission
+from ottermq.engine import Consumer
+from ottermq.errors import NotFound
+from ottermq.topology import MetaDb, restore
+from tests.amqp.doors import Client, Closed, Desk, open_desk
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    async with open_desk(tmp_path) as desk:
+        await make_vhost(desk)
+        yield desk
+
+
+async def make_vhost(desk: Desk, name: str = "v") -> None:
+    await desk.topology.save(desk.topology.create_vhost(name))
+    await desk.auth.permissions.set(Permission("guest", name, ".*", ".*", ".*"))
+
+
+async def delete(desk: Desk, name: str = "v") -> None:
+    await desk.room.queues.delete_vhost(name)
+    await desk.auth.delete_vhost(name)
+
+
+def closed_with(client: Client) -> tuple[int, str]:
+    """The last word it got."""
+    *_, close = client.frames()
+    assert isinstance(close, Connection.Close)
+    return close.reply_code, close.reply_text
+
+
+async def test_its_connections_are_closed_and_no_others(desk: Desk) -> None:
+    inside, outside = await desk.connected("v"), await desk.connected("/")
+    await delete(desk)
+    assert closed_with(inside) == (320, "CONNECTION_FORCED - vhost 'v' is deleted")
+    assert await outside.call(1, Queue.Declare(queue="q"))
+
+
+async def test_nobody_can_open_it_any_more(desk: Desk) -> None:
+    await delete(desk)
+    with pytest.raises(Closed) as closed:
+        await desk.client().open("v")
+    assert (closed.value.code, closed.value.text) == (530, "NOT_ALLOWED - vhost v not found")
+
+
+async def test_its_queues_leave_the_engine_and_their_consumers_hear_of_it(desk: Desk) -> None:
+    client = await desk.connected("v")
+    await client.call(1, Queue.Declare(queue="durable", durable=True))
+    await client.call(1, Queue.Declare(queue="mine", exclusive=True))
+    delayed = {"x-delayed-type": "direct"}
+    await client.call(
+        1, Exchange.Declare(exchange="later", exchange_type="x-delayed-message", arguments=delayed)
+    )
+    queue = desk.topology.queue("v", "durable")
+    desk.engine.who_consumes[queue.id] = [Consumer(client.id, 1, b"c", False, False, 0, 0, 0, True)]
+    added = {call[0] for call in desk.engine.called("add_queue")}
+    assert len(added) == 3
+    await delete(desk)
+    assert {call[0] for call in desk.engine.called("remove_queue")} == added
+    cancel, close = client.frames()
+    assert isinstance(cancel, Basic.Cancel) and cancel.consumer_tag == "c"
+    assert isinstance(close, Connection.Close)
+
+
+async def test_it_is_gone_for_good_and_what_was_granted_there_too(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        await make_vhost(desk)
+        client = await desk.connected("v")
+        await client.call(1, Queue.Declare(queue="durable", durable=True))
+        await desk.auth.limits.set_vhost("v", "max-connections", 3)
+        await delete(desk)
+        assert desk.auth.limits.of_vhost("v") == {}
+    with MetaDb(tmp_path) as db:
+        assert list(restore(db).vhosts) == ["/"]
+
+
+async def test_one_of_that_name_made_anew_begins_empty(desk: Desk) -> None:
+    client = await desk.connected("v")
+    await client.call(1, Queue.Declare(queue="durable", durable=True))
+    await delete(desk)
+    await desk.topology.save(desk.topology.create_vhost("v"))
+    with pytest.raises(Closed) as closed:
+        await desk.client().open("v")
+    assert closed.value.text == "NOT_ALLOWED - access to vhost 'v' refused for user 'guest'"
+    await desk.auth.permissions.set(Permission("guest", "v", ".*", ".*", ".*"))
+    again = await desk.connected("v")
+    with pytest.raises(Closed) as closed:
+        await again.call(1, Queue.Declare(queue="durable", passive=True))
+    assert closed.value.text == "NOT_FOUND - no queue 'durable' in vhost 'v'"
+
+
+async def test_a_connection_that_ends_after_its_vhost_harms_nothing(
+    desk: Desk,
+) -> None:
+    client = await desk.connected("v")
+    await delete(desk)
+    desk.lose(client)
+    assert "v" not in desk.topology.vhosts
+    assert client.id not in desk.door.connections
+
+
+async def test_one_that_is_not_there_is_not_found(desk: Desk) -> None:
+    with pytest.raises(NotFound):
+        await desk.room.queues.delete_vhost("nowhere")
