@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "kafka.h"
+#include "opened.h"
 
 #include "bytes.h"
 
