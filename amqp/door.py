@@ -22,16 +22,16 @@ from ottermq.amqp import basic, channel, confirm, connection, exchange, publish,
 from ottermq.amqp.answers import Answer
 from ottermq.amqp.connection import Connection, State
 from ottermq.amqp.frames import Malformed, decode_method, encode_method, name_of
-from ottermq.amqp.pipe import Pipe
 from ottermq.amqp.replies import Refused, Reply, our_mistake, reply_of_engine, reply_to
 from ottermq.amqp.room import Room
 from ottermq.engine import Consumer, Event, Kind
 from ottermq.errors import OtterError
+from ottermq.pipe import Pipe
+from ottermq.strangers import protocol_of
 from ottermq.topology import Queue
 from ottermq.tunnel import Peer
 from ottermq.wal import LogError
 
-SLICE = 64  # events before other tasks get their turn
 GOODBYE = 3.0  # seconds in which clients may answer our close when the broker stops
 LAST_WORD = 10.0  # seconds in which a client may answer our close otherwise
 LOOK = 1.0  # seconds between two looks at who doesn't
@@ -82,18 +82,12 @@ class Door:
         room.auth.on_change(self._permissions_changed)
 
     async def run(self, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled; `stop` first is politer."""
-        engine = self.room.engine
+        """Answers that take a while, until cancelled; `stop` first is politer. Events come by
+        `take` (ottermq/events.py)."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._cut_off)
             task_status.started()
-            while True:
-                await trio.lowlevel.wait_readable(engine.event_fd)
-                for number, event in enumerate(engine.events(), 1):
-                    self.take(event)
-                    if number % SLICE == 0:
-                        await trio.lowlevel.checkpoint()
 
     async def stop(self) -> None:
         """Tell everybody, and give them a moment to take it in."""
@@ -127,17 +121,11 @@ class Door:
     # -- events
 
     def take(self, event: Event) -> None:
-        """One event. Nothing that goes wrong with it is any other connection's business."""
         handler = EVENTS.get(event.kind)
         if handler is None:
             eventlog.warning("an event nobody knows", kind=event.kind)
-            return
-        try:
+        else:
             handler(self, event)
-        except Exception as error:
-            eventlog.failure("an event failed", error, kind=Kind(event.kind).name)
-            if event.conn:
-                self.room.engine.hang_up(event.conn)
 
     def _opened(self, event: Event) -> None:
         certificate = self._certificates.get(event.conn)
@@ -374,20 +362,6 @@ EVENTS: dict[int, Callable[[Door, Event], None]] = {
     Kind.REFUSED_CONN: Door._refused_connection,
     Kind.ACTIVE: Door._active,
 }
-
-
-def protocol_of(hello: bytes) -> str:
-    """What a client that doesn't speak AMQP 0-9-1 seems to speak: for the log."""
-    if hello.startswith(b"AMQP") and len(hello) == 8:
-        kind, major, minor, revision = hello[4:]
-        if (kind, major) == (1, 1):  # AMQP 0-8 and 0-9 begin with 1, 1
-            return f"AMQP {minor // 10}-{minor % 10}" if minor else f"AMQP 0-{revision}"
-        return f"AMQP {major}-{minor}-{revision}"
-    if hello[:2] == b"\x16\x03":
-        return "TLS, on the port for plain connections"
-    if hello.split(b" ")[0] in (b"GET", b"HEAD", b"POST", b"PUT", b"OPTIONS"):
-        return "HTTP"
-    return repr(hello)
 
 
 def _access_granted(number: int) -> bytes:

@@ -15,18 +15,25 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import trio
 
-from ottermq import eventlog, listeners, retention, systemd
+from ottermq import eventlog, events, listeners, retention, systemd
 from ottermq.admin import http as admin
 from ottermq.amqp.door import Door as AmqpDoor
-from ottermq.amqp.room import Room
+from ottermq.amqp.room import Room as AmqpRoom
 from ottermq.auth import Auth, open_auth
 from ottermq.config import Config
+from ottermq.engine import Door as Protocols
 from ottermq.engine import Engine, EngineOptions
 from ottermq.errors import StartupError
-from ottermq.kafka import door as kafka
+from ottermq.kafka.altered import Altered
+from ottermq.kafka.cluster import open_cluster
+from ottermq.kafka.door import Door as KafkaDoor
+from ottermq.kafka.room import Room as KafkaRoom
+from ottermq.kafka.table import EngineTable
+from ottermq.kafka.topics import Topics
 from ottermq.listeners import Bound, Door
 from ottermq.lockfile import claim
 from ottermq.queues import Queues
@@ -35,7 +42,8 @@ from ottermq.tls import Contexts
 from ottermq.topology import MetaDb, Topology, definitions, restore
 from ottermq.topology.definitions import DefinitionsError
 from ottermq.tunnel import Tunnel
-from ottermq.wal import Store
+from ottermq.wal import Log, Store
+from ottermq.wal.retention import Policy
 from ottermq.wal.store import Interrupted
 
 Signals = AsyncIterator[int]
@@ -46,7 +54,8 @@ OTHER_FILES = 256  # descriptors for what is neither a connection nor a segment
 def run(config: Config) -> None:
     """Serve until told to stop. StartupError: it couldn't begin."""
     _raise_file_limit()
-    contexts = Contexts(config.tls) if config.listen.amqps else None
+    secure = config.listen.amqps or config.listen.kafkas
+    contexts = Contexts(config.tls) if secure else None
     with claim(config.data), _bind(config) as bound:
         trio.run(_serve, config, bound, contexts)
     eventlog.info("stopped")
@@ -58,15 +67,26 @@ async def _serve(config: Config, bound: dict[str, Bound], contexts: Contexts | N
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_heed, signals, stop)
             try:
-                async with open_store(config, stop) as store, open_room(config, store) as room:
-                    await _keep_doors_open(config, bound, contexts, store, room, stop)
+                async with open_store(config, stop) as store, open_rooms(config, store) as rooms:
+                    await _keep_doors_open(config, bound, contexts, store, rooms, stop)
             except* Interrupted:
                 eventlog.info("recovery called off")
             nursery.cancel_scope.cancel()
 
 
+class Rooms(NamedTuple):
+    """One room, as each door sees it."""
+
+    amqp: AmqpRoom
+    kafka: KafkaRoom
+
+    def retention_of(self, log: Log) -> Policy | None:
+        """What somebody altered by Kafka's configs comes before arguments and policies."""
+        return self.kafka.configs.retention_of(log) or self.amqp.queues.retention_of(log)
+
+
 @asynccontextmanager
-async def open_room(config: Config, store: Store) -> AsyncIterator[Room]:
+async def open_rooms(config: Config, store: Store) -> AsyncIterator[Rooms]:
     """What all doors lead to: the topology and the users as meta.db has them, and the engine."""
     with MetaDb(config.data) as db:
         with _uncollected():
@@ -87,7 +107,16 @@ async def open_room(config: Config, store: Store) -> AsyncIterator[Room]:
             )
             with _uncollected():
                 queues.start()
-            yield Room(engine, topology, auth, queues, config.amqp)
+            cluster, table = open_cluster(db), EngineTable(engine)
+            topics = Topics(topology, queues, cluster, vhost=config.kafka.vhost, table=table)
+            configs = Altered(db, store, topology, topics, config.for_queue)
+            configs.start()
+            yield Rooms(
+                AmqpRoom(engine, topology, auth, queues, config.amqp),
+                KafkaRoom(
+                    engine, store, topology, auth, queues, config.kafka, cluster, topics, configs
+                ),
+            )
         finally:
             engine.close()
 
@@ -97,26 +126,35 @@ async def _keep_doors_open(
     bound: dict[str, Bound],
     contexts: Contexts | None,
     store: Store,
-    room: Room,
+    rooms: Rooms,
     stop: trio.Event,
 ) -> None:
-    amqp = AmqpDoor(room)
+    amqp, kafka = AmqpDoor(rooms.amqp), KafkaDoor(rooms.kafka)
+    engine, queues = rooms.amqp.engine, rooms.amqp.queues
     doors = [
-        Door("kafka", kafka.serve, most=10_000),
         Door("admin", partial(admin.serve, trouble=store.trouble), 100, log_level=logging.DEBUG),
     ]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(tell_reports, store)
-        nursery.start_soon(retention.keep, store, config, room.queues.retention_of)
-        nursery.start_soon(room.queues.run)
+        nursery.start_soon(retention.keep, store, config, rooms.retention_of)
+        nursery.start_soon(queues.run)
         await nursery.start(amqp.run)
-        for listener in listeners.listen("amqp", bound["amqp"]):
-            room.engine.listen(listener.socket.fileno())
+        await nursery.start(kafka.run)
+        by_protocol: dict[int, events.Door] = {
+            Protocols.AMQP: amqp,
+            Protocols.KAFKA: kafka,
+        }
+        nursery.start_soon(events.hear, engine, by_protocol)
+        for name, protocol in (("amqp", Protocols.AMQP), ("kafka", Protocols.KAFKA)):
+            for listener in listeners.listen(name, bound[name]):
+                engine.listen(listener.socket.fileno(), protocol)
         if contexts is not None:
             nursery.start_soon(contexts.keep)
             patience = config.amqp.handshake_timeout.total_seconds()
-            tunnel = Tunnel(contexts, config.tls.login_from, patience, amqp.open_pipe)
-            doors.append(Door("amqps", tunnel.serve, most=room.engine.options.max_connections))
+            for name, open_pipe in (("amqps", amqp.open_pipe), ("kafkas", kafka.open_pipe)):
+                if name in bound:
+                    tunnel = Tunnel(contexts, config.tls.login_from, patience, open_pipe)
+                    doors.append(Door(name, tunnel.serve, most=engine.options.max_connections))
         for door in doors:
             opened = listeners.listen(door.name, bound[door.name])
             nursery.start_soon(listeners.accept, door, opened)
@@ -125,6 +163,7 @@ async def _keep_doors_open(
         systemd.notify("READY=1")
         await stop.wait()
         systemd.notify("STOPPING=1")
+        kafka.stop()
         await amqp.stop()
         nursery.cancel_scope.cancel()
 
@@ -147,6 +186,7 @@ def engine_options(config: Config) -> EngineOptions:
         max_message_size=config.amqp.max_message_size,
         memory_limit=config.memory.high_watermark,
         zero_copy_min=zero_copy.min_message_size if zero_copy.enabled else 0,
+        kafka_max_request=config.kafka.max_request_size,
         max_connections=max(files - segments - OTHER_FILES, 64),
     )
 
@@ -163,7 +203,7 @@ async def _heed(signals: Signals, stop: trio.Event) -> None:
 def _bind(config: Config) -> Iterator[dict[str, Bound]]:
     with ExitStack() as stack:
         bound = {}
-        for name in ("amqp", "amqps", "kafka", "admin"):
+        for name in ("amqp", "amqps", "kafka", "kafkas", "admin"):
             wanted = getattr(config.listen, name)
             if wanted is not None:
                 bound[name] = listeners.bind(name, wanted)

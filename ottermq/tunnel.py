@@ -15,6 +15,7 @@ from typing import Protocol
 
 import trio
 
+from ottermq.config import Address
 from ottermq.tls import Contexts, name_of
 
 CHUNK = 128 * 1024  # bytes drained at a time: a few TLS records in one write
@@ -53,6 +54,7 @@ class Peer:
     certificate: str | None  # the name in it, for EXTERNAL
     protocol: str  # TLSv1.3
     cipher: str
+    local: str = ""  # the address of ours that it came to, host:port
 
 
 @dataclass(frozen=True)
@@ -139,8 +141,9 @@ async def _part(secure: "trio.SSLStream[trio.SocketStream]") -> None:
 
 
 def _peer(secure: "trio.SSLStream[trio.SocketStream]", login_from: str) -> Peer:
+    socket = secure.transport_stream.socket
     try:
-        host, port, *_ = secure.transport_stream.socket.getpeername()
+        host, port, *_ = socket.getpeername()
     except OSError:  # it left before we looked
         host, port = "", 0
     cipher = secure.cipher()
@@ -150,6 +153,7 @@ def _peer(secure: "trio.SSLStream[trio.SocketStream]", login_from: str) -> Peer:
         name_of(secure.getpeercert(), login_from),
         secure.version() or "",
         cipher[0] if cipher else "",
+        str(Address(*socket.getsockname()[:2])),
     )
 
 

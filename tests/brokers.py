@@ -11,7 +11,8 @@ from pathlib import Path
 from types import TracebackType
 
 READY = re.compile(
-    r" ready amqp=(?P<amqp>\S+)( amqps=(?P<amqps>\S+))? kafka=(?P<kafka>\S+) admin=(?P<admin>\S+)"
+    r" ready amqp=(?P<amqp>\S+)( amqps=(?P<amqps>\S+))? kafka=(?P<kafka>\S+)"
+    r"( kafkas=(?P<kafkas>\S+))? admin=(?P<admin>\S+)"
     r" data=(?P<data>\S+)$"
 )
 ANY_PORT = {"amqp": "127.0.0.1:0", "kafka": "127.0.0.1:0", "admin": "127.0.0.1:0"}

@@ -99,6 +99,10 @@ class Users:
             raise
         return user, proof
 
+    def may_enter(self, name: str, peer: str) -> bool:
+        """May a user of that name come from there?"""
+        return name not in self._loopback_only or delays.is_loopback(peer)
+
     async def check_password(self, name: str, password: str | bytes, peer: str) -> User:
         """The same for a door that isn't AMQP's: HTTP, Kafka's SASL/PLAIN."""
         raw = password.encode() if isinstance(password, str) else password
@@ -133,7 +137,7 @@ class Users:
             await trio.sleep(wait)
 
     def _check_place(self, mechanism: str, name: str, peer: str) -> None:
-        if name in self._loopback_only and not delays.is_loopback(peer):
+        if not self.may_enter(name, peer):
             raise LoginRefused(mechanism, f"user '{name}' can only connect via localhost")
 
     async def _upgrade(self, user: User, password: bytes) -> User:

@@ -117,10 +117,11 @@ def _check_together(config: Config, merged: Layer) -> None:
         most = format_size(wal.file_size // 2)
         expected = f"at most half of wal.file_size, which is {most}"
         refuse(("wal", "batch_max_size"), format_size(wal.batch_max_size), file_size, expected)
-    tls, amqps, verify = config.tls, ("listen", "amqps"), ("tls", "verify")
-    if config.listen.amqps and not tls.cert:
-        refuse(("tls", "cert"), "null", amqps, "the path of a file, as listen.amqps is set")
-    if config.listen.amqps and not tls.key:
-        refuse(("tls", "key"), "null", amqps, "the path of a file, as listen.amqps is set")
+    tls, verify = config.tls, ("tls", "verify")
+    for door in ("amqps", "kafkas"):
+        for file in ("cert", "key"):
+            if getattr(config.listen, door) and not getattr(tls, file):
+                expected = f"the path of a file, as listen.{door} is set"
+                refuse(("tls", file), "null", ("listen", door), expected)
     if tls.verify != "none" and not tls.ca:
         refuse(("tls", "ca"), "null", verify, f"the path of a file, as tls.verify is {tls.verify}")

@@ -97,7 +97,7 @@ class KafkaSettings:
     vhost: str = setting(Text("the name of a vhost"), "/")
     advertised: Address | None = setting(Maybe(Listen()), "null")
     advertised_tls: Address | None = setting(Maybe(Listen()), "null")
-    login: str = setting(Choice(("optional", "required")), "optional")
+    anonymous_user: str | None = setting(Maybe(Text("the name of a user")), "guest")
     auto_create: bool = setting(Flag(), "true")
     default_partitions: int = setting(Count(1, 10_000), "1")
     any_replication_factor: bool = setting(Flag(), "false")

@@ -58,19 +58,29 @@ def decode_request(conn: Connection, payload: bytes) -> Request:
     return Request(conn, message.api, version, correlation, client_id, body)
 
 
-def encode_response(request: Request, body: Body) -> bytes:
+def encode_response(request: Request, body: Body | bytes) -> bytes:
     return encode_answer(request.api, request.version, request.correlation, body)
 
 
-def encode_answer(api: Api, version: int, correlation: int, body: Body) -> bytes:
+def encode_answer(api: Api, version: int, correlation: int, body: Body | bytes) -> bytes:
     writer = Writer(4)
     writer.int32(correlation)
     # The header of ApiVersions has no tags in any version: a client that gets one doesn't know yet
     # which version we speak.
     if MESSAGES[api].is_flexible(version) and api is not Api.API_VERSIONS:
         writer.uvarint(0)
-    writer_of(api, version, True)(writer, body)
+    if isinstance(body, bytes):
+        writer += body
+    else:
+        writer_of(api, version, True)(writer, body)
     return _sized(writer)
+
+
+def encode_body(api: Api, version: int, body: Body) -> bytes:
+    """Of a response, for whoever wants to keep it."""
+    writer = Writer()
+    writer_of(api, version, True)(writer, body)
+    return bytes(writer)
 
 
 def encode_request(

@@ -1,13 +1,279 @@
-"""Who knocks at the Kafka port is shown out: no request is understood yet.
+"""The Kafka door: the engine's events to the handlers that answer them.
 
-Kafka has no greeting to answer with; a closed socket is what its clients know how to handle.
+    engine ── event ──▶ Door ── Request ──▶ metadata.py, admin.py, groups/, transactions/, …
+                         │                        │
+                         ◀──── response ──────────┘   om_kafka_answer: sent, and reading goes on
+
+The engine answers Produce and Fetch itself, once it knows what a connection may do with the topics
+they name (KAFKA_TOPICS). Everything else comes here, one request of a connection at a time; the
+next one is read when this one is answered. An answer that waits (for the disk, for the other
+members of a group) is a task.
+
+A client that doesn't log in is taken for an anonymous one with its first request that is about
+neither versions nor a login.
 """
+
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
 
 import trio
 
-from ottermq.listeners import part
+from ottermq import eventlog
+from ottermq.engine import Door as Doors
+from ottermq.engine import Event, KafkaRights, Kind, topic_names
+from ottermq.errors import Malformed, NotAllowed, OtterError
+from ottermq.kafka import (
+    admin,
+    codec,
+    config_admin,
+    logdirs,
+    metadata,
+    offsets,
+    sasl,
+    versions,
+)
+from ottermq.kafka.api import Api
+from ottermq.kafka.codec import UnknownVersion
+from ottermq.kafka.errors import Error, KafkaError, LoginFailed, error_of
+from ottermq.kafka.request import Body, Connection, Handler, Request
+from ottermq.kafka.room import Room
+from ottermq.pipe import Pipe
+from ottermq.strangers import protocol_of
+from ottermq.tunnel import Peer
+from ottermq.wal import LogError
+
+EXPECTED = (KafkaError, OtterError, LogError)  # what rules raise; all else is our own mistake
+MODULES = (versions, metadata, sasl, admin, config_admin, offsets, logdirs)
+HANDLERS: dict[Api, Handler] = {
+    api: handler for module in MODULES for api, handler in module.HANDLERS.items()
+}
+ENGINES = frozenset({Api.PRODUCE, Api.FETCH})  # served by the engine
+BEFORE_LOGIN = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
 
 
-async def serve(stream: trio.abc.HalfCloseableStream) -> str:
-    await part(stream)
-    return "not served yet"
+class Door:
+    def __init__(self, room: Room) -> None:
+        self.room = room
+        self.connections: dict[int, Connection] = {}
+        self.stopping = False
+        self._nursery: trio.Nursery | None = None
+        self._pipes: dict[int, Pipe] = {}  # of TLS connections
+        self._local: dict[int, str] = {}  # and where these came to
+        room.served = frozenset(HANDLERS) | ENGINES
+        room.auth.on_change(self._permissions_changed)
+
+    async def run(self, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
+        """Answers that take a while, until cancelled. Events come by `take`."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            await trio.sleep_forever()
+
+    def stop(self) -> None:
+        """Kafka has no word for goodbye."""
+        self.stopping = True
+        for id in list(self.connections):
+            self.room.engine.hang_up(id)
+
+    def open_pipe(self, peer: Peer) -> Pipe:
+        """A TLS connection is through its handshake (ottermq/tunnel.py)."""
+        host = f"[{peer.host}]" if ":" in peer.host else peer.host
+        conn = self.room.engine.virtual(f"{host}:{peer.port}", Doors.KAFKA)
+        self._local[conn] = peer.local
+        pipe = self._pipes[conn] = Pipe(self.room.engine, conn)
+        return pipe
+
+    # -- events
+
+    def take(self, event: Event) -> None:
+        handler = EVENTS.get(event.kind)
+        if handler is None:
+            eventlog.warning("an event nobody knows", door="kafka", kind=event.kind)
+        else:
+            handler(self, event)
+
+    def _opened(self, event: Event) -> None:
+        secure = event.conn in self._pipes
+        local = self._local[event.conn] if secure else event.header.decode()
+        listener = "kafkas" if secure else "kafka"
+        conn = Connection(event.conn, event.text, local, self.room, listener)
+        self.connections[conn.id] = conn
+        if self.stopping:
+            self.room.engine.hang_up(conn.id)
+
+    def _request(self, event: Event) -> None:
+        conn = self.connections.get(event.conn)
+        if conn is None:
+            return
+        slot = event.amount
+        if conn.login is not None and conn.login.bare:
+            self._start(self._bare_token, conn, slot, event.payload)
+            return
+        if event.code not in BEFORE_LOGIN and not self._admit(conn):
+            return
+        if event.code in ENGINES:  # it came before the engine knew the client
+            self.room.engine.kafka_retry(conn.id)
+            return
+        try:
+            request = codec.decode_request(conn, event.payload)
+        except UnknownVersion as unknown:
+            self._unknown(conn, slot, unknown)
+        except Malformed as error:
+            self._end(conn, f"malformed request: {error}", api=event.code, version=event.method)
+        else:
+            conn.client_id = request.client_id
+            self._serve(conn, slot, request)
+
+    def _admit(self, conn: Connection) -> bool:
+        """In whose name? False: nobody's, and the connection ends."""
+        if conn.user is not None:
+            return True
+        user = sasl.anonymous(self.room, conn) if conn.login is None else None
+        if user is None:
+            self._end(conn, "not logged in")
+            return False
+        try:
+            sasl.enter(self.room, conn, user)
+        except NotAllowed as error:
+            self._end(conn, str(error))
+            return False
+        return True
+
+    def _unknown(self, conn: Connection, slot: int, unknown: UnknownVersion) -> None:
+        if unknown.api == Api.API_VERSIONS:
+            self.room.engine.kafka_answer(conn.id, slot, versions.unsupported(unknown.correlation))
+        else:
+            self._end(conn, "not spoken here", api=unknown.api, version=unknown.version)
+
+    def _serve(self, conn: Connection, slot: int, request: Request) -> None:
+        handler = HANDLERS.get(request.api)
+        if handler is None:
+            self._end(conn, "not served here", api=request.api.name, version=request.version)
+            return
+        try:
+            answer = handler(self.room, request)
+        except Exception as error:
+            self._fail(request, slot, error)
+            return
+        if isinstance(answer, Coroutine):
+            self._start(self._serve_later, request, slot, answer)
+        else:
+            self._answer(request, slot, answer)
+
+    async def _serve_later(
+        self, request: Request, slot: int, answer: Coroutine[Any, Any, Body | bytes | None]
+    ) -> None:
+        try:
+            body = await answer
+        except Exception as error:
+            self._fail(request, slot, error)
+        else:
+            self._answer(request, slot, body)
+
+    def _answer(self, request: Request, slot: int, body: Body | bytes | None) -> None:
+        try:
+            data = b"" if body is None else codec.encode_response(request, body)
+        except Exception as error:
+            self._fail(request, slot, error)
+        else:
+            self.room.engine.kafka_answer(request.conn.id, slot, data)
+
+    def _fail(self, request: Request, slot: int, error: Exception) -> None:
+        """Told in the answer, if there is a place for it."""
+        conn, api, version = request.conn, request.api, request.version
+        expected = isinstance(error, EXPECTED)
+        if not expected:
+            eventlog.failure(
+                "a request failed", error, peer=conn.peer, api=api.name, version=version
+            )
+        if not codec.has_error_code(api, version):
+            self._end(conn, f"failed: {error}" if expected else "failed", api=api.name)
+            return
+        code = error_of(error) if expected else Error.UNKNOWN_SERVER_ERROR
+        text = error.text if isinstance(error, KafkaError) else str(error) if expected else None
+        data = codec.encode_response(request, codec.error_body(api, version, code, text))
+        if isinstance(error, LoginFailed):
+            self.room.engine.hang_up(conn.id, data)
+        else:
+            self.room.engine.kafka_answer(conn.id, slot, data)
+
+    async def _bare_token(self, conn: Connection, slot: int, token: bytes) -> None:
+        try:
+            answer = await sasl.step(self.room, conn, token)
+        except LoginFailed as error:
+            self._end(conn, str(error))
+        else:
+            data = len(answer).to_bytes(4, "big") + answer
+            self.room.engine.kafka_answer(conn.id, slot, data)
+
+    def _start(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+        assert self._nursery is not None
+        self._nursery.start_soon(partial(work, *arguments))
+
+    def _topics(self, event: Event) -> None:
+        """What may this connection do with these? Naming a topic also makes the engine know it."""
+        conn = self.connections.get(event.conn)
+        if conn is None:
+            return
+        for raw in topic_names(event):
+            name = raw.decode(errors="replace")
+            if self.room.topics.find(name) is not None:
+                rights = KafkaRights.NONE
+                if conn.allows("read", name):
+                    rights |= KafkaRights.READ
+                if conn.allows("write", name):
+                    rights |= KafkaRights.WRITE
+                self.room.engine.kafka_permit(conn.id, raw, rights)
+        self.room.engine.kafka_retry(conn.id)
+
+    def _closed(self, event: Event) -> None:
+        conn = self.connections.pop(event.conn, None)
+        self._local.pop(event.conn, None)
+        pipe = self._pipes.pop(event.conn, None)
+        if pipe is not None:
+            pipe.close()
+        if conn is not None:
+            sasl.leave(self.room, conn)
+            ending = event.text or "by the client"
+            eventlog.info("closed", door=conn.listener, peer=conn.peer, ending=ending)
+
+    def _output(self, event: Event) -> None:
+        if event.conn in self._pipes:
+            self._pipes[event.conn].has_output()
+
+    def _has_room(self, event: Event) -> None:
+        if event.conn in self._pipes:
+            self._pipes[event.conn].has_room()
+
+    def _bad_header(self, event: Event) -> None:
+        what = protocol_of(event.payload)
+        eventlog.warning("not our protocol", door="kafka", peer=event.text, what=what)
+
+    def _refused_connection(self, event: Event) -> None:
+        eventlog.warning("turned away", door="kafka", peer=event.text)
+
+    # -- ends
+
+    def _end(self, conn: Connection, reason: str, **details: Any) -> None:
+        eventlog.warning("refused", door=conn.listener, peer=conn.peer, reason=reason, **details)
+        self.room.engine.hang_up(conn.id)
+
+    def _permissions_changed(self, change: Any) -> None:
+        """The engine forgets by the AMQP door's word, and asks again."""
+        self.room.permissions_version += 1
+        for conn in list(self.connections.values()):
+            if change.closing and conn.user is not None and conn.user.name == change.user:
+                self.room.engine.hang_up(conn.id)
+
+
+EVENTS: dict[int, Callable[[Door, Event], None]] = {
+    Kind.OPENED: Door._opened,
+    Kind.KAFKA_REQUEST: Door._request,
+    Kind.KAFKA_TOPICS: Door._topics,
+    Kind.CLOSED: Door._closed,
+    Kind.OUTPUT: Door._output,
+    Kind.ROOM: Door._has_room,
+    Kind.BAD_HEADER: Door._bad_header,
+    Kind.REFUSED_CONN: Door._refused_connection,
+}

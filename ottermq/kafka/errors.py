@@ -150,6 +150,13 @@ class KafkaError(Exception):
         return f"{self.error.name}: {self.text}" if self.text else self.error.name
 
 
+class LoginFailed(KafkaError):
+    """Told to the client, and then the connection ends."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(Error.SASL_AUTHENTICATION_FAILED, text)
+
+
 def error_of(raised: BaseException) -> Error:
     """The code of anything that a rule of the house raises."""
     return raised.error if isinstance(raised, KafkaError) else Error(codes_of(raised).kafka)

@@ -4,8 +4,8 @@
 
     HANDLERS: dict[Api, Handler] = {Api.HEARTBEAT: heartbeat}
 
-A handler returns the response's body at once or as a coroutine; None: no answer is due. A
-KafkaError that it raises answers the whole request.
+A handler returns the response's body at once or as a coroutine; bytes: a body that is encoded
+already; None: no answer is due. A KafkaError that it raises answers the whole request.
 """
 
 from collections.abc import Callable, Coroutine
@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ottermq.auth import Access, User
+from ottermq.config import Address
 from ottermq.kafka.api import Api
 
 if TYPE_CHECKING:
     from ottermq.kafka.room import Room
 
 Body = dict[str, Any]
-Answer = Body | None | Coroutine[Any, Any, Body | None]
+Answer = Body | bytes | None | Coroutine[Any, Any, Body | bytes | None]
 Handler = Callable[["Room", "Request"], Answer]
 
 
@@ -50,6 +51,16 @@ class Connection:
         return self.user is not None and room.auth.permissions.allows(
             self.user, room.settings.vhost, access, "queue", name
         )
+
+    @property
+    def advertised(self) -> Address:
+        """Where this client is told to find us."""
+        settings = self.room.settings
+        wanted = settings.advertised if self.listener == "kafka" else settings.advertised_tls
+        if wanted is not None:
+            return wanted
+        host, _, port = self.local.rpartition(":")
+        return Address(host.strip("[]"), int(port))
 
     @property
     def is_administrator(self) -> bool:

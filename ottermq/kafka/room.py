@@ -1,11 +1,16 @@
 """What the Kafka door's handlers act on; the fields are filled by broker.py."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ottermq.auth import Auth
 from ottermq.config.schema import KafkaSettings
 from ottermq.engine import Engine
+from ottermq.kafka.altered import Altered
+from ottermq.kafka.api import Api
+from ottermq.kafka.cluster import Cluster
+from ottermq.kafka.kept import Kept
+from ottermq.kafka.topics import Topics
 from ottermq.queues import Queues
 from ottermq.topology import Topology
 from ottermq.wal import Store
@@ -19,10 +24,20 @@ class Room:
     auth: Auth
     queues: Queues
     settings: KafkaSettings
-    cluster_id: str
-    node_id: int = 1
-    topics: Any = None
-    configs: Any = None
+    cluster: Cluster
+    topics: Topics
+    configs: Altered
     quotas: Any = None
     groups: Any = None
     transactions: Any = None
+    served: frozenset[Api] = frozenset()  # what the door has handlers for
+    kept: Kept = field(default_factory=Kept)
+    permissions_version: int = 0  # another one: what a user may do is no longer the same
+
+    @property
+    def cluster_id(self) -> str:
+        return self.cluster.id
+
+    @property
+    def node_id(self) -> int:
+        return self.cluster.node

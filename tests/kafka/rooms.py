@@ -132,10 +132,8 @@ async def open_house(
             topics = Topics(topology, queues, cluster, table=table)
             configs = Altered(db, store, topology, topics, Config().for_queue)
             configs.start()
-            room = Room(
-                engine, store, topology, auth, queues, settings or KafkaSettings(), cluster.id
-            )
-            room.topics, room.configs = topics, configs
+            usual = settings or KafkaSettings()
+            room = Room(engine, store, topology, auth, queues, usual, cluster, topics, configs)
             house = House(
                 db, store, engine, topology, queues, auth, cluster, table, topics, configs, room
             )

@@ -1,0 +1,40 @@
+"""The engine's events, each to the door it belongs to.
+
+    engine ── event ──▶ hear ── event.door ──▶ amqp/door.py, kafka/door.py
+
+There is one loop for all doors, as there is one queue of events. What has no connection (a queue
+that nobody consumes any more, an alarm) is told to the AMQP door, whose words these are.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import trio
+
+from ottermq import eventlog
+from ottermq.engine import Engine, Event, Kind
+
+SLICE = 64  # events before other tasks get their turn
+
+
+class Door(Protocol):
+    def take(self, event: Event) -> None: ...
+
+
+async def hear(engine: Engine, doors: Mapping[int, Door]) -> None:
+    """Until cancelled. Nothing that goes wrong with an event is any other connection's business."""
+    while True:
+        await trio.lowlevel.wait_readable(engine.event_fd)
+        for number, event in enumerate(engine.events(), 1):
+            try:
+                doors[event.door].take(event)
+            except Exception as error:
+                eventlog.failure("an event failed", error, kind=name_of(event.kind))
+                if event.conn:
+                    engine.hang_up(event.conn)
+            if number % SLICE == 0:
+                await trio.lowlevel.checkpoint()
+
+
+def name_of(kind: int) -> str:
+    return Kind(kind).name if kind in Kind._value2member_map_ else str(kind)

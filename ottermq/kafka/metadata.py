@@ -1,0 +1,241 @@
+"""Metadata, DescribeCluster, DescribeTopicPartitions: one broker, and the topics it has.
+
+Clients ask for metadata again and again, and a thousand partitions take milliseconds to write
+down: an answer is kept, encoded, until a topic or a permission changes.
+"""
+
+from collections.abc import Iterable
+
+from ottermq.auth import Access
+from ottermq.errors import OtterError
+from ottermq.kafka import codec
+from ottermq.kafka.api import Api
+from ottermq.kafka.errors import Error, error_of
+from ottermq.kafka.request import Answer, Body, Connection, Handler, Request
+from ottermq.kafka.room import Room
+from ottermq.kafka.schema import NO_UUID
+from ottermq.kafka.topics import Topic, TopicExists, is_legal
+from ottermq.wal import LogError
+
+NOT_ASKED = -(2**31)
+# org.apache.kafka.common.acl.AclOperation, as bits; beside each, the permission that it takes here.
+OPERATIONS: dict[int, Access] = {
+    3: "read",  # READ
+    4: "write",  # WRITE
+    5: "configure",  # CREATE
+    6: "configure",  # DELETE
+    7: "configure",  # ALTER
+    10: "configure",  # DESCRIBE_CONFIGS
+    11: "configure",  # ALTER_CONFIGS
+}
+DESCRIBE = 1 << 8
+CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
+ANYBODY_OPERATIONS = sum(1 << bit for bit in (8, 12))  # DESCRIBE, IDEMPOTENT_WRITE
+BROKERS, CONTROLLERS = 1, 2  # endpoint types
+
+
+def metadata(kafka: Room, request: Request) -> Answer:
+    asked: list[Body] = request.body["topics"] or []
+    missing = [name for each in asked if (name := each["name"]) and not kafka.topics.find(name)]
+    if missing and kafka.settings.auto_create and request.body["allow_auto_topic_creation"]:
+        return _create_first(kafka, request, missing)
+    return _metadata(kafka, request, {})
+
+
+async def _create_first(kafka: Room, request: Request, missing: list[str]) -> bytes:
+    errors = {name: await _create(kafka, request.conn, name) for name in missing}
+    return _metadata(kafka, request, {name: error for name, error in errors.items() if error})
+
+
+def _metadata(kafka: Room, request: Request, errors: dict[str, Error]) -> bytes:
+    conn, body, version = request.conn, request.body, request.version
+    asked: list[Body] | None = body["topics"]
+    if not asked and version == 0:
+        asked = None
+    wants_cluster = body["include_cluster_authorized_operations"]
+    wants_topics = body["include_topic_authorized_operations"]
+    named = None if asked is None else tuple((each["name"], each["topic_id"]) for each in asked)
+    state = (kafka.topics.version, kafka.permissions_version)
+    key = (version, conn.advertised, conn.whose().name, wants_cluster, wants_topics, named)
+    kept = None if errors else kafka.kept.find(state, key)
+    if kept is not None:
+        return kept
+    if asked is None:
+        topics = [
+            _topic(conn, topic, wants_topics)
+            for topic in kafka.topics.all()
+            if operations(conn, topic.name)
+        ]
+    else:
+        topics = [_asked(kafka, conn, each, wants_topics, version, errors) for each in asked]
+    answer = codec.encode_body(
+        Api.METADATA,
+        version,
+        {
+            "brokers": [{"node_id": kafka.node_id, **_address(conn)}],
+            "cluster_id": kafka.cluster_id,
+            "controller_id": kafka.node_id,
+            "topics": topics,
+            "cluster_authorized_operations": _of_cluster(conn) if wants_cluster else NOT_ASKED,
+        },
+    )
+    if not errors:
+        kafka.kept.keep(state, key, answer)
+    return answer
+
+
+async def _create(kafka: Room, conn: Connection, name: str) -> Error:
+    """NONE: it is there now."""
+    if not conn.allows("configure", name):
+        # Whoever may know that it isn't there is told so.
+        known = operations(conn, name)
+        return Error.UNKNOWN_TOPIC_OR_PARTITION if known else Error.TOPIC_AUTHORIZATION_FAILED
+    try:
+        await kafka.topics.create(name, kafka.settings.default_partitions)
+    except TopicExists:  # made by somebody else meanwhile, or a part of another topic
+        return Error.NONE if kafka.topics.find(name) else Error.INVALID_TOPIC_EXCEPTION
+    except (OtterError, LogError) as error:
+        return error_of(error) if is_legal(name) else Error.INVALID_TOPIC_EXCEPTION
+    return Error.NONE
+
+
+def _asked(
+    kafka: Room,
+    conn: Connection,
+    wanted: Body,
+    wants_operations: bool,
+    version: int,
+    errors: dict[str, Error],
+) -> Body:
+    name: str | None = wanted["name"]
+    if name is None:
+        topic = kafka.topics.find_id(wanted["topic_id"])
+        if topic is None or not operations(conn, topic.name):
+            unnamed = None if version >= 12 else ""
+            id = wanted["topic_id"]
+            return {"error_code": Error.UNKNOWN_TOPIC_ID, "name": unnamed, "topic_id": id}
+        return _topic(conn, topic, wants_operations)
+    failed = errors.get(name, Error.NONE)
+    if failed is Error.NONE:
+        failed = _refusal(conn, name)
+    topic = kafka.topics.find(name) if failed is Error.NONE else None
+    if topic is None:
+        failed = failed or Error.UNKNOWN_TOPIC_OR_PARTITION
+        return {"error_code": failed, "name": name, "topic_id": NO_UUID}
+    return _topic(conn, topic, wants_operations)
+
+
+def _refusal(conn: Connection, name: str) -> Error:
+    if not is_legal(name):
+        return Error.INVALID_TOPIC_EXCEPTION
+    return Error.NONE if operations(conn, name) else Error.TOPIC_AUTHORIZATION_FAILED
+
+
+def _topic(conn: Connection, topic: Topic, wants_operations: bool) -> Body:
+    return {
+        "name": topic.name,
+        "topic_id": topic.id,
+        "partitions": partitions_of(conn.room, topic),
+        "topic_authorized_operations": operations(conn, topic.name)
+        if wants_operations
+        else NOT_ASKED,
+    }
+
+
+def partitions_of(kafka: Room, topic: Topic, first: int = 0, last: int | None = None) -> list[Body]:
+    here = [kafka.node_id]
+    return [
+        {
+            "partition_index": index,
+            "leader_id": kafka.node_id,
+            "leader_epoch": partition.log.stat().leader_epoch,
+            "replica_nodes": here,
+            "isr_nodes": here,
+        }
+        for index, partition in enumerate(topic.partitions[first:last], first)
+    ]
+
+
+def operations(conn: Connection, name: str) -> int:
+    """What the client may do with a topic, as bits; 0: not even know of it."""
+    allowed = {access for access in set(OPERATIONS.values()) if conn.allows(access, name)}
+    bits = sum(1 << bit for bit, access in OPERATIONS.items() if access in allowed)
+    return bits | DESCRIBE if bits else 0
+
+
+def _of_cluster(conn: Connection) -> int:
+    return CLUSTER_OPERATIONS if conn.is_administrator else ANYBODY_OPERATIONS
+
+
+def _address(conn: Connection) -> Body:
+    address = conn.advertised
+    return {"host": address.host, "port": address.port}
+
+
+def describe_cluster(kafka: Room, request: Request) -> Body:
+    if request.body["endpoint_type"] == CONTROLLERS:
+        text = "the controller has no listener of its own"
+        return {"error_code": Error.MISMATCHED_ENDPOINT_TYPE, "error_message": text}
+    if request.body["endpoint_type"] != BROKERS:
+        return {"error_code": Error.UNSUPPORTED_ENDPOINT_TYPE}
+    wants = request.body["include_cluster_authorized_operations"]
+    return {
+        "cluster_id": kafka.cluster_id,
+        "controller_id": kafka.node_id,
+        "brokers": [{"broker_id": kafka.node_id, **_address(request.conn)}],
+        "cluster_authorized_operations": _of_cluster(request.conn) if wants else NOT_ASKED,
+    }
+
+
+MOST_PARTITIONS = 2000  # described at a time
+
+
+def describe_topic_partitions(kafka: Room, request: Request) -> Body:
+    """Page by page: a cursor names the topic and the partition that come next."""
+    conn, body = request.conn, request.body
+    cursor = body["cursor"] or {"topic_name": "", "partition_index": 0}
+    left = min(max(body["response_partition_limit"], 1), MOST_PARTITIONS)
+    told: list[Body] = []
+    for name in _names(kafka, conn, body["topics"]):
+        if name < cursor["topic_name"]:
+            continue
+        if left <= 0:
+            return {"topics": told, "next_cursor": {"topic_name": name, "partition_index": 0}}
+        failed = _refusal(conn, name)
+        topic = kafka.topics.find(name) if failed is Error.NONE else None
+        if topic is None:
+            failed = failed or Error.UNKNOWN_TOPIC_OR_PARTITION
+            told.append({"error_code": failed, "name": name})
+            continue
+        first = cursor["partition_index"] if name == cursor["topic_name"] else 0
+        partitions = partitions_of(kafka, topic, max(first, 0), max(first, 0) + left)
+        left -= len(partitions)
+        told.append(
+            {
+                "name": name,
+                "topic_id": topic.id,
+                "partitions": partitions,
+                "topic_authorized_operations": operations(conn, name),
+            }
+        )
+        following = max(first, 0) + len(partitions)
+        if following < len(topic.partitions):
+            return {
+                "topics": told,
+                "next_cursor": {"topic_name": name, "partition_index": following},
+            }
+    return {"topics": told}
+
+
+def _names(kafka: Room, conn: Connection, asked: Iterable[Body]) -> list[str]:
+    """In order; none asked for: all that the client may know of."""
+    if asked:
+        return sorted({each["name"] for each in asked})
+    return [topic.name for topic in kafka.topics.all() if operations(conn, topic.name)]
+
+
+HANDLERS: dict[Api, Handler] = {
+    Api.METADATA: metadata,
+    Api.DESCRIBE_CLUSTER: describe_cluster,
+    Api.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
+}

@@ -1,0 +1,121 @@
+"""SaslHandshake and SaslAuthenticate: PLAIN, SCRAM-SHA-256 and -512, for the users of AMQP.
+
+    SaslHandshake v1       the client names a mechanism
+    SaslAuthenticate …     a token there and one back, until one side has had enough
+    SaslHandshake v0       as v1, but the tokens that follow are bare: a size and the token
+
+A login that fails is answered, and then the connection ends: there is no second try on it.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ottermq import eventlog
+from ottermq.auth import User, scram
+from ottermq.auth.scram_login import ScramLogin
+from ottermq.errors import LoginRefused, Malformed, NotAllowed
+from ottermq.kafka.api import Api
+from ottermq.kafka.errors import Error, KafkaError, LoginFailed
+from ottermq.kafka.request import Body, Connection, Handler, Request
+from ottermq.kafka.room import Room
+
+REFUSED = "Authentication failed: invalid credentials"
+
+
+class Login(Protocol):
+    """An exchange under way. `bare`: its tokens come without a request around them."""
+
+    bare: bool
+
+    async def take(self, conn: Connection, token: bytes) -> tuple[bytes, User | None]:
+        """Our token, and who it is once that is settled."""
+
+
+@dataclass
+class Plain:
+    bare: bool
+
+    async def take(self, conn: Connection, token: bytes) -> tuple[bytes, User | None]:
+        return b"", await conn.room.auth.users.authenticate("PLAIN", token, conn.host)
+
+
+@dataclass
+class Scram:
+    mechanism: str
+    bare: bool
+    login: ScramLogin | None = None
+
+    async def take(self, conn: Connection, token: bytes) -> tuple[bytes, User | None]:
+        users = conn.room.auth.users
+        if self.login is None:
+            self.login = users.challenge(self.mechanism, token)
+            return self.login.challenge, None
+        user, proof = await users.finish(self.login, token, conn.host)
+        return proof, user
+
+
+MECHANISMS = ("PLAIN", *scram.HASHES)
+
+
+def sasl_handshake(kafka: Room, request: Request) -> Body:
+    conn, mechanism = request.conn, request.body["mechanism"]
+    if conn.user is not None or conn.login is not None:
+        return {"error_code": Error.ILLEGAL_SASL_STATE, "mechanisms": MECHANISMS}
+    if mechanism not in MECHANISMS:
+        return {"error_code": Error.UNSUPPORTED_SASL_MECHANISM, "mechanisms": MECHANISMS}
+    bare = request.version == 0
+    if mechanism == "PLAIN":
+        conn.login = Plain(bare)
+    else:
+        conn.login = Scram(mechanism, bare)
+    return {"mechanisms": MECHANISMS}
+
+
+async def sasl_authenticate(kafka: Room, request: Request) -> Body:
+    if request.conn.login is None:
+        raise KafkaError(Error.ILLEGAL_SASL_STATE, "SaslHandshake comes first")
+    return {"auth_bytes": await step(kafka, request.conn, request.body["auth_bytes"])}
+
+
+async def step(kafka: Room, conn: Connection, token: bytes) -> bytes:
+    """Our token. LoginFailed: it is over."""
+    login: Login = conn.login
+    try:
+        answer, user = await login.take(conn, token)
+        if user is not None:
+            enter(kafka, conn, user)
+    except LoginRefused:
+        raise LoginFailed(REFUSED) from None
+    except (Malformed, NotAllowed) as error:
+        raise LoginFailed(str(error)) from None
+    return answer
+
+
+def enter(kafka: Room, conn: Connection, user: User) -> None:
+    """The client may be served, in this user's name. NotAllowed: too many are in already."""
+    kafka.auth.limits.connection_opened(user, kafka.settings.vhost)
+    conn.user, conn.login = user, None
+    kafka.engine.kafka_open(conn.id, user.name)
+    eventlog.info(
+        "opened", door=conn.listener, peer=conn.peer, user=user.name, software=conn.software
+    )
+
+
+def leave(kafka: Room, conn: Connection) -> None:
+    if conn.user is not None:
+        kafka.auth.limits.connection_closed(conn.user, kafka.settings.vhost)
+        conn.user = None
+
+
+def anonymous(kafka: Room, conn: Connection) -> User | None:
+    """Whom a client acts as that doesn't log in; None: it has to."""
+    name = kafka.settings.anonymous_user
+    if name is None or not kafka.auth.users.may_enter(name, conn.host):
+        return None
+    return kafka.auth.users.get(name)
+
+
+HANDLERS: dict[Api, Handler] = {
+    Api.SASL_HANDSHAKE: sasl_handshake,
+    Api.SASL_AUTHENTICATE: sasl_authenticate,
+}
