@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perf.served import Served
 
-READY = re.compile(r" ready .*\n")
+READY = re.compile(r" ready .* data=\S")  # the last word of its line
 
 
 class OtterMQ(Served):
