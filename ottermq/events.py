@@ -2,7 +2,8 @@
 
     engine ── event ──▶ hear ── event.door ──▶ amqp/door.py, kafka/door.py
 
-There is one loop for all doors, as there is one queue of events. What has no connection (a queue
+There is one loop for all doors, as there is one queue of events. Compressed batches that a reader
+needs are no door's business (opening.py). What has no connection (a queue
 that nobody consumes any more, an alarm) is told to the AMQP door, whose words these are.
 """
 
@@ -13,6 +14,7 @@ import trio
 
 from ottermq import eventlog
 from ottermq.engine import Engine, Event, Kind
+from ottermq.opening import Opener
 
 SLICE = 64  # events before other tasks get their turn
 
@@ -23,17 +25,20 @@ class Door(Protocol):
 
 async def hear(engine: Engine, doors: Mapping[int, Door]) -> None:
     """Until cancelled. Nothing that goes wrong with an event is any other connection's business."""
-    while True:
-        await trio.lowlevel.wait_readable(engine.event_fd)
-        for number, event in enumerate(engine.events(), 1):
-            try:
-                doors[event.door].take(event)
-            except Exception as error:
-                eventlog.failure("an event failed", error, kind=name_of(event.kind))
-                if event.conn:
-                    engine.hang_up(event.conn)
-            if number % SLICE == 0:
-                await trio.lowlevel.checkpoint()
+    async with trio.open_nursery() as nursery:
+        opener = Opener(engine, nursery)
+        while True:
+            await trio.lowlevel.wait_readable(engine.event_fd)
+            for number, event in enumerate(engine.events(), 1):
+                taker = opener if event.kind == Kind.OPEN else doors[event.door]
+                try:
+                    taker.take(event)
+                except Exception as error:
+                    eventlog.failure("an event failed", error, kind=name_of(event.kind))
+                    if event.conn:
+                        engine.hang_up(event.conn)
+                if number % SLICE == 0:
+                    await trio.lowlevel.checkpoint()
 
 
 def name_of(kind: int) -> str:
