@@ -97,6 +97,7 @@ void om_engine_leave(om_engine *engine) {
     om_store *store = engine->store;
     seal_staged(store);
     pump_queues(engine);
+    om_kafka_serve_woken(engine);
     /* In the WAL before the deliveries leave. */
     uint64_t seq = om_store_end_tick(store);
     om_confirm_note(engine, seq);
@@ -135,7 +136,7 @@ static void weigh_memory(om_engine *engine) {
         const om_conn *conn = engine->conns[i];
         if (!conn)
             continue;
-        bytes += conn->out.bytes + conn->in_len;
+        bytes += (conn->kafka ? om_kafka_conn_weight(conn) : conn->out.bytes) + conn->in_len;
         for (uint32_t c = 0; c < conn->channel_cap; c++)
             if (conn->channels[c])
                 bytes += conn->channels[c]->body_cap;
@@ -329,15 +330,18 @@ static void tick(om_store *store, const struct epoll_event *ready, int count, in
     engine->stat.ticks++;
     if (news) {
         om_queues_wake(engine);
+        om_kafka_wake_cold(engine);
         om_kafka_gates_open(engine);
     }
     if (engine->retry || (news && (engine->stalled || engine->alarm)))
         retry_stalled(engine);
     serve_ready(engine, ready, count);
     om_timers_run(engine);
+    om_kafka_run_timers(engine);
     if (engine->now_ms - engine->swept_ms >= SWEEP_MS) {
         sweep(engine);
         om_queues_wake(engine); /* whatever they wait for: a call that failed may succeed by now */
+        om_kafka_wake_cold(engine);
         watch_listeners(engine, 1);
         if (engine->stalled || engine->alarm)
             retry_stalled(engine);
@@ -354,7 +358,8 @@ static int sleep_ms(om_store *store) {
     } else if (engine && (engine->conn_count || engine->timer_count || engine->alarm || engine->waiting ||
                           !engine->listening)) {
         int64_t now = (int64_t)(om_now_ns() / 1000000);
-        int64_t until = engine->swept_ms + SWEEP_MS, timer = om_timer_next(engine);
+        int64_t until = engine->swept_ms + SWEEP_MS, timer = om_timer_next(engine), fetch = om_kafka_next_timer(engine);
+        timer = fetch < timer ? fetch : timer;
         ms = (timer < until ? timer : until) - now;
         ms = ms < 0 ? 0 : ms;
     }
@@ -421,7 +426,7 @@ om_engine *om_engine_new(om_store *store, const om_engine_options *options) {
         return NULL;
     }
     read_clocks(engine);
-    engine->swept_ms = engine->now_ms;
+    engine->swept_ms = engine->kafka->wheel.now = engine->now_ms;
     om_store_enter(store);
     store->plane = engine;
     om_store_leave(store);
@@ -454,7 +459,7 @@ void om_engine_free(om_engine *engine) {
         om_engine_leave(engine);
         om_engine_enter(engine);
         om_routes_clear(engine);
-        om_kafka_free(engine);
+        om_kafka_clear(engine);
         om_engine_leave(engine);
         free_queues(engine);
         om_store_enter(engine->store);

@@ -14,6 +14,7 @@
 #define OM_KAFKA_H
 
 #include "engine.h"
+#include "wheel.h"
 
 #define OM_KAFKA_PRODUCE 0
 #define OM_KAFKA_FETCH 1
@@ -72,9 +73,15 @@ struct om_kafka {
     uint64_t generation;     /* moves with every change of the topics */
     uint8_t *reply;          /* a response in the making */
     size_t reply_cap;
+    struct om_kafka_plan *plans; /* what a fetch at hand will give */
+    uint32_t plan_cap;
+    om_wheel wheel;          /* fetches that wait */
+    om_conn *woken;          /* ... and are to be looked at in this tick */
+    om_conn *cold;           /* ... for pages that aren't in memory */
 };
 
 int om_kafka_new(om_engine *engine);
+void om_kafka_clear(om_engine *engine);          /* all topics: the engine ends */
 void om_kafka_free(om_engine *engine);
 om_kafka_topic *om_kafka_topic_named(om_engine *engine, const uint8_t *name, size_t len);
 om_kafka_topic *om_kafka_topic_by_id(om_engine *engine, const uint8_t id[16]);
@@ -109,6 +116,8 @@ enum om_kafka_wait {
     OM_KAFKA_ASKED = 1,      /* Python has the request */
     OM_KAFKA_ASKED_FIRST = 2, /* Python has it, and it may be C's after all: it is still in the input */
     OM_KAFKA_ASKED_RIGHTS = 3, /* Python looks the rights up; the request is still in the input */
+    OM_KAFKA_ASKED_FETCH = 4, /* Python looks the rights up; the fetch is in hand */
+    OM_KAFKA_FETCHING = 5,   /* nobody: a fetch waits for more */
 };
 
 struct om_kafka_conn {
@@ -124,6 +133,7 @@ struct om_kafka_conn {
     uint32_t held_at, held_len, held_cap;
     om_conn *next_gated;
 
+    struct om_kafka_fetch *fetch; /* NULL before the first */
     om_kafka_rights rights;
     uint8_t *producer;       /* the transactional id it may (or may not) use */
     uint32_t producer_len;
@@ -153,6 +163,7 @@ void om_kafka_conn_check_time(om_conn *conn, int64_t now_ms);
 void om_kafka_hold(om_conn *conn, enum om_kafka_wait why);
 void om_kafka_go_on(om_conn *conn);
 
+uint64_t om_kafka_conn_weight(const om_conn *conn); /* bytes in memory that wait to be sent */
 /* Room for a response in the making, until the next call; NULL: no memory. */
 uint8_t *om_kafka_reply_room(om_engine *engine, size_t len);
 /* What the next response tells its client to wait; it is told once. */
@@ -162,6 +173,81 @@ uint32_t om_kafka_take_throttle(om_conn *conn);
 
 /* Returns whether it was taken; if not, it stays in the input and comes again. */
 int om_kafka_produce(const om_kafka_request *request, const uint8_t *body);
+
+/* ---- fetches (kafka_fetch.c): what a client wants ---- */
+
+/* A fetch that waits for a log to grow. */
+typedef struct om_watch {
+    struct om_watch *next, **link; /* link NULL: it doesn't */
+    om_log *log;             /* held */
+    om_conn *conn;
+} om_watch;
+
+typedef struct om_kafka_part {
+    uint32_t topic;          /* its index in the fetch */
+    int32_t partition;
+    int64_t offset;
+    int32_t leader_epoch;    /* as the client has it; -1: it doesn't say */
+    int32_t max_bytes;
+    int64_t told_watermark, told_start; /* in this session; -1: nothing yet */
+    uint8_t forgotten;
+    om_watch watch;
+} om_kafka_part;
+
+typedef struct om_kafka_wanted {
+    om_kafka_topic *topic;   /* as of the fetch's generation; NULL: unknown */
+    uint8_t id[16];
+    uint32_t name_at, name_len; /* in `names` */
+} om_kafka_wanted;
+
+/* What a connection wants: of one request, or of a session that requests only change (KIP-227). A
+ * connection has one of them. */
+typedef struct om_kafka_fetch {
+    int32_t session;         /* 0: none */
+    int32_t epoch;           /* the one its next request must have */
+    uint8_t by_id;
+    uint64_t generation;     /* of the topics, when they were looked up */
+    om_kafka_wanted *topics;
+    om_kafka_part *parts;
+    uint8_t *names;
+    uint32_t *topic_index, *part_index; /* open addressing: place + 1; sessions only */
+    uint32_t topic_count, topic_cap, part_count, part_cap, forgotten;
+    uint32_t names_len, names_cap, topic_slots, part_slots;
+    uint32_t start;          /* where the next answer begins: each gets its turn */
+
+    /* the request at hand */
+    int16_t version;
+    int16_t error;           /* for all of it */
+    int32_t correlation, min_bytes, max_bytes;
+    uint8_t committed;       /* read_committed */
+    uint8_t incremental;     /* only what is new is told */
+    uint8_t is_woken, is_cold;
+    int64_t deadline;
+    om_wheel_timer timer;
+    om_conn *conn, *next_woken, *next_cold;
+} om_kafka_fetch;
+
+/* Returns whether it was taken. */
+int om_kafka_fetch_take(const om_kafka_request *request, const uint8_t *body);
+void om_kafka_fetch_free(om_conn *conn);
+/* The topics by their names and ids of now. */
+void om_kafka_fetch_resolve(om_kafka_fetch *fetch);
+
+/* ---- what there is (kafka_read.c) ---- */
+
+/* Answers, asks for rights, or waits. `late`: with whatever there is. */
+void om_kafka_fetch_serve(om_conn *conn, int late);
+
+/* ---- waiting (kafka_watch.c) ---- */
+
+void om_kafka_watch(om_conn *conn, om_kafka_part *part, om_log *log);
+void om_kafka_wait_for_pages(om_conn *conn);
+void om_kafka_wait_over(om_conn *conn);          /* watches, timer and lists forget it */
+void om_kafka_wake_topic(om_engine *engine, om_kafka_topic *topic); /* it changed or goes */
+void om_kafka_wake_cold(om_engine *engine);
+void om_kafka_run_timers(om_engine *engine);
+int64_t om_kafka_next_timer(const om_engine *engine);
+void om_kafka_serve_woken(om_engine *engine);    /* the end of a tick */
 
 /* ---- gates (kafka_gate.c) ---- */
 

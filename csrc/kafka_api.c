@@ -74,11 +74,14 @@ int om_kafka_permit_producer(om_engine *engine, uint64_t id, const uint8_t *name
 int om_kafka_retry(om_engine *engine, uint64_t id) {
     om_engine_enter(engine);
     om_conn *conn = find(engine, id);
-    int waits = conn && (conn->kafka->wait == OM_KAFKA_ASKED_FIRST || conn->kafka->wait == OM_KAFKA_ASKED_RIGHTS);
-    if (waits) {
-        conn->kafka->answered = conn->kafka->wait == OM_KAFKA_ASKED_RIGHTS;
+    int wait = conn ? conn->kafka->wait : OM_KAFKA_GOES_ON;
+    int waits = wait == OM_KAFKA_ASKED_FIRST || wait == OM_KAFKA_ASKED_RIGHTS || wait == OM_KAFKA_ASKED_FETCH;
+    if (waits)
+        conn->kafka->answered = wait != OM_KAFKA_ASKED_FIRST;
+    if (wait == OM_KAFKA_ASKED_FETCH)
+        om_kafka_fetch_serve(conn, 0);
+    else if (waits)
         om_kafka_go_on(conn);
-    }
     om_engine_leave(engine);
     return waits ? OM_OK : OM_E_RANGE;
 }

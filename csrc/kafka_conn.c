@@ -24,6 +24,7 @@
 #define REPLY_LEAST (64u << 10)
 #define REPLY_KEPT (4u << 20)
 #define PRODUCE_FLEXIBLE 9
+#define FETCH_FLEXIBLE 12
 
 int om_kafka_conn_new(om_conn *conn) {
     conn->kafka = calloc(1, sizeof *conn->kafka);
@@ -39,6 +40,7 @@ void om_kafka_conn_free(om_conn *conn) {
         link = &(*link)->kafka->next_gated;
     if (kafka->on_gated)
         *link = kafka->next_gated;
+    om_kafka_fetch_free(conn);
     om_kafka_rights_clear(&kafka->rights);
     free(kafka->producer);
     free(kafka->gates);
@@ -194,6 +196,10 @@ static int on_request(om_conn *conn, const uint8_t *data, size_t len) {
         return 0;
     }
     kafka->slot++;
+    if (conn->state == OM_CONN_OPEN && request.key == OM_KAFKA_FETCH) {
+        const uint8_t *body = find_body(&request, FETCH_FLEXIBLE);
+        return !body || om_kafka_fetch_take(&request, body);
+    }
     return ask_python(&request);
 }
 
@@ -337,6 +343,15 @@ void om_kafka_conn_take(om_conn *conn, const uint8_t *data, size_t len) {
 void om_kafka_conn_continue(om_conn *conn) {
     if (!is_standing(conn) && conn->in_len)
         cut_kept(conn);
+}
+
+/* A fetch's answer may be a large part of a file, which isn't in memory for our sake. */
+uint64_t om_kafka_conn_weight(const om_conn *conn) {
+    uint64_t bytes = 0;
+    for (const om_piece *piece = conn->out.head; piece; piece = piece->next)
+        if (piece->kind != OM_PIECE_FILE)
+            bytes += piece->len - piece->sent;
+    return bytes;
 }
 
 /* ---- time ---- */

@@ -124,18 +124,30 @@ static void free_topic(om_kafka_topic *topic) {
     free(topic);
 }
 
-void om_kafka_free(om_engine *engine) {
+void om_kafka_clear(om_engine *engine) {
     struct om_kafka *kafka = engine->kafka;
-    if (!kafka)
-        return;
-    for (uint32_t i = 0; kafka->by_name && i < kafka->buckets; i++)
+    for (uint32_t i = 0; i < kafka->buckets; i++) {
         for (om_kafka_topic *topic = kafka->by_name[i], *next; topic; topic = next) {
             next = topic->next_by_name;
             free_topic(topic);
         }
+        kafka->by_name[i] = kafka->by_id[i] = NULL;
+    }
+    om_log *log;
+    while ((log = om_list_pop(&engine->store->stirred, OM_LINK(next_stirred)))) {
+        log->stirred = 0;
+        om_log_release(log);
+    }
+}
+
+void om_kafka_free(om_engine *engine) {
+    struct om_kafka *kafka = engine->kafka;
+    if (!kafka)
+        return;
     free(kafka->by_name);
     free(kafka->by_id);
     free(kafka->reply);
+    free(kafka->plans);
     free(kafka);
     engine->kafka = NULL;
 }
@@ -158,6 +170,7 @@ static om_kafka_topic *new_topic(struct om_kafka *kafka, const uint8_t *name, si
 }
 
 static void remove_topic(om_engine *engine, om_kafka_topic *topic) {
+    om_kafka_wake_topic(engine, topic);
     unlink_topic(engine->kafka, topic);
     engine->kafka->count--;
     free_topic(topic);
@@ -181,6 +194,7 @@ int om_kafka_topic_set(om_engine *engine, const uint8_t *name, size_t len, const
     if (!topic)
         topic = new_topic(engine->kafka, name, len, id);
     if (topic) {
+        om_kafka_wake_topic(engine, topic);
         free_places(topic->places, topic->count);
         topic->places = places;
         topic->count = count;

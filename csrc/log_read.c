@@ -272,34 +272,50 @@ static void hold(om_read *out, om_log *log, pins *held) {
     out->pins = held;
 }
 
+/* Under the lock, never waiting. OM_OK: `view` is open, and `found` tells what it holds. */
+static int read_resident(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, om_view *view, extent *found) {
+    for (;;) {
+        place place = {0};
+        int result = find_place(log, offset, end, &place);
+        if (result != OM_OK || !place.segment)
+            return result == OM_OK ? OM_END : result;
+        result = read_segment(log, &place, offset, max_bytes, OM_READ_NOWAIT, view, found);
+        if (result == OM_E_UNREADABLE || result == OM_E_CORRUPT) {
+            report_unreadable(log, place.segment, om_result_text(result));
+            found->next_offset = place.past;
+            result = OM_E_UNREADABLE;
+        }
+        om_segment_unref(place.segment);
+        if (result != OM_END || place.past <= offset)
+            /* Made again in another file at this very moment: it will be known in the next tick. */
+            return result == OM_E_DELETED && !log->deleted ? OM_E_NOT_RESIDENT : result;
+        offset = place.past;
+    }
+}
+
+int om_log_locate(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, om_stretch *out) {
+    om_view view = {0};
+    extent found = {0};
+    int result = read_resident(log, offset, end, max_bytes, &view, &found);
+    *out = (om_stretch){.position = found.position, .len = found.len, .next_offset = found.next_offset};
+    if (result != OM_OK)
+        return result;
+    out->segment = view.segment;
+    om_segment_ref(view.segment);
+    om_view_release(&view);
+    return OM_OK;
+}
+
 int om_log_read_mapped(om_log *log, int64_t offset, uint64_t max_bytes, om_read *out) {
     pins *held = begin_read(out);
     if (!held)
         return OM_E_NO_MEMORY;
     extent found = {0};
-    int result = OM_END;
-    for (;;) {
-        place place = {0};
-        result = find_place(log, offset, -1, &place);
-        if (result != OM_OK || !place.segment) {
-            result = result == OM_OK ? OM_END : result;
-            break;
-        }
-        result = read_segment(log, &place, offset, max_bytes, OM_READ_NOWAIT, &held->view, &found);
-        if (result == OM_E_UNREADABLE || result == OM_E_CORRUPT) {
-            report_unreadable(log, place.segment, om_result_text(result));
-            out->next_offset = place.past;
-            result = OM_E_UNREADABLE;
-        }
-        om_segment_unref(place.segment);
-        if (result != OM_END || place.past <= offset)
-            break;
-        offset = place.past;
-    }
+    int result = read_resident(log, offset, -1, max_bytes, &held->view, &found);
     if (result != OM_OK) {
+        out->next_offset = found.next_offset;
         free(held);
-        /* Made again in another file at this very moment: it will be known in the next tick. */
-        return result == OM_E_DELETED && !log->deleted ? OM_E_NOT_RESIDENT : result;
+        return result;
     }
     point_to_view(out, held, &found);
     hold(out, log, held);

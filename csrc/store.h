@@ -154,6 +154,11 @@ struct om_log {
     int64_t recovery_first_timestamp, recovery_max_timestamp; /* of that segment; recovery only */
     om_log *next_staged, *next_queued, *next_prompted, *next_touched, *next_lease;
     om_log *next_in_table;
+    /* Readers that wait for more, and how far the high watermark was when they were told of it. */
+    struct om_watch *watches;
+    int64_t told_end;
+    uint8_t stirred;         /* on the list of those with news for them */
+    om_log *next_stirred;
     struct om_patient *patient; /* recovery only */
 };
 
@@ -219,6 +224,7 @@ struct om_store {
     int urgent;              /* this tick appended something that wants a sync now */
     int refused;             /* ... or couldn't append what it had taken: the fence, no memory */
     om_list leases;          /* logs whose lease isn't durable yet */
+    om_list stirred;         /* logs (held) that got something while readers wait for it */
     uint64_t hot_bytes, hot_batches;
     int told_full;           /* somebody was, by the hot tail: the writer says when there is room */
     uint64_t written_bytes, skipped_bytes;
@@ -322,6 +328,7 @@ void om_log_forget_floors(om_log *log, uint64_t durable);
 /* The log was cut there: what is appended next is not what was settled before. */
 void om_log_lower_floors(om_log *log, int64_t offset);
 void om_log_mark_staged(om_log *log);
+void om_log_stir(om_log *log);                   /* whoever waits for its high watermark looks again */
 /* Give offsets [next, next + count), extending the lease. */
 int64_t om_log_claim(om_log *log, int64_t count);
 int om_log_extend_lease(om_log *log);
@@ -352,6 +359,13 @@ void om_log_pass(om_log *log, int64_t next); /* recovery: all below was given ou
 /* om_log_read of what is in a segment, under the lock: never waits (OM_E_NOT_RESIDENT). OM_END: it
  * is in the hot tail, or not there. */
 int om_log_read_mapped(om_log *log, int64_t offset, uint64_t max_bytes, om_read *out);
+/* The same as a stretch of a file, up to `end`; the segment is held. */
+typedef struct om_stretch {
+    om_segment *segment;
+    uint64_t position, len;
+    int64_t next_offset;     /* behind it; with OM_E_UNREADABLE: where reading may go on */
+} om_stretch;
+int om_log_locate(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, om_stretch *out);
 /* Guarded access to such a read's bytes: OM_E_UNREADABLE when they couldn't be had. */
 void om_read_guard(const om_read *read);
 /* The segment (not held) such a read looks into, and where in its file the bytes start. */

@@ -31,7 +31,9 @@ from ottermq.engine import (
 )
 from ottermq.kafka.api import Api
 from ottermq.kafka.codec import decode_response, encode_request
+from ottermq.wal import Options
 from tests.engine.plane import Plane
+from tests.wal.stores import SMALL
 
 
 def request(key: int, version: int, correlation: int, body: bytes = b"") -> bytes:
@@ -88,9 +90,22 @@ class Produced(NamedTuple):
     text: str | None
 
 
+class Fetched(NamedTuple):
+    error: int
+    watermark: int
+    stable: int
+    start: int
+    aborted: list[tuple[int, int]] | None
+    data: bytes
+
+    @property
+    def values(self) -> list[bytes | None]:
+        return [record.value for record in records_of(self.data)]
+
+
 class KafkaPlane(Plane):
-    def __init__(self, folder: Path, **engine: Any) -> None:
-        super().__init__(folder, **engine)
+    def __init__(self, folder: Path, options: Options = SMALL, **engine: Any) -> None:
+        super().__init__(folder, options, **engine)
         self.kafkas: dict[int, KafkaClient] = {}
         self.topics: dict[str, list[str]] = {}
         self.rights: dict[str, KafkaRights] = {}
@@ -138,6 +153,10 @@ class KafkaPlane(Plane):
             del self.kafkas[event.conn]
 
 
+def _aborted(found: list[dict[str, int]] | None) -> list[tuple[int, int]] | None:
+    return None if found is None else [(a["producer_id"], a["first_offset"]) for a in found]
+
+
 class KafkaClient:
     """A connection without a socket."""
 
@@ -155,6 +174,8 @@ class KafkaClient:
         self._correlation = 0
         self._version = 0
         self.throttled = 0
+        self.session = 0
+        self.fetch_error = 0
 
     def send(self, data: bytes) -> None:
         self._input += data
@@ -243,6 +264,73 @@ class KafkaClient:
     ) -> Produced:  # fmt: skip
         self.send_produce({(topic, partition): data}, acks, version, transactional_id)
         return self.produced()[topic, partition]
+
+    # -- Fetch
+
+    def send_fetch(
+        self,
+        parts: dict[tuple[Any, int], int],
+        version: int = 12,
+        wait: int = 0,
+        min_bytes: int = 1,
+        max_bytes: int = 1 << 20,
+        partition_bytes: int = 1 << 20,
+        committed: bool = False,
+        session: tuple[int, int] = (0, -1),
+        forget: Sequence[tuple[Any, int]] = (),
+        epoch: int = -1,
+    ) -> None:
+        """parts: topic (its name or id) and partition to the offset wanted."""
+        key = "topic_id" if version >= 13 else "topic"
+        topics: dict[Any, list[dict[str, Any]]] = {}
+        for (name, index), offset in parts.items():
+            topics.setdefault(name, []).append(
+                {
+                    "partition": index,
+                    "current_leader_epoch": epoch,
+                    "fetch_offset": offset,
+                    "partition_max_bytes": partition_bytes,
+                }
+            )
+        self._version = version
+        self._correlation += 1
+        body = {
+            "max_wait_ms": wait,
+            "min_bytes": min_bytes,
+            "max_bytes": max_bytes,
+            "isolation_level": int(committed),
+            "session_id": session[0],
+            "session_epoch": session[1],
+            "topics": [{key: name, "partitions": each} for name, each in topics.items()],
+            "forgotten_topics_data": [{key: name, "partitions": [at]} for name, at in forget],
+            "rack_id": "",
+        }
+        self.send(encode_request(Api.FETCH, version, self._correlation, "test", body))
+
+    def fetched(self) -> dict[tuple[Any, int], Fetched]:
+        correlation, body = decode_response(Api.FETCH, self._version, self.response())
+        assert correlation == self._correlation
+        self.throttled = body["throttle_time_ms"]
+        self.fetch_error = body.get("error_code", 0)
+        self.session = body.get("session_id", 0)
+        return {
+            (topic["topic_id" if self._version >= 13 else "topic"], part["partition_index"]): (
+                Fetched(
+                    part["error_code"],
+                    part["high_watermark"],
+                    part["last_stable_offset"],
+                    part.get("log_start_offset", 0),
+                    _aborted(part["aborted_transactions"]),
+                    bytes(part["records"] or b""),
+                )
+            )
+            for topic in body["responses"]
+            for part in topic["partitions"]
+        }
+
+    def fetch(self, topic: Any, offset: int, partition: int = 0, **how: Any) -> Fetched:
+        self.send_fetch({(topic, partition): offset}, **how)
+        return self.fetched()[topic, partition]
 
     def ends(self) -> str:
         """It is closed: how."""
