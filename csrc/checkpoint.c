@@ -14,6 +14,8 @@
 #define _GNU_SOURCE
 #include "store.h"
 
+#include "producer.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -290,6 +292,7 @@ static int gather_entries(om_store *store, om_blob *entries, uint64_t *count, in
             for (om_log *log = store->table[slot]; log && result == OM_OK; log = log->next_in_table) {
                 if (!worth_saving(log))
                     continue;
+                om_producers_expire(log, om_now_ms() - OM_PRODUCER_EXPIRATION_MS);
                 result = om_saved_put(entries, log, om_wal_last_seq(store->wal), closing);
                 (*count)++;
             }
@@ -348,8 +351,11 @@ static void save_all_indexes(om_store *store) {
     /* Closing: nobody else runs any more that would change the table. */
     for (uint32_t i = 0; i < store->table_size; i++)
         for (om_log *log = store->table[i]; log; log = log->next_in_table)
-            if (log->segment_count && log->segments[log->segment_count - 1]->exists)
+            if (log->segment_count && log->segments[log->segment_count - 1]->exists) {
                 save_index(log->segments[log->segment_count - 1], 1);
+                if (log->producers)
+                    om_producers_save(log);
+            }
 }
 
 /* ---- a checkpoint ---- */

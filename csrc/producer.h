@@ -16,6 +16,7 @@
 
 #define OM_PRODUCER_BATCHES 5        /* as many as a Kafka producer may have in flight */
 #define OM_NO_TRANSACTION -1
+#define OM_PRODUCER_EXPIRATION_MS (24 * 60 * 60 * 1000) /* producer.id.expiration.ms */
 
 /* Kafka's error codes that a verdict may hold. */
 enum om_producer_error {
@@ -97,6 +98,10 @@ size_t om_producers_size(const om_log *log);         /* 0: nothing worth keeping
 void om_producers_encode(const om_log *log, uint8_t *out);
 /* Into a log that has none. The bytes are checked: OM_E_CORRUPT, never a crash. */
 int om_producers_decode(om_log *log, const uint8_t *data, size_t len);
+
+/* ---- producer_files.c ---- */
+/* What Kafka's tools want to see, at a clean stop. Nothing depends on it. */
+void om_producers_save(const om_log *log);
 
 /* ---- producer_recover.c ---- */
 /* len: all of the batch. Batches without a producer are passed over. */

@@ -45,10 +45,6 @@ static int by_offset(const void *a, const void *b) {
 }
 
 int om_producers_replay(om_log *log, om_seen_list *list) {
-    /* In a log that doesn't go through the WAL they may have vanished with the power. Then the
-     * producer sends them again, if they are not among those seen. */
-    if (!om_log_is_logged(log, 0))
-        om_producers_cut(log, log->recovery_point);
     if (list->count)
         qsort(list->items, list->count, sizeof *list->items, by_offset);
     for (size_t i = 0; i < list->count; i++) {

@@ -398,11 +398,11 @@ int om_segment_trim_file(om_segment *segment, uint64_t size) {
 }
 
 int om_segment_unlink(om_segment *segment) {
-    static const char *const suffixes[] = {".log", ".index", ".timeindex"};
+    static const char *const suffixes[] = {".log", ".index", ".timeindex", ".txnindex"};
     __atomic_store_n(&segment->deleted, 1, __ATOMIC_RELEASE);
     om_files_forget(segment);
     int result = OM_OK;
-    for (int i = 0; i < 3 && segment->exists; i++) {
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes && segment->exists; i++) {
         char path[OM_PATH_MAX];
         if (om_segment_path(segment, suffixes[i], path, sizeof path) != OM_OK)
             result = OM_E_IO;

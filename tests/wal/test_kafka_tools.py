@@ -14,6 +14,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from ottermq.wal import Log, LogFlags, LogOptions, Record, Store
 from perf import apache_kafka
+from tests.wal.producing import batch
 from tests.wal.shelves import flip
 from tests.wal.stores import SMALL, die
 
@@ -32,19 +33,23 @@ def jars() -> Path:
 
 def dumped(jars: Path, folder: Path, *flags: str) -> list[str]:
     """What it prints for every file of a log."""
-    files = [str(path) for path in sorted(folder.iterdir()) if path.suffix in KINDS]
-    assert {Path(file).suffix for file in files} == KINDS
+    files = [path for path in sorted(folder.iterdir()) if path.suffix in KINDS]
+    assert {file.suffix for file in files} == KINDS
+    lines = dump(jars, files, *flags)
+    assert [line for line in lines if not CONTENT.match(line)] == []
+    return lines
+
+
+def dump(jars: Path, files: list[Path], *flags: str) -> list[str]:
     command = ["java", "-cp", f"{jars}/*", "org.apache.kafka.tools.DumpLogSegments"]
     done = subprocess.run(
-        [*command, "--files", ",".join(files), *flags],
+        [*command, "--files", ",".join(map(str, files)), *flags],
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert [line for line in lines if not CONTENT.match(line)] == []
-    return lines
+    return done.stdout.splitlines()
 
 
 KINDS = {".log", ".index", ".timeindex"}
@@ -60,14 +65,14 @@ def folder_of(data: Path, log: Log) -> Path:
     return folder
 
 
-def compressed(count: int) -> bytes:
+def compressed(count: int, sequence: int) -> bytes:
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=1,
         is_transactional=False,
         producer_id=7,
         producer_epoch=1,
-        base_sequence=0,
+        base_sequence=sequence,
         batch_size=1 << 20,
     )
     for i in range(count):
@@ -84,7 +89,7 @@ def write_all_kinds(store: Store) -> Log:
         ]
         store.wait(log.append(records).seq)
         store.wait(log.append([Record(None, None, (), T0)]).seq)  # older than those before
-        store.wait(log.append_raw(compressed(5)).seq)
+        store.wait(log.append_raw(compressed(5, 5 * i)).seq)
         if i % 10 == 0:
             store.checkpoint()
     store.checkpoint()
@@ -137,3 +142,23 @@ def test_a_log_that_was_recovered_can_be_read(jars: Path, memory_path: Path) -> 
         first = log.append([Record(b"after", timestamp=T0 + 9999)]).first_offset
         assert first > 640
     assert sum("isvalid: true" in line for line in dumped(jars, folder_of(memory_path, log))) == 121
+
+
+def test_producers_and_aborted_transactions_can_be_read(jars: Path, tmp_path: Path) -> None:
+    with Store.open(tmp_path, SMALL) as store:
+        log = store.create("clicks", flags=LogFlags.NO_CURSOR)
+        log.append_raw(batch(5, 0, 3))
+        log.enlist(7, 2)
+        log.append_raw(batch(7, 0, 2, epoch=2, transactional=True))
+        log.mark(7, 2, commit=False, coordinator_epoch=1)
+        log.enlist(8, 0)
+        log.append_raw(batch(8, 10, transactional=True))
+    folder = folder_of(tmp_path, log)
+    _, *producers = dump(jars, [*folder.glob("*.snapshot")])
+    told = {line.split()[1]: line for line in producers}
+    assert sorted(told) == ["5", "7", "8"]
+    assert "firstSequence: 0 lastSequence: 2 lastOffset: 2 offsetDelta: 2" in told["5"]
+    assert "producerEpoch: 2 coordinatorEpoch: 1" in told["7"]
+    assert "currentTxnFirstOffset: OptionalLong[6]" in told["8"]
+    _, *aborted = dump(jars, [*folder.glob("*.txnindex")])
+    assert aborted == ["version: 0 producerId: 7 firstOffset: 3 lastOffset: 5 lastStableOffset: 6"]
