@@ -294,6 +294,10 @@ int om_files_open(om_segment *segment, om_file **out) {
         fd = open(path, O_RDONLY | O_CLOEXEC); /* enough to look at it */
     if (fd < 0)
         return om_errno_result();
+    if (om_segment_is(&segment->deleted)) {
+        close(fd); /* just now: the name may be another file's already */
+        return OM_E_DELETED;
+    }
     return om_files_adopt(segment, fd, out);
 }
 

@@ -375,6 +375,8 @@ int om_log_truncate(om_log *log, int64_t offset);
 int32_t om_log_bump_epoch(om_log *log);
 /* Gone for good, files included; the handle answers OM_E_DELETED from now on. */
 int om_log_delete(om_log *log, uint64_t *seq);
+/* Another handle, for who works on it in a thread while others may let theirs go. */
+om_log *om_log_hold(om_log *log);
 /* Forget the handle; the log itself stays unless deleted. */
 void om_log_release(om_log *log);
 void om_log_set_options(om_log *log, const om_log_options *options);
@@ -420,6 +422,34 @@ typedef struct om_producer_stat {
     int enlisted;
 } om_producer_stat;
 int64_t om_log_producers(om_log *log, om_producer_stat *out, int64_t cap);
+
+/* ---- compaction (compact.c, replace.c): the last record of each key stays ------------- */
+
+typedef struct om_keys om_keys;
+om_keys *om_keys_new(size_t most);           /* keys it takes before it is OM_E_FULL */
+void om_keys_free(om_keys *keys);
+size_t om_keys_count(const om_keys *keys);
+/* Where each key of this batch (checked, uncompressed) stands last. OM_E_FULL: only in part. */
+int om_keys_learn(om_keys *keys, const uint8_t *batch, size_t len);
+
+typedef struct om_sieve {
+    int64_t now_ms;
+    int64_t delete_retention_ms;     /* how long tombstones stay from the first time on */
+    int32_t kept, dropped, tombstones; /* of this batch; tombstones that are kept */
+} om_sieve;
+/* What stays of a batch (checked, uncompressed), as a batch with the same first and last offset. Returns its size;
+ * 0: all of it stays as it is; with kept == 0 it is one without records. cap: len + 11 a record. */
+int64_t om_keys_sift(const om_keys *keys, const uint8_t *batch, size_t len, om_sieve *sieve, uint8_t *out, size_t cap);
+
+typedef struct om_rewritten {
+    uint64_t size;
+    int64_t first_timestamp, max_timestamp;
+} om_rewritten;
+/* Another file for a sealed segment before the recovery point: to be written by the caller, with the same last
+ * offset. OM_E_RANGE: no such segment, or it is gone. Commit and abort take the descriptor over. Block. */
+int om_log_rewrite_begin(om_log *log, int64_t base_offset, int *fd);
+int om_log_rewrite_commit(om_log *log, int64_t base_offset, int fd, const om_rewritten *rewritten);
+void om_log_rewrite_abort(om_log *log, int64_t base_offset, int fd);
 
 /* ---- transactions (atomic.c): appends and settles over many logs, all or nothing ------ */
 

@@ -259,6 +259,11 @@ void om_log_ref(om_log *log) {
     __atomic_add_fetch(&log->refs, 1, __ATOMIC_RELAXED);
 }
 
+om_log *om_log_hold(om_log *log) {
+    om_log_ref(log);
+    return log;
+}
+
 void om_log_release(om_log *log) {
     if (__atomic_sub_fetch(&log->refs, 1, __ATOMIC_ACQ_REL) == 0)
         om_log_free(log);

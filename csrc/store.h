@@ -471,6 +471,8 @@ typedef struct om_manifest {
     uint32_t count;
 } om_manifest;
 int om_manifest_text(const om_log *log, om_blob *out);
+/* Only segments that begin before `end`, and not `base`. */
+int om_manifest_text_but(const om_log *log, int64_t end, int64_t base, om_blob *out);
 int om_manifest_load(const char *folder, om_manifest *out);
 const om_manifest_entry *om_manifest_find(const om_manifest *manifest, int64_t base_offset);
 

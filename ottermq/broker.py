@@ -30,6 +30,7 @@ from ottermq.engine import Engine, EngineOptions
 from ottermq.errors import StartupError
 from ottermq.kafka.altered import Altered
 from ottermq.kafka.cluster import open_cluster
+from ottermq.kafka.compaction import Compactor
 from ottermq.kafka.door import Door as KafkaDoor
 from ottermq.kafka.room import Room as KafkaRoom
 from ottermq.kafka.table import EngineTable
@@ -79,6 +80,7 @@ class Rooms(NamedTuple):
 
     amqp: AmqpRoom
     kafka: KafkaRoom
+    compactor: Compactor
 
     def retention_of(self, log: Log) -> Policy | None:
         """What somebody altered by Kafka's configs comes before arguments and policies."""
@@ -111,11 +113,13 @@ async def open_rooms(config: Config, store: Store) -> AsyncIterator[Rooms]:
             topics = Topics(topology, queues, cluster, vhost=config.kafka.vhost, table=table)
             configs = Altered(db, store, topology, topics, config.for_queue)
             configs.start()
+            compactor = Compactor(db, store, configs)
             yield Rooms(
                 AmqpRoom(engine, topology, auth, queues, config.amqp),
                 KafkaRoom(
                     engine, store, topology, auth, queues, config.kafka, cluster, topics, configs
                 ),
+                compactor,
             )
         finally:
             engine.close()
@@ -137,6 +141,7 @@ async def _keep_doors_open(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(tell_reports, store)
         nursery.start_soon(retention.keep, store, config, rooms.retention_of)
+        nursery.start_soon(rooms.compactor.keep, config.kafka.compaction_interval.total_seconds())
         nursery.start_soon(queues.run)
         await nursery.start(amqp.run)
         await nursery.start(kafka.run)

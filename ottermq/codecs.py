@@ -7,6 +7,7 @@ wants more is refused: nobody fills our memory by mail.
 
 from collections.abc import Callable
 from enum import IntEnum
+from typing import Any
 
 import cramjam
 
@@ -42,6 +43,11 @@ def open_records(codec: int, data: bytes) -> bytes:
     if codec not in STREAMS:
         raise NotOpened(f"codec {codec} is unknown")
     return _open_stream(STREAMS[Codec(codec)], data, limit)
+
+
+def close_records(codec: int, data: bytes) -> bytes:
+    """The other way: for a batch that lost some of its records."""
+    return bytes(CLOSERS[Codec(codec)](data))
 
 
 def _open_stream(into: Into, data: bytes, limit: int) -> bytes:
@@ -92,4 +98,10 @@ STREAMS: dict[Codec, Into] = {
     Codec.GZIP: cramjam.gzip.decompress_into,
     Codec.LZ4: cramjam.lz4.decompress_into,
     Codec.ZSTD: cramjam.zstd.decompress_into,
+}
+CLOSERS: dict[Codec, Callable[[bytes], Any]] = {
+    Codec.GZIP: cramjam.gzip.compress,
+    Codec.SNAPPY: cramjam.snappy.compress_raw,
+    Codec.LZ4: cramjam.lz4.compress,
+    Codec.ZSTD: cramjam.zstd.compress,
 }

@@ -5,6 +5,7 @@ of what isn't in memory: those belong in a thread.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -117,6 +118,15 @@ class Log:
         if name == "_log":
             raise Deleted(f"{self.name}: the log is deleted, or its store closed")
         raise AttributeError(name)
+
+    @contextmanager
+    def held(self) -> "Iterator[Log]":
+        """The same log for a thread: it stays valid in there, whoever deletes it meanwhile."""
+        handle = lib.om_log_hold(self._log)
+        try:
+            yield Log(self._store, handle, self.id, self.vhost, self.name, self.has_cursor)
+        finally:
+            lib.om_log_release(handle)
 
     def __repr__(self) -> str:
         return f"<Log {self.vhost}:{self.name} #{self.id}>"

@@ -102,6 +102,7 @@ class KafkaSettings:
     default_partitions: int = setting(Count(1, 10_000), "1")
     any_replication_factor: bool = setting(Flag(), "false")
     max_request_size: int = setting(Size("1KiB", "1GiB", "100MiB"), "100MiB")
+    compaction_interval: timedelta = setting(Time("100ms", "1d", "15s"), "15s")
 
 
 @dataclass(frozen=True)

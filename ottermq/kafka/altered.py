@@ -121,9 +121,18 @@ class Altered:
                     " are settled"
                 )
 
-    def is_compacted(self, log: Log) -> bool:
+    def compacted(self) -> list[Log]:
+        """The logs of compacted topics."""
+        topics = {id(topic): topic for topic in self._topic_of.values()}
+        found = [topic for topic in topics.values() if "compact" in self._policy(topic)]
+        return [partition.log for topic in found for partition in topic.partitions]
+
+    def values_of(self, log: Log) -> Values | None:
+        """Of the topic that the log belongs to, if anything of it was altered."""
         topic = self._topic_of.get(log.id)
-        return topic is not None and "compact" in self._policy(topic)
+        if topic is None:
+            return None
+        return {name: found.value for name, found in self.effective(topic).items()}
 
     def retention_of(self, log: Log) -> Policy | None:
         """None: nothing was altered, or it is a work queue."""

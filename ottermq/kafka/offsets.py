@@ -6,7 +6,8 @@ time or an epoch may have to be read from the disk, so such requests are answere
 Leader epochs only grow from the start of a log to its end, so where one ended is found by halving.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -28,33 +29,50 @@ LAST_TIME = 1 << 62
 Place = tuple[int, int]  # offset, timestamp
 NOWHERE: Place = (-1, -1)
 Found = Log | Error
-Job = Callable[[], Body]
+Jobs = list[tuple[str, list[tuple[Found, Body]]]]  # a topic, its partitions, what is asked of each
+Answer = Callable[[Found, Body], Body]
 
 
 def list_offsets(kafka: Room, request: Request) -> Body | Coroutine[Any, Any, Body]:
     committed = request.body["isolation_level"] == READ_COMMITTED
-    jobs: list[tuple[str, Sequence[Job]]] = []
+    answer = partial(_list_one, committed)
+    jobs: Jobs = []
     waits = False
     for topic in request.body["topics"]:
-        name, steps = topic["name"], []
-        for each in topic["partitions"]:
-            found = log_of(kafka, request, name, each["partition_index"])
-            waits = waits or each["timestamp"] not in MARKS
-            steps.append(partial(_list_one, found, each, committed))
-        jobs.append((name, steps))
-    work = partial(_run, "name", jobs)
-    return trio.to_thread.run_sync(work) if waits else work()
+        name, partitions = topic["name"], topic["partitions"]
+        waits = waits or any(each["timestamp"] not in MARKS for each in partitions)
+        found = [log_of(kafka, request, name, each["partition_index"]) for each in partitions]
+        jobs.append((name, list(zip(found, partitions, strict=True))))
+    return _in_a_thread("name", jobs, answer) if waits else _answered("name", jobs, answer)
 
 
 def offset_for_leader_epoch(kafka: Room, request: Request) -> Coroutine[Any, Any, Body]:
-    jobs: list[tuple[str, Sequence[Job]]] = []
+    jobs: Jobs = []
     for topic in request.body["topics"]:
-        name, steps = topic["topic"], []
-        for each in topic["partitions"]:
-            found = log_of(kafka, request, name, each["partition"])
-            steps.append(partial(_end_of_epoch, found, each))
-        jobs.append((name, steps))
-    return trio.to_thread.run_sync(partial(_run, "topic", jobs))
+        name, partitions = topic["topic"], topic["partitions"]
+        found = [log_of(kafka, request, name, each["partition"]) for each in partitions]
+        jobs.append((name, list(zip(found, partitions, strict=True))))
+    return _in_a_thread("topic", jobs, _end_of_epoch)
+
+
+async def _in_a_thread(key: str, jobs: Jobs, answer: Answer) -> Body:
+    with ExitStack() as holds:
+
+        def hold(found: Found) -> Found:
+            """Whoever deletes the topic meanwhile doesn't take the log from under us."""
+            return found if isinstance(found, Error) else holds.enter_context(found.held())
+
+        held = [(name, [(hold(found), asked) for found, asked in each]) for name, each in jobs]
+        return await trio.to_thread.run_sync(partial(_answered, key, held, answer))
+
+
+def _answered(key: str, jobs: Jobs, answer: Answer) -> Body:
+    return {
+        "topics": [
+            {key: name, "partitions": [answer(found, asked) for found, asked in each]}
+            for name, each in jobs
+        ]
+    }
 
 
 def log_of(kafka: Room, request: Request, name: str, index: int) -> Found:
@@ -71,11 +89,7 @@ def partition_log(kafka: Room, name: str, index: int) -> Found:
     return Error.UNKNOWN_TOPIC_OR_PARTITION if partition is None else partition.log
 
 
-def _run(key: str, jobs: Iterable[tuple[str, Sequence[Job]]]) -> Body:
-    return {"topics": [{key: name, "partitions": [job() for job in steps]} for name, steps in jobs]}
-
-
-def _list_one(found: Found, asked: Body, committed: bool) -> Body:
+def _list_one(committed: bool, found: Found, asked: Body) -> Body:
     index = asked["partition_index"]
     if isinstance(found, Error):
         return {"partition_index": index, "error_code": found}

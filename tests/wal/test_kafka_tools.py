@@ -13,6 +13,7 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from ottermq.wal import Log, LogFlags, LogOptions, Record, Store
+from ottermq.wal.compaction import Codecs, Compaction
 from perf import apache_kafka
 from tests.wal.producing import batch
 from tests.wal.shelves import flip
@@ -114,6 +115,27 @@ def test_the_indexes_pass_its_checks(jars: Path, tmp_path: Path, flag: str) -> N
     indexes = [path for path in folder.iterdir() if path.suffix in (".index", ".timeindex")]
     passed = sum("passed sanity check" in line for line in lines)
     assert passed == (len(indexes) if flag == "--index-sanity-check" else 0)
+
+
+def test_a_compacted_log_is_read_without_complaint(jars: Path, tmp_path: Path) -> None:
+    """Batches with gaps, with a delete horizon, and without any record."""
+    with Store.open(tmp_path, SMALL) as store:
+        log = store.create("keys", flags=LogFlags.NO_CURSOR, options=LogOptions(segment_size=65536))
+        for i in range(300):
+            value = None if i % 7 == 0 else b"value" * 200
+            records = [Record(value, b"k%d" % (i % 10), (), T0 + i), Record(b"x", b"y", (), T0 + i)]
+            store.wait(log.append(records).seq)
+        store.checkpoint()
+        compaction = Compaction(
+            log, now_ms=T0, delete_retention_ms=1000, codecs=Codecs(lambda *_: None, lambda *_: b"")
+        )
+        assert compaction.run(0, 1 << 62).dropped > 100
+        folder = folder_of(tmp_path, log)
+    lines = dumped(jars, folder, "--print-data-log")
+    assert any("count: 0 " in line for line in lines)
+    assert any("deleteHorizonMs: OptionalLong[" in line for line in lines)
+    dumped(jars, folder, "--index-sanity-check")
+    dumped(jars, folder, "--verify-index-only")
 
 
 @pytest.mark.parametrize(("suffix", "position"), [(".index", 7), (".log", 1000)])

@@ -1,0 +1,146 @@
+"""The keeper of compacted topics: when a log has enough that is new, its segments are sifted.
+
+How far a log was cleaned is kept in meta.db, so that a start doesn't sift everything again; it is a
+saving, not a promise: sifting again changes nothing. Which records go is wal/compaction.py's.
+
+It works in a thread, one log at a time, and sleeps three times as long as it worked.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import trio
+
+from ottermq import eventlog
+from ottermq.codecs import NotOpened, close_records, open_records
+from ottermq.kafka.altered import Altered, Values
+from ottermq.kafka.configs import LONG_MAX
+from ottermq.topology import MetaDb
+from ottermq.wal import Log, LogError, Store
+from ottermq.wal.compaction import Codecs, Compaction, Outcome
+from ottermq.wal.log import SegmentStat
+
+INTERVAL = 15.0  # seconds between two looks
+SHARE = 4  # it works one part in so many of the time
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS kafka_cleaned (
+    log  INTEGER PRIMARY KEY,
+    up_to  INTEGER NOT NULL
+);
+"""
+
+
+@dataclass(frozen=True)
+class Due:
+    """Up to where a log may be sifted now, and whether that is worth it."""
+
+    end: int
+    dirty_bytes: int
+    is_worth: bool
+
+
+def look(segments: Sequence[SegmentStat], cleaned_to: int, values: Values, now_ms: int) -> Due:
+    """A pure rule: by age, what is too young stays out of reach; by weight, what is new must be a
+    good part of the whole, or have waited for too long."""
+    min_lag, max_lag = int(values["min.compaction.lag.ms"]), int(values["max.compaction.lag.ms"])
+    end, clean, dirty, waited = 0, 0, 0, -1
+    for segment in segments:
+        if not segment.sealed or (min_lag and segment.max_timestamp > now_ms - min_lag):
+            break
+        end = segment.next_offset
+        if segment.base_offset < cleaned_to:
+            clean += segment.size
+            continue
+        if not dirty and segment.first_timestamp >= 0:
+            waited = now_ms - segment.first_timestamp
+        dirty += segment.size
+    ratio = float(values["min.cleanable.dirty.ratio"])
+    is_heavy = dirty > 0 and dirty >= ratio * (clean + dirty)
+    is_late = dirty > 0 and max_lag < LONG_MAX and waited > max_lag
+    return Due(end, dirty, is_heavy or is_late)
+
+
+class Compactor:
+    def __init__(self, db: MetaDb, store: Store, configs: Altered) -> None:
+        """Blocks: for the start."""
+        self._db = db
+        self._store = store
+        self._configs = configs
+        db.define(SCHEMA)
+        self._cleaned: dict[int, int] = {}
+        known = {log.id for log in store}
+        for log, up_to in db.read("SELECT log, up_to FROM kafka_cleaned"):
+            if log in known:
+                self._cleaned[log] = up_to
+            else:
+                db.commit_now([("DELETE FROM kafka_cleaned WHERE log = ?", (log,))])
+
+    async def keep(self, interval: float = INTERVAL) -> None:
+        """Until cancelled."""
+        while True:
+            await self.look_at_all()
+            await trio.sleep(interval)
+
+    async def look_at_all(self) -> None:
+        for log in self._configs.compacted():
+            try:
+                await self._look_at(log)
+            except LogError as error:
+                # Deleted meanwhile, or unreadable: the next look comes anyway.
+                eventlog.debug("compaction", log=log.name, error=error)
+
+    async def _look_at(self, log: Log) -> None:
+        values = self._configs.values_of(log)
+        if values is None:
+            return
+        now = time.time_ns() // 1_000_000
+        cleaned_to = self._cleaned.get(log.id, 0)
+        due = look(log.segments(), cleaned_to, values, now)
+        if not due.is_worth:
+            return
+        with log.held() as held:
+            sift = partial(
+                _sift, held, cleaned_to, due.end, now, int(values["delete.retention.ms"])
+            )
+            outcome = await trio.to_thread.run_sync(sift)
+        if outcome.cleaned_to > cleaned_to:
+            sql = "INSERT OR REPLACE INTO kafka_cleaned VALUES (?, ?)"
+            await self._db.commit([(sql, (log.id, outcome.cleaned_to))])
+            self._cleaned[log.id] = outcome.cleaned_to
+        eventlog.log(
+            logging.INFO if outcome.dropped else logging.DEBUG,
+            "compacted",
+            log=log.name,
+            records=outcome.dropped,
+            before=outcome.bytes_before,
+            after=outcome.bytes_after,
+        )
+
+
+def _sift(log: Log, cleaned_to: int, end: int, now: int, retention: int) -> Outcome:
+    began = time.thread_time()
+
+    def breathe() -> None:
+        nonlocal began
+        trio.from_thread.check_cancelled()
+        time.sleep((time.thread_time() - began) * (SHARE - 1))
+        began = time.thread_time()
+
+    compaction = Compaction(
+        log,
+        now_ms=now,
+        delete_retention_ms=retention,
+        codecs=Codecs(_opened, close_records),
+        breathe=breathe,
+    )
+    return compaction.run(cleaned_to, end)
+
+
+def _opened(codec: int, data: bytes) -> bytes | None:
+    try:
+        return open_records(codec, data)
+    except NotOpened:
+        return None

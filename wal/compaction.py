@@ -1,0 +1,250 @@
+"""Key compaction: of a log's sealed segments, the last record of each key stays.
+
+    dirty_from            end
+    | cleaned | sealed, new | active |
+    1 learn     where does each key of the new part stand last?      (csrc/compact.c)
+    2 sift      every segment up to there is written again without what that makes obsolete, into a
+                file of its own which then takes the old one's name   (csrc/replace.c)
+
+Offsets stay as they are. A batch that loses all its records goes, unless it is its segment's
+last: then its header stays, so that the segment still ends where it did. Records of transactions
+that were given up go, markers stay. A batch that can't be opened stays as it is.
+
+Records are C's, one call a batch; this module blocks, and belongs in a thread.
+"""
+
+import os
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ottermq._core import ffi, lib
+from ottermq.wal.errors import Full, OutOfRange, check
+from ottermq.wal.log import Aborted, Log, SegmentStat
+from ottermq.wal.records import CONTROL, TRANSACTIONAL, Batch
+
+MOST_KEYS = 4 << 20  # at a time: 24 to 48 bytes each
+HEADER = int(lib.OM_BATCH_OVERHEAD)
+CODECS = int(lib.OM_ATTR_CODEC_MASK)
+HORIZON = int(lib.OM_ATTR_DELETE_HORIZON)
+GROWTH = 11  # bytes a record may grow by when its batch gets a horizon
+
+
+@dataclass(frozen=True)
+class Codecs:
+    """How compressed records are opened and closed; `open` answers None for what it can't."""
+
+    open: Callable[[int, bytes], bytes | None]
+    close: Callable[[int, bytes], bytes]
+
+
+class Outcome(NamedTuple):
+    cleaned_to: int  # no key is there twice below this
+    dropped: int  # records
+    bytes_before: int
+    bytes_after: int
+
+
+class Compaction:
+    def __init__(
+        self,
+        log: Log,
+        *,
+        now_ms: int,
+        delete_retention_ms: int,
+        codecs: Codecs,
+        most_keys: int = MOST_KEYS,
+        breathe: Callable[[], None] = lambda: None,
+    ) -> None:
+        """breathe: called now and then; it may sleep, or raise to end it."""
+        self._log = log
+        self._codecs = codecs
+        self._breathe = breathe
+        self._keys = ffi.gc(lib.om_keys_new(most_keys), lib.om_keys_free)
+        if self._keys == ffi.NULL:
+            raise MemoryError("no memory for the keys")
+        self._sieve = ffi.new("om_sieve *")
+        self._sieve.now_ms = now_ms
+        self._sieve.delete_retention_ms = delete_retention_ms
+        self._aborted: list[Aborted] = []
+        self._dropped = 0
+
+    def run(self, dirty_from: int, end: int) -> Outcome:
+        """end: no segment that reaches beyond it is touched."""
+        stat = self._log.stat()
+        end = min(end, stat.last_stable, stat.recovery_point)
+        segments = [
+            each for each in self._log.segments() if each.sealed and each.next_offset <= end
+        ]
+        segments = [each for each in segments if each.size and not each.fenced]
+        if not segments or segments[-1].next_offset <= dirty_from:
+            return Outcome(dirty_from, 0, 0, 0)
+        start = max(segments[0].base_offset, stat.start_offset)
+        self._aborted = self._log.aborted(start, end)
+        before = sum(each.size for each in segments)
+        cleaned_to = self._learn(max(dirty_from, start), segments[-1].next_offset)
+        saved = 0
+        for segment in segments:
+            if segment.base_offset < cleaned_to:
+                saved += self._rewrite(segment)
+        return Outcome(cleaned_to, self._dropped, before, before - saved)
+
+    # -- learning
+
+    def _learn(self, first: int, end: int) -> int:
+        """How far the table had room."""
+        for batch in self._batches(first, end):
+            data = self._plain(batch)
+            if data is None or batch.attributes & CONTROL or self._is_aborted(batch):
+                continue
+            try:
+                check(lib.om_keys_learn(self._keys, ffi.from_buffer(data), len(data)), "learn keys")
+            except Full:
+                return batch.base_offset
+        return end
+
+    def _batches(self, first: int, end: int) -> Iterator[Batch]:
+        while first < end:
+            self._breathe()
+            found = self._log.read(first, end=end)
+            if not found:
+                return
+            for batch in found:
+                if batch.base_offset >= end:
+                    return
+                yield batch
+                first = batch.last_offset + 1
+
+    def _plain(self, batch: Batch) -> bytes | None:
+        if not batch.codec:
+            return batch.data
+        records = self._codecs.open(batch.codec, batch.data[HEADER:])
+        if records is None:
+            return None
+        return _batch_of(batch.data, batch.attributes & ~CODECS, records)
+
+    def _is_aborted(self, batch: Batch) -> bool:
+        return bool(batch.attributes & TRANSACTIONAL) and any(
+            each.producer_id == batch.producer_id
+            and each.first_offset <= batch.base_offset < each.last_offset
+            for each in self._aborted
+        )
+
+    # -- sifting
+
+    def _rewrite(self, segment: SegmentStat) -> int:
+        """How many bytes that saved. Nothing is written when nothing would change."""
+        first = max(segment.base_offset, self._log.stat().start_offset)
+        file: _File | None = None
+        try:
+            for batch in self._batches(first, segment.next_offset):
+                is_last = batch.last_offset + 1 == segment.next_offset
+                left = self._left(batch, is_last)
+                if file is None and left is not batch.data:
+                    file = _File(self._log, segment)
+                    for same in self._batches(first, batch.base_offset):
+                        file.write(same.data)
+                if file is not None and left:
+                    file.write(left)
+            if file is None:
+                return 0
+            file.commit()
+            return segment.size - file.size
+        except OutOfRange:
+            return 0  # trimmed meanwhile, or not yet before the recovery point
+        finally:
+            if file is not None:
+                file.abort()
+
+    def _left(self, batch: Batch, is_last: bool) -> bytes:
+        """The very same bytes when all of it stays; none when nothing does."""
+        if batch.attributes & CONTROL or not batch.record_count:
+            return batch.data
+        if self._is_aborted(batch):
+            self._dropped += batch.record_count
+            return _emptied(batch) if is_last else b""
+        plain = self._plain(batch)
+        if plain is None:
+            return batch.data
+        room = ffi.new("uint8_t[]", len(plain) + GROWTH * batch.record_count)
+        size = check(
+            lib.om_keys_sift(
+                self._keys, ffi.from_buffer(plain), len(plain), self._sieve, room, len(room)
+            ),
+            "sift a batch",
+        )
+        if not size:
+            return batch.data
+        self._dropped += self._sieve.dropped
+        if not self._sieve.kept:
+            return bytes(ffi.buffer(room, size)) if is_last else b""
+        left = bytes(ffi.buffer(room, size))
+        if not batch.codec:
+            return left
+        attributes = int.from_bytes(left[21:23], "big") | batch.codec
+        return _batch_of(left, attributes, self._codecs.close(batch.codec, left[HEADER:]))
+
+
+class _File:
+    """The file that is to take a segment's name."""
+
+    def __init__(self, log: Log, segment: SegmentStat) -> None:
+        self._log = log
+        self._base = segment.base_offset
+        self.size = 0
+        self._first_timestamp = self._max_timestamp = -1
+        fd = ffi.new("int *")
+        result = lib.om_log_rewrite_begin(log._log, self._base, fd)
+        self._fd: int | None = None
+        check(result, f"rewrite a segment of {log.name}")
+        self._fd = fd[0]
+
+    def write(self, data: bytes) -> None:
+        assert self._fd is not None
+        attributes, base_timestamp, max_timestamp = struct.unpack_from(">h4xqq", data, 21)
+        if not self.size:
+            self._first_timestamp = max_timestamp if attributes & HORIZON else base_timestamp
+        self._max_timestamp = max(self._max_timestamp, max_timestamp)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._fd, view) :]
+        self.size += len(data)
+
+    def commit(self) -> None:
+        fd, self._fd = self._fd, None
+        rewritten: Any = ffi.new("om_rewritten *")
+        rewritten.size = self.size
+        rewritten.first_timestamp = self._first_timestamp
+        rewritten.max_timestamp = self._max_timestamp
+        result = lib.om_log_rewrite_commit(self._log._log, self._base, fd, rewritten)
+        check(result, f"rewrite a segment of {self._log.name}")
+
+    def abort(self) -> None:
+        """Nothing, if it was committed."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            lib.om_log_rewrite_abort(self._log._log, self._base, fd)
+
+
+def _batch_of(header: bytes, attributes: int, records: bytes) -> bytes:
+    """A batch with this one's header around these records."""
+    data = bytearray(header[:HEADER] + records)
+    struct.pack_into(">i", data, 8, len(data) - 12)
+    struct.pack_into(">h", data, 21, attributes)
+    return _sealed(data)
+
+
+def _emptied(batch: Batch) -> bytes:
+    data = bytearray(batch.data[:HEADER])
+    struct.pack_into(">i", data, 8, HEADER - 12)
+    struct.pack_into(">h", data, 21, batch.attributes & ~(CODECS | HORIZON))
+    struct.pack_into(">qq", data, 27, -1, -1)
+    struct.pack_into(">i", data, 57, 0)
+    return _sealed(data)
+
+
+def _sealed(data: bytearray) -> bytes:
+    crc = lib.om_crc32c(0, ffi.from_buffer(data) + 21, len(data) - 21)
+    struct.pack_into(">I", data, 17, crc)
+    return bytes(data)
