@@ -140,8 +140,8 @@ static void copy_record(sifting *sifting, const uint8_t *from, const uint8_t *en
         sifting->at += end - from;
         return;
     }
-    int32_t length;
-    int64_t delta;
+    int32_t length = 0;
+    int64_t delta = 0;
     const uint8_t *body = om_get_varint(from, end, &length);
     const uint8_t *rest = om_get_varlong(body + 1, end, &delta);
     /* Wraps as the reader's sum does: the horizon and the times of strangers may be anything. */
