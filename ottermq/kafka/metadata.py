@@ -190,6 +190,10 @@ def describe_cluster(kafka: Room, request: Request) -> Body:
 MOST_PARTITIONS = 2000  # described at a time
 
 
+# The Java client can't take a null here, whatever the protocol allows.
+NO_FORMER_LEADERS: Body = {"eligible_leader_replicas": [], "last_known_elr": []}
+
+
 def describe_topic_partitions(kafka: Room, request: Request) -> Body:
     """Page by page: a cursor names the topic and the partition that come next."""
     conn, body = request.conn, request.body
@@ -208,7 +212,8 @@ def describe_topic_partitions(kafka: Room, request: Request) -> Body:
             told.append({"error_code": failed, "name": name})
             continue
         first = cursor["partition_index"] if name == cursor["topic_name"] else 0
-        partitions = partitions_of(kafka, topic, max(first, 0), max(first, 0) + left)
+        found = partitions_of(kafka, topic, max(first, 0), max(first, 0) + left)
+        partitions = [each | NO_FORMER_LEADERS for each in found]
         left -= len(partitions)
         told.append(
             {
