@@ -91,6 +91,8 @@ static inline void start_door(mini_door *door, const char *dir) {
         .zero_copy_min = 20000,
         .route_cache = 16,
         .max_connections = 1000,
+        .kafka_max_request = 1u << 20,
+        .kafka_patience_ms = 600000,
     };
     door->store = om_store_open(dir, &options, err, sizeof err);
     PROMISE(door->store != NULL);
