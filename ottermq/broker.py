@@ -32,6 +32,7 @@ from ottermq.kafka.altered import Altered
 from ottermq.kafka.cluster import open_cluster
 from ottermq.kafka.compaction import Compactor
 from ottermq.kafka.door import Door as KafkaDoor
+from ottermq.kafka.groups import Groups, group_settings
 from ottermq.kafka.room import Room as KafkaRoom
 from ottermq.kafka.table import EngineTable
 from ottermq.kafka.topics import Topics
@@ -114,13 +115,16 @@ async def open_rooms(config: Config, store: Store) -> AsyncIterator[Rooms]:
             configs = Altered(db, store, topology, topics, config.for_queue)
             configs.start()
             compactor = Compactor(db, store, configs)
+            groups = await Groups.open(store, group_settings(config.kafka.groups))
+            groups.follow(topics)
             yield Rooms(
                 AmqpRoom(engine, topology, auth, queues, config.amqp),
                 KafkaRoom(
-                    engine, store, topology, auth, queues, config.kafka, cluster, topics, configs
+                    engine, store, topology, auth, queues, config.kafka, cluster, topics, configs,
+                    groups,
                 ),
                 compactor,
-            )
+            )  # fmt: skip
         finally:
             engine.close()
 
@@ -143,6 +147,7 @@ async def _keep_doors_open(
         nursery.start_soon(retention.keep, store, config, rooms.retention_of)
         nursery.start_soon(rooms.compactor.keep, config.kafka.compaction_interval.total_seconds())
         nursery.start_soon(queues.run)
+        await nursery.start(rooms.kafka.groups.run)
         await nursery.start(amqp.run)
         await nursery.start(kafka.run)
         by_protocol: dict[int, events.Door] = {

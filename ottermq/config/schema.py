@@ -93,6 +93,17 @@ class AmqpSettings:
 
 
 @dataclass(frozen=True)
+class KafkaGroups:
+    initial_rebalance_delay: timedelta = setting(Time("0s", "1h", "100ms"), "100ms")
+    min_session_timeout: timedelta = setting(Time("0s", "1d", "6s"), "6s")
+    max_session_timeout: timedelta = setting(Time("0s", "1d", "30m"), "30m")
+    max_size: int = setting(Count(1, 2**31 - 1), str(2**31 - 1))
+    offsets_retention: timedelta = setting(Time("1s", "36500d", "7d"), "7d")
+    offsets_check_interval: timedelta = setting(Time("100ms", "1d", "10m"), "10m")
+    offset_metadata_max_size: int = setting(Size("0", "32767", "4KiB"), "4KiB")
+
+
+@dataclass(frozen=True)
 class KafkaSettings:
     vhost: str = setting(Text("the name of a vhost"), "/")
     advertised: Address | None = setting(Maybe(Listen()), "null")
@@ -103,6 +114,7 @@ class KafkaSettings:
     any_replication_factor: bool = setting(Flag(), "false")
     max_request_size: int = setting(Size("1KiB", "1GiB", "100MiB"), "100MiB")
     compaction_interval: timedelta = setting(Time("100ms", "1d", "15s"), "15s")
+    groups: KafkaGroups = section(KafkaGroups)
 
 
 @dataclass(frozen=True)

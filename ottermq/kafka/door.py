@@ -36,6 +36,8 @@ from ottermq.kafka import (
 from ottermq.kafka.api import Api
 from ottermq.kafka.codec import UnknownVersion
 from ottermq.kafka.errors import Error, KafkaError, LoginFailed, error_of
+from ottermq.kafka.groups import admin as groups
+from ottermq.kafka.groups import committing, membership
 from ottermq.kafka.request import Body, Connection, Handler, Request
 from ottermq.kafka.room import Room
 from ottermq.pipe import Pipe
@@ -44,7 +46,9 @@ from ottermq.tunnel import Peer
 from ottermq.wal import LogError
 
 EXPECTED = (KafkaError, OtterError, LogError)  # what rules raise; all else is our own mistake
-MODULES = (versions, metadata, sasl, admin, config_admin, offsets, logdirs)
+MODULES = (
+    versions, metadata, sasl, admin, config_admin, offsets, logdirs, membership, committing, groups,
+)  # fmt: skip
 HANDLERS: dict[Api, Handler] = {
     api: handler for module in MODULES for api, handler in module.HANDLERS.items()
 }

@@ -9,6 +9,7 @@ from ottermq.engine import Engine
 from ottermq.kafka.altered import Altered
 from ottermq.kafka.api import Api
 from ottermq.kafka.cluster import Cluster
+from ottermq.kafka.groups import Groups
 from ottermq.kafka.kept import Kept
 from ottermq.kafka.topics import Topics
 from ottermq.queues import Queues
@@ -27,8 +28,8 @@ class Room:
     cluster: Cluster
     topics: Topics
     configs: Altered
+    groups: Groups
     quotas: Any = None
-    groups: Any = None
     transactions: Any = None
     served: frozenset[Api] = frozenset()  # what the door has handlers for
     kept: Kept = field(default_factory=Kept)

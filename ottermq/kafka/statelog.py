@@ -22,6 +22,7 @@ map. That is why a crash at any line does no harm: the trim happened, in part or
 The log lies in a vhost that no client can name, and retention leaves it alone.
 """
 
+from collections import deque
 from collections.abc import Callable, ItemsView, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -55,6 +56,7 @@ class StateLog:
         self._log_bytes = 0
         self._line = trio.Lock()  # who waits for room, in order
         self._grown = trio.Event()
+        self._due: deque[tuple[int, Callable[[], object]]] = deque()  # what to call, by sequence
 
     @classmethod
     def open(cls, store: Store, name: str) -> Self:
@@ -89,15 +91,34 @@ class StateLog:
 
     # -- writing
 
-    async def put(self, items: Items) -> int:
+    async def put(self, items: Items, applied: Callable[[], object] | None = None) -> int:
         """On disk when it returns: the offset of the first one, which is higher than that of any
-        put that was called before. LogError: it isn't, and may be missing after a restart."""
-        return await self._put(lambda: items)
+        put that was called before. LogError: it isn't, and may be missing after a restart.
 
-    async def _put(self, items: Callable[[], Items]) -> int:
+        applied: called when it is on disk, after those of earlier puts: what the caller makes of
+        the map is then never behind a later put, nor ahead of the disk. Also if the caller is
+        cancelled meanwhile."""
+        return await self._put(lambda: items, applied)
+
+    async def _put(
+        self, items: Callable[[], Items], applied: Callable[[], object] | None = None
+    ) -> int:
         done = await self._append(items)
-        await self._store.wait_durable(done.seq)
+        due = (done.seq, applied or _nothing)
+        self._due.append(due)
+        try:
+            await self._store.wait_durable(done.seq)
+        except LogError:
+            self._due.remove(due)
+            raise
+        self.settle()
         return done.first_offset
+
+    def settle(self) -> None:
+        """Call what is due: before a look at what was made of the map."""
+        durable = self._store.durable_seq
+        while self._due and self._due[0][0] <= durable:
+            self._due.popleft()[1]()
 
     async def _append(self, items: Callable[[], Items]) -> Appended:
         """items: asked for at the moment they are written."""
@@ -188,6 +209,10 @@ class StateLog:
     def _values(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
         """What they are now; those that are gone by now need nothing."""
         return {key: self._live[key] for key in keys if key in self._live}
+
+
+def _nothing() -> None:
+    pass
 
 
 def _size(key: bytes, value: bytes | None) -> int:

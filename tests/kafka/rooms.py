@@ -18,6 +18,8 @@ from ottermq.kafka import admin, codec, config_admin, logdirs, offsets
 from ottermq.kafka.altered import Altered
 from ottermq.kafka.api import Api
 from ottermq.kafka.cluster import Cluster, open_cluster
+from ottermq.kafka.groups import Groups, GroupSettings, committing, membership
+from ottermq.kafka.groups import admin as group_admin
 from ottermq.kafka.request import Body, Connection, Handler, Request
 from ottermq.kafka.room import Room
 from ottermq.kafka.topics import Topic, TopicOptions, Topics
@@ -47,6 +49,9 @@ HANDLERS: Mapping[Api, Handler] = {
     **config_admin.HANDLERS,
     **logdirs.HANDLERS,
     **offsets.HANDLERS,
+    **membership.HANDLERS,
+    **committing.HANDLERS,
+    **group_admin.HANDLERS,
 }
 
 
@@ -133,13 +138,18 @@ async def open_house(
             configs = Altered(db, store, topology, topics, Config().for_queue)
             configs.start()
             usual = settings or KafkaSettings()
-            room = Room(engine, store, topology, auth, queues, usual, cluster, topics, configs)
+            groups = await Groups.open(store, GroupSettings(initial_rebalance_delay=0))
+            groups.follow(topics)
+            room = Room(
+                engine, store, topology, auth, queues, usual, cluster, topics, configs, groups
+            )
             house = House(
                 db, store, engine, topology, queues, auth, cluster, table, topics, configs, room
             )
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(queues.run)
                 nursery.start_soon(store.waiting.run, print)
+                await nursery.start(groups.run)
                 yield house
                 nursery.cancel_scope.cancel()
         finally:
