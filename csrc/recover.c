@@ -25,6 +25,7 @@ typedef struct recovery {
     size_t next;             /* atomic: the next one to load */
     int result;              /* atomic */
     int pass;                /* over the WAL: 1, or 2 for what must be rebuilt */
+    int has_hole;            /* the WAL: what it doesn't know of may have been logged */
 } recovery;
 
 /* ---- loading, side by side ---- */
@@ -88,6 +89,15 @@ static int is_cut_off(const om_patient *patient, const om_batch_info *info, uint
     return 0;
 }
 
+/* The WAL has the batch that stands at this place. */
+static void believe(om_patient *patient, int64_t base) {
+    for (uint32_t i = 0; i < patient->doubt_count; i++)
+        if (patient->doubts[i].base == base) {
+            patient->doubts[i] = patient->doubts[--patient->doubt_count];
+            return;
+        }
+}
+
 static int replay_batch(recovery *recovery, om_log *log, om_bytes *bytes, om_batch_info *info, uint64_t seq) {
     om_patient *patient = log->patient;
     int64_t last = info->base_offset + info->last_offset_delta;
@@ -95,8 +105,10 @@ static int replay_batch(recovery *recovery, om_log *log, om_bytes *bytes, om_bat
         return OM_OK;
     if (recovery->pass == 1 && om_seen_note(&patient->seen, bytes->data, bytes->len, info, 1) != OM_OK)
         return OM_E_NO_MEMORY;
-    if (om_ranges_contain(&patient->present, info->base_offset) && (recovery->pass == 2 || is_the_same(log, info)))
+    if (om_ranges_contain(&patient->present, info->base_offset) && (recovery->pass == 2 || is_the_same(log, info))) {
+        believe(patient, info->base_offset);
         return OM_OK;
+    }
     if (recovery->pass == 2 && (patient->rebuild_from < 0 || info->base_offset < patient->rebuild_from ||
                                 is_cut_off(patient, info, seq)))
         return OM_OK;
@@ -231,6 +243,9 @@ static int apply_truncate(om_store *store, om_log *log, const uint8_t *data, uin
     remove_doomed(store);
     om_ranges_cut(&patient->present, offset);
     om_ranges_cut(&patient->missing, offset);
+    for (uint32_t i = patient->doubt_count; i-- > 0;)
+        if (patient->doubts[i].base >= offset)
+            patient->doubts[i] = patient->doubts[--patient->doubt_count];
     om_seen_cut(&patient->seen, offset, 0);
     patient->saved_next = log->next_offset;
     for (om_damage *damage = patient->damages; damage; damage = damage->next)
@@ -347,6 +362,7 @@ static int replay(recovery *recovery, om_wal_tail *tail, char *err, size_t err_l
     }
     if (result == OM_E_CORRUPT) {
         om_store_add_report(store, OM_REPORT_WAL_HOLE, NULL, 0, 0, "%s", om_wal_reader_error(reader));
+        recovery->has_hole = 1;
         result = OM_END;
     }
     if (result < 0)
@@ -359,16 +375,42 @@ static int replay(recovery *recovery, om_wal_tail *tail, char *err, size_t err_l
 
 /* ---- holes ---- */
 
-static int64_t first_hole(const om_patient *patient) {
-    const om_ranges *missing = &patient->missing;
-    for (uint32_t i = 0; i < missing->count; i++) {
-        if (!patient->log->cursor || (patient->log->options.flags & OM_LOG_KEEP_SETTLED))
-            return missing->items[i].first;
-        for (int64_t offset = missing->items[i].first; offset <= missing->items[i].last; offset++)
-            if (!om_cursor_is_settled(patient->log->cursor, offset))
-                return missing->items[i].first;
+static int is_settled(const om_log *log, int64_t first, int64_t last) {
+    const om_cursor *cursor = log->cursor;
+    if (!cursor || (log->options.flags & OM_LOG_KEEP_SETTLED))
+        return 0;
+    if (first < cursor->floor)
+        first = cursor->floor;
+    return (cursor->settled.len ? om_offset_set_next_gap(&cursor->settled, first) : first) > last;
+}
+
+static int64_t first_hole(const recovery *recovery, const om_patient *patient) {
+    int64_t hole = INT64_MAX;
+    for (uint32_t i = 0; i < patient->missing.count; i++) {
+        int64_t first = patient->missing.items[i].first;
+        if (first < hole && !is_settled(patient->log, first, patient->missing.items[i].last))
+            hole = first;
     }
-    return -1;
+    /* Nobody vouches for what stands behind such a gap, so it is not at its place. It was never
+     * logged: where the WAL is whole, it would have it. */
+    for (uint32_t i = 0; i < patient->doubt_count && !recovery->has_hole; i++) {
+        int64_t gap = patient->doubts[i].gap;
+        if (gap < hole && !is_settled(patient->log, gap, patient->doubts[i].base - 1))
+            hole = gap;
+    }
+    return hole;
+}
+
+/* What stood at a spoilt place has taken the cursor's end there; no offset past all leases was shown. */
+static void bring_back_end(const om_patient *patient, int64_t hole) {
+    const om_log *log = patient->log;
+    int64_t end = hole > patient->saved_next ? hole : patient->saved_next;
+    end = log->lease_end > end ? log->lease_end : end;
+    end = patient->saved_end > end ? patient->saved_end : end;
+    if (end < log->cursor->end) {
+        om_cursor_settle(log->cursor, end, log->cursor->end - 1, 0);
+        om_cursor_truncate(log->cursor, end);
+    }
 }
 
 /* Cut the log at the hole; its cursor and producers keep what they know. */
@@ -386,6 +428,8 @@ static int cut_at_hole(om_store *store, om_patient *patient, int64_t hole) {
     om_seen_cut(&patient->seen, hole, 1);
     patient->missing.count = 0;
     patient->rebuild_from = hole;
+    if (cursor && patient->doubt_count)
+        bring_back_end(patient, hole);
     om_segment *last = log->segment_count ? log->segments[log->segment_count - 1] : NULL;
     return last && last->exists ? om_segment_trim_file(last, last->size) : OM_OK;
 }
@@ -394,8 +438,8 @@ static int mend_holes(recovery *recovery, om_wal_tail *tail, char *err, size_t e
     int any = 0;
     for (size_t i = 0; i < recovery->count; i++) {
         om_patient *patient = &recovery->patients[i];
-        int64_t hole = patient->missing.count && !patient->log->deleted ? first_hole(patient) : -1;
-        if (hole < 0)
+        int64_t hole = patient->log->deleted ? INT64_MAX : first_hole(recovery, patient);
+        if (hole == INT64_MAX)
             continue;
         any = 1;
         int result = cut_at_hole(recovery->store, patient, hole);
@@ -517,6 +561,7 @@ static void patient_free(om_patient *patient) {
     free(patient->seen.items);
     free(patient->missing.items);
     free(patient->cuts);
+    free(patient->doubts);
 }
 
 static int admit_patients(om_store *store, recovery *recovery) {

@@ -136,8 +136,23 @@ static int note_damage(om_patient *patient, int64_t first, int64_t last, int64_t
 
 /* ---- the tail: which records are there ---- */
 
-/* Walk the batch headers of [from, end of the segment), for gaps a scan doesn't tell. */
-static int note_present(om_patient *patient, om_segment *segment, uint64_t from, int64_t counted, int64_t *weight) {
+/* A base offset has no checksum. One that isn't where the batch before ended is right where a life
+ * began (its epoch is higher, or the checkpoint knows of it), where the WAL has the same batch, or
+ * where what lies between was settled. The last two show when the WAL has been read. */
+static int note_doubt(om_patient *patient, int64_t gap, int64_t base) {
+    void *doubts = realloc(patient->doubts, (patient->doubt_count + 1) * sizeof *patient->doubts);
+    if (!doubts)
+        return OM_E_NO_MEMORY;
+    patient->doubts = doubts;
+    patient->doubts[patient->doubt_count].gap = gap;
+    patient->doubts[patient->doubt_count++].base = base;
+    return OM_OK;
+}
+
+/* Walk the batch headers of [from, end of the segment), for gaps a scan doesn't tell. The first is
+ * expected at `end`; the one before was of `epoch`. */
+static int note_present(om_patient *patient, om_segment *segment, uint64_t from, int64_t end, int32_t epoch,
+                        int64_t counted, int64_t *weight) {
     if (from >= segment->size)
         return OM_OK;
     om_view view;
@@ -154,6 +169,11 @@ static int note_present(om_patient *patient, om_segment *segment, uint64_t from,
             ((info.attributes & OM_ATTR_CONTROL) && om_ranges_add(&patient->control, info.base_offset, last) != OM_OK) ||
             om_seen_note(&patient->seen, view.data + at, (size_t)info.size, &info, 0) != OM_OK)
             break;
+        if (info.base_offset > end && info.base_offset > patient->saved_next && info.leader_epoch <= epoch &&
+            note_doubt(patient, end, info.base_offset) != OM_OK)
+            break;
+        end = last + 1;
+        epoch = info.leader_epoch;
         if (last >= counted)
             *weight += om_batch_weight(view.data + at, (size_t)info.size);
         at += (size_t)info.size;
@@ -174,7 +194,8 @@ static int scan_tail(om_store *store, om_patient *patient, om_segment *segment, 
     om_log *log = patient->log;
     om_scan scan;
     uint64_t on_disk = segment->size > from ? segment->size : from;
-    int result = om_segment_scan(segment, from, first_offset, log->leader_epoch, &scan);
+    int32_t epoch = log->leader_epoch;
+    int result = om_segment_scan(segment, from, first_offset, epoch, &scan);
     if (result != OM_OK)
         return result;
     count_scanned(store, scan.valid_size - from);
@@ -190,7 +211,9 @@ static int scan_tail(om_store *store, om_patient *patient, om_segment *segment, 
         if (result != OM_OK)
             return result;
     }
-    return note_present(patient, segment, from, counted, weight);
+    /* A segment that is read from its beginning has its first batch's offset in its name. */
+    return from ? note_present(patient, segment, from, first_offset, epoch, counted, weight)
+                : note_present(patient, segment, 0, segment->base_offset, INT32_MAX, counted, weight);
 }
 
 /* ---- segment by segment ---- */

@@ -531,6 +531,8 @@ int om_store_unfence(om_store *store, char *err, size_t err_len) {
     om_store_enter(store);
     store->fence_handled = 0;
     om_store_leave(store);
+    /* What was refused has left gaps that only memory can explain: a checkpoint makes them history. */
+    om_checkpoint_wake(store);
     return OM_OK;
 }
 

@@ -518,6 +518,8 @@ typedef struct om_patient {
     om_ranges control;       /* ... and those of them that no consumer is given */
     om_seen_list seen;
     om_ranges missing;       /* in the WAL, not in the segments, though later ones are */
+    struct { int64_t gap, base; } *doubts; /* a batch at `base` that left a gap nobody explains yet */
+    uint32_t doubt_count;
     struct { uint64_t seq; int64_t offset; } *cuts; /* the truncations that the WAL tells of */
     uint32_t cut_count;
     om_damage *damages;

@@ -55,6 +55,16 @@ def test_what_is_settled_goes_and_the_rest_is_there(store: Store) -> None:
     assert second.next_offset == third.base_offset
 
 
+def test_what_is_settled_stays_when_its_floor_is_no_reason_to_go(store: Store) -> None:
+    log = filled(store, age=2 * DAY)
+    before = bases(log)
+    log.settle(0, log.stat().next_offset - 1)
+    retention.trim(log, rules(min_offset_based="false"))
+    assert bases(log) == before
+    retention.trim(log, rules(min_offset_based="false", max_age="1d"))
+    assert log.stat().start_offset == log.stat().next_offset
+
+
 def test_a_stream_keeps_all_until_it_is_too_old(store: Store) -> None:
     log = filled(store, flags=LogFlags.NO_CURSOR, age=2 * DAY)
     retention.trim(log, rules())
