@@ -33,6 +33,7 @@ from ottermq.kafka.cluster import open_cluster
 from ottermq.kafka.compaction import Compactor
 from ottermq.kafka.door import Door as KafkaDoor
 from ottermq.kafka.groups import Groups, group_settings
+from ottermq.kafka.quotas import Quotas
 from ottermq.kafka.room import Room as KafkaRoom
 from ottermq.kafka.table import EngineTable
 from ottermq.kafka.topics import Topics
@@ -117,11 +118,13 @@ async def open_rooms(config: Config, store: Store) -> AsyncIterator[Rooms]:
             compactor = Compactor(db, store, configs)
             groups = await Groups.open(store, group_settings(config.kafka.groups))
             groups.follow(topics)
+            quotas = Quotas(db, engine)
+            quotas.start()
             yield Rooms(
                 AmqpRoom(engine, topology, auth, queues, config.amqp),
                 KafkaRoom(
                     engine, store, topology, auth, queues, config.kafka, cluster, topics, configs,
-                    groups,
+                    groups, quotas,
                 ),
                 compactor,
             )  # fmt: skip
@@ -150,6 +153,7 @@ async def _keep_doors_open(
         await nursery.start(rooms.kafka.groups.run)
         await nursery.start(amqp.run)
         await nursery.start(kafka.run)
+        nursery.start_soon(rooms.kafka.quotas.keep, kafka.connections)
         by_protocol: dict[int, events.Door] = {
             Protocols.AMQP: amqp,
             Protocols.KAFKA: kafka,

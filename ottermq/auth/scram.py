@@ -43,8 +43,13 @@ def make(mechanism: str, password: bytes) -> Verifier:
 
 
 def derive(mechanism: str, password: bytes, salt: bytes, iterations: int) -> Verifier:
+    salted = hashlib.pbkdf2_hmac(HASHES[mechanism], password, salt, iterations)
+    return from_salted(mechanism, salted, salt, iterations)
+
+
+def from_salted(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> Verifier:
+    """For who has been told the salted password only."""
     hash = HASHES[mechanism]
-    salted = hashlib.pbkdf2_hmac(hash, password, salt, iterations)
     client_key = hmac.digest(salted, b"Client Key", hash)
     return Verifier(
         mechanism,

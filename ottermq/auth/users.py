@@ -186,6 +186,26 @@ class Users:
         self.existing(name)
         await self._put(name, NO_SECRETS, None)
 
+    async def set_verifier(
+        self, name: str, mechanism: str, verifier: scram.Verifier | None
+    ) -> None:
+        """What SCRAM checks that user against, apart from the password; None: no longer. Whoever
+        isn't there yet is made."""
+        _check_name(name)
+        async with self._changes.one_at_a_time:
+            old = self._users.get(name) or User(name)
+            if mechanism == "SCRAM-SHA-256":
+                secrets = dataclasses.replace(old.secrets, scram_sha_256=verifier)
+            else:
+                secrets = dataclasses.replace(old.secrets, scram_sha_512=verifier)
+            user = dataclasses.replace(old, secrets=secrets)
+            await self._database.commit([_upsert(user)])
+            self._users[name] = user
+        closing = (
+            f"the credentials of user '{name}' were changed" if old.secrets != NO_SECRETS else None
+        )
+        self._changes.tell(Change(user=name, closing=closing))
+
     async def set_tags(self, name: str, tags: Sequence[str]) -> None:
         self.existing(name)
         await self._put(name, None, tags)
@@ -203,8 +223,7 @@ class Users:
         return True
 
     async def _put(self, name: str, secrets: Secrets | None, tags: Sequence[str] | None) -> User:
-        if not name or len(name.encode()) > LONGEST_NAME or "\0" in name:
-            raise InvalidRequest("a user's name has 1 to 255 bytes and no NUL")
+        _check_name(name)
         async with self._changes.one_at_a_time:
             old = self._users.get(name)
             if old and secrets and secrets.stored in (old.secrets.stored, old.secrets.origin):
@@ -224,6 +243,11 @@ class Users:
         closing = f"the password of user '{name}' was changed" if changed else None
         self._changes.tell(Change(user=name, closing=closing))
         return user
+
+
+def _check_name(name: str) -> None:
+    if not name or len(name.encode()) > LONGEST_NAME or "\0" in name:
+        raise InvalidRequest("a user's name has 1 to 255 bytes and no NUL")
 
 
 def _tell(mechanism: str, peer: str, refusal: LoginRefused) -> None:

@@ -24,13 +24,16 @@ from ottermq.engine import Door as Doors
 from ottermq.engine import Event, KafkaRights, Kind, topic_names
 from ottermq.errors import Malformed, NotAllowed, OtterError
 from ottermq.kafka import (
+    acls,
     admin,
     codec,
     config_admin,
     logdirs,
     metadata,
     offsets,
+    quotas,
     sasl,
+    scram,
     versions,
 )
 from ottermq.kafka.api import Api
@@ -47,8 +50,20 @@ from ottermq.wal import LogError
 
 EXPECTED = (KafkaError, OtterError, LogError)  # what rules raise; all else is our own mistake
 MODULES = (
-    versions, metadata, sasl, admin, config_admin, offsets, logdirs, membership, committing, groups,
-)  # fmt: skip
+    versions,
+    metadata,
+    sasl,
+    admin,
+    config_admin,
+    offsets,
+    logdirs,
+    membership,
+    committing,
+    groups,
+    acls,
+    quotas,
+    scram,
+)
 HANDLERS: dict[Api, Handler] = {
     api: handler for module in MODULES for api, handler in module.HANDLERS.items()
 }

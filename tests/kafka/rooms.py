@@ -14,12 +14,13 @@ from ottermq.auth import Auth, Permission, User, open_auth, passwords
 from ottermq.config import Config
 from ottermq.config.schema import AuthSettings, KafkaSettings
 from ottermq.engine import Engine
-from ottermq.kafka import admin, codec, config_admin, logdirs, offsets
+from ottermq.kafka import acls, admin, codec, config_admin, logdirs, offsets, quotas, scram
 from ottermq.kafka.altered import Altered
 from ottermq.kafka.api import Api
 from ottermq.kafka.cluster import Cluster, open_cluster
 from ottermq.kafka.groups import Groups, GroupSettings, committing, membership
 from ottermq.kafka.groups import admin as group_admin
+from ottermq.kafka.quotas import Quotas
 from ottermq.kafka.request import Body, Connection, Handler, Request
 from ottermq.kafka.room import Room
 from ottermq.kafka.topics import Topic, TopicOptions, Topics
@@ -52,6 +53,9 @@ HANDLERS: Mapping[Api, Handler] = {
     **membership.HANDLERS,
     **committing.HANDLERS,
     **group_admin.HANDLERS,
+    **acls.HANDLERS,
+    **quotas.HANDLERS,
+    **scram.HANDLERS,
 }
 
 
@@ -140,9 +144,12 @@ async def open_house(
             usual = settings or KafkaSettings()
             groups = await Groups.open(store, GroupSettings(initial_rebalance_delay=0))
             groups.follow(topics)
+            limits = Quotas(db, engine)
+            limits.start()
             room = Room(
-                engine, store, topology, auth, queues, usual, cluster, topics, configs, groups
-            )
+                engine, store, topology, auth, queues, usual, cluster, topics, configs, groups,
+                limits,
+            )  # fmt: skip
             house = House(
                 db, store, engine, topology, queues, auth, cluster, table, topics, configs, room
             )

@@ -1,0 +1,138 @@
+"""SCRAM credentials of users, described and altered by Kafka's clients.
+
+A client sends the salted password, never the password: what is kept of it is a verifier for that
+one mechanism. A user's password for PLAIN and AMQP, and the other mechanism's, stay as they are.
+Whoever has no user yet gets one, without any permission.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from ottermq.auth import User, scram
+from ottermq.errors import OtterError
+from ottermq.kafka.api import Api
+from ottermq.kafka.errors import Error, KafkaError, error_of
+from ottermq.kafka.request import Body, Handler, Request
+from ottermq.kafka.room import Room
+from ottermq.wal import LogError
+
+MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+FEWEST, MOST = 4096, 16384  # iterations
+
+Maker = Callable[[Body], scram.Verifier | None]
+
+
+def describe_user_scram_credentials(kafka: Room, request: Request) -> Body:
+    _check_administrator(request)
+    asked = request.body["users"]
+    if not asked:
+        users = [user for user in kafka.auth.users.all() if _infos(user)]
+        return {
+            "results": [{"user": each.name, "credential_infos": _infos(each)} for each in users]
+        }
+    names = Counter(each["name"] for each in asked)
+    return {"results": [_described(kafka, name, times) for name, times in names.items()]}
+
+
+def _check_administrator(request: Request) -> None:
+    if not request.conn.is_administrator:
+        raise KafkaError(Error.CLUSTER_AUTHORIZATION_FAILED, "for administrators")
+
+
+def _infos(user: User) -> list[Body]:
+    found = ((number, user.secrets.verifier(name)) for number, name in MECHANISMS.items())
+    return [
+        {"mechanism": number, "iterations": verifier.iterations}
+        for number, verifier in found
+        if verifier is not None
+    ]
+
+
+def _described(kafka: Room, name: str, times: int) -> Body:
+    user = kafka.auth.users.get(name)
+    infos = _infos(user) if user else []
+    if times > 1:
+        error, text = Error.DUPLICATE_RESOURCE, f"user '{name}' is named more than once"
+    elif not infos:
+        error, text = Error.RESOURCE_NOT_FOUND, f"user '{name}' has no SCRAM credentials"
+    else:
+        return {"user": name, "credential_infos": infos}
+    return {"user": name, "error_code": error, "error_message": text}
+
+
+async def alter_user_scram_credentials(kafka: Room, request: Request) -> Body:
+    deletions, upsertions = request.body["deletions"], request.body["upsertions"]
+    names = dict.fromkeys(each["name"] for each in (*deletions, *upsertions))
+    if not request.conn.is_administrator:
+        refused = KafkaError(Error.CLUSTER_AUTHORIZATION_FAILED, "for administrators")
+        return {"results": [_refused(name, refused) for name in names]}
+    twice = _twice((each["name"], each["mechanism"]) for each in (*deletions, *upsertions))
+    wrong: dict[str, Exception] = {}
+    for name in names:
+        if any(name == each for each, _ in twice):
+            text = f"user '{name}' has a mechanism more than once"
+            wrong[name] = KafkaError(Error.DUPLICATE_RESOURCE, text)
+    for each in upsertions:
+        await _one(kafka, each, wrong, _verifier)
+    for each in deletions:
+        await _one(kafka, each, wrong, lambda asked: None)
+    return {
+        "results": [
+            _refused(name, wrong[name]) if name in wrong else {"user": name} for name in names
+        ]
+    }
+
+
+def _twice(pairs: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    return [pair for pair, times in Counter(pairs).items() if times > 1]
+
+
+def _refused(name: str, error: Exception) -> Body:
+    return {"user": name, "error_code": error_of(error), "error_message": _text(error)}
+
+
+def _text(error: Exception) -> str:
+    return (error.text or error.error.name) if isinstance(error, KafkaError) else str(error)
+
+
+def _verifier(asked: Body) -> scram.Verifier:
+    if not FEWEST <= asked["iterations"] <= MOST:
+        raise KafkaError(
+            Error.UNACCEPTABLE_CREDENTIAL, f"iterations must be between {FEWEST} and {MOST}"
+        )
+    mechanism = MECHANISMS[asked["mechanism"]]
+    if not asked["salt"] or not asked["salted_password"]:
+        raise KafkaError(Error.UNACCEPTABLE_CREDENTIAL, "a salt and a salted password are needed")
+    return scram.from_salted(
+        mechanism, asked["salted_password"], asked["salt"], asked["iterations"]
+    )
+
+
+async def _one(kafka: Room, asked: Body, wrong: dict[str, Exception], make: Maker) -> None:
+    name, mechanism = asked["name"], asked["mechanism"]
+    if name in wrong:
+        return
+    try:
+        if not name:
+            raise KafkaError(Error.UNACCEPTABLE_CREDENTIAL, "a user needs a name")
+        if mechanism not in MECHANISMS:
+            raise KafkaError(Error.UNSUPPORTED_SASL_MECHANISM, f"no mechanism {mechanism}")
+        verifier = make(asked)
+        if verifier is None and not _has(kafka, name, MECHANISMS[mechanism]):
+            raise KafkaError(
+                Error.RESOURCE_NOT_FOUND, f"user '{name}' has no {MECHANISMS[mechanism]}"
+            )
+        await kafka.auth.users.set_verifier(name, MECHANISMS[mechanism], verifier)
+    except (KafkaError, OtterError, LogError) as error:
+        wrong[name] = error
+
+
+def _has(kafka: Room, name: str, mechanism: str) -> bool:
+    user = kafka.auth.users.get(name)
+    return user is not None and user.secrets.verifier(mechanism) is not None
+
+
+HANDLERS: dict[Api, Handler] = {
+    Api.DESCRIBE_USER_SCRAM_CREDENTIALS: describe_user_scram_credentials,
+    Api.ALTER_USER_SCRAM_CREDENTIALS: alter_user_scram_credentials,
+}

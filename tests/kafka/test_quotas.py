@@ -1,0 +1,107 @@
+"""Quotas: who shares one, how long those who passed it keep away."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottermq.kafka.api import Api
+from ottermq.kafka.errors import Error
+from ottermq.kafka.quotas import ANY, CONSUME, DEFAULT, EXACT, PRODUCE, Bucket, Entity
+from tests.kafka.rooms import House, open_house
+
+ANNA: Entity = (("user", "anna"),)
+
+
+def test_a_second_of_the_rate_may_be_moved_at_once() -> None:
+    bucket = Bucket(rate=100, level=100, at=0)
+    assert bucket.take(100, 0) == 0
+    assert bucket.take(50, 0) == 0.5
+    assert bucket.take(0, 0.5) == 0
+    assert bucket.take(100, 10) == 0
+
+
+async def alter(house: House, entity: dict[str, str | None], **ops: float | None) -> Error:
+    entry = {
+        "entity": [{"entity_type": type, "entity_name": name} for type, name in entity.items()],
+        "ops": [
+            {"key": key, "value": value or 0.0, "remove": value is None}
+            for key, value in ops.items()
+        ],
+    }
+    answer = await house.ask(Api.ALTER_CLIENT_QUOTAS, {"entries": [entry]})
+    return Error(answer["entries"][0]["error_code"])
+
+
+async def describe(
+    house: House, *components: tuple[str, int, str | None], strict: bool
+) -> list[Any]:
+    body = {
+        "components": [
+            {"entity_type": type, "match_type": how, "match": name}
+            for type, how, name in components
+        ],
+        "strict": strict,
+    }
+    answer = await house.ask(Api.DESCRIBE_CLIENT_QUOTAS, body)
+    return [
+        {part["entity_type"]: part["entity_name"] for part in entry["entity"]}
+        for entry in answer["entries"]
+    ]
+
+
+async def test_the_most_specific_quota_counts(house: House) -> None:
+    quotas = house.room.quotas
+    await alter(house, {"client-id": None}, producer_byte_rate=1)
+    assert quotas.of("anna", "app", PRODUCE) == ((("client-id", "app"),), 1)
+    assert quotas.of("anna", None, PRODUCE) == ((("client-id", None),), 1)
+    await alter(house, {"user": None}, producer_byte_rate=2)
+    assert quotas.of("anna", "app", PRODUCE) == ((("user", "anna"),), 2)
+    await alter(house, {"user": "anna"}, producer_byte_rate=3)
+    assert quotas.of("anna", "app", PRODUCE) == (ANNA, 3)
+    await alter(house, {"user": "anna", "client-id": "app"}, producer_byte_rate=4)
+    assert quotas.of("anna", "app", PRODUCE) == ((("user", "anna"), ("client-id", "app")), 4)
+    assert quotas.of("anna", "other", PRODUCE) == (ANNA, 3)
+    assert quotas.of("anna", "app", CONSUME) is None
+
+
+async def test_quotas_are_described_by_filters(house: House) -> None:
+    for entity in ({"user": "anna"}, {"user": None}, {"user": "anna", "client-id": "app"}):
+        await alter(house, entity, consumer_byte_rate=1000)
+    assert await describe(house, ("user", EXACT, "anna"), strict=True) == [{"user": "anna"}]
+    assert len(await describe(house, ("user", EXACT, "anna"), strict=False)) == 2
+    assert await describe(house, ("user", DEFAULT, None), strict=False) == [{"user": None}]
+    assert len(await describe(house, ("user", ANY, None), strict=False)) == 3
+    assert len(await describe(house, strict=False)) == 3
+
+
+async def test_quotas_last_until_they_are_removed(tmp_path: Path) -> None:
+    async with open_house(tmp_path / "data") as house:
+        await alter(house, {"user": "anna"}, producer_byte_rate=1000, consumer_byte_rate=2000)
+        await alter(house, {"user": "anna"}, consumer_byte_rate=None)
+        await alter(house, {"user": "gone"}, consumer_byte_rate=1)
+        await alter(house, {"user": "gone"}, consumer_byte_rate=None)
+    async with open_house(tmp_path / "data") as house:
+        assert house.room.quotas.values == {ANNA: {PRODUCE: 1000}}
+
+
+@pytest.mark.parametrize(
+    "entity, ops",
+    [
+        ({"planet": "mars"}, {"producer_byte_rate": 1}),
+        ({}, {"producer_byte_rate": 1}),
+        ({"user": ""}, {"producer_byte_rate": 1}),
+        ({"user": "anna"}, {"hats": 1}),
+        ({"user": "anna"}, {"producer_byte_rate": -1}),
+    ],
+)
+async def test_what_is_no_quota_is_refused(house: House, entity: Any, ops: Any) -> None:
+    assert await alter(house, entity, **ops) is Error.INVALID_REQUEST
+    assert house.room.quotas.values == {}
+
+
+async def test_quotas_are_for_administrators(house: House) -> None:
+    anna = await house.auth.users.put("anna")
+    entry = {"entity": [{"entity_type": "user", "entity_name": "anna"}], "ops": []}
+    answer = await house.ask(Api.ALTER_CLIENT_QUOTAS, {"entries": [entry]}, user=anna)
+    assert answer["entries"][0]["error_code"] == Error.CLUSTER_AUTHORIZATION_FAILED

@@ -1,0 +1,115 @@
+"""SCRAM credentials that Kafka's clients set: a login by them works, and by nothing else."""
+
+import hashlib
+from typing import Any
+
+import pytest
+
+from ottermq.auth import scram
+from ottermq.kafka.api import Api
+from ottermq.kafka.errors import Error, KafkaError
+from tests.kafka.rooms import House
+
+SHA_256, SHA_512 = 1, 2
+
+
+def upsertion(name: str, mechanism: int = SHA_256, **more: Any) -> dict[str, Any]:
+    hash = {SHA_256: "sha256", SHA_512: "sha512"}.get(mechanism, "sha256")
+    return {
+        "name": name,
+        "mechanism": mechanism,
+        "iterations": 4096,
+        "salt": b"salt",
+        "salted_password": hashlib.pbkdf2_hmac(hash, b"secret", b"salt", 4096),
+        **more,
+    }
+
+
+async def alter(
+    house: House, upsertions: list[Any] | None = None, deletions: list[Any] | None = None
+) -> dict[str, Error]:
+    body = {"upsertions": upsertions or [], "deletions": deletions or []}
+    answer = await house.ask(Api.ALTER_USER_SCRAM_CREDENTIALS, body)
+    return {each["user"]: Error(each["error_code"]) for each in answer["results"]}
+
+
+async def describe(house: House, *names: str) -> dict[str, Any]:
+    users = [{"name": name} for name in names] or None
+    answer = await house.ask(Api.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": users})
+    return {
+        each["user"]: Error(each["error_code"])
+        or [(info["mechanism"], info["iterations"]) for info in each["credential_infos"]]
+        for each in answer["results"]
+    }
+
+
+async def test_a_salted_password_is_as_good_as_the_password(house: House) -> None:
+    assert await alter(house, [upsertion("anna"), upsertion("bob", SHA_512)]) == {
+        "anna": Error.NONE,
+        "bob": Error.NONE,
+    }
+    verifier = house.auth.users.existing("anna").secrets.verifier("SCRAM-SHA-256")
+    assert verifier == scram.derive("SCRAM-SHA-256", b"secret", b"salt", 4096)
+    assert await describe(house, "anna", "bob") == {
+        "anna": [(SHA_256, 4096)],
+        "bob": [(SHA_512, 4096)],
+    }
+
+
+async def test_a_new_credential_leaves_the_password_and_the_other_mechanism(house: House) -> None:
+    before = await house.auth.users.put("anna", "password")
+    await alter(house, [upsertion("anna")])
+    after = house.auth.users.existing("anna")
+    assert after.secrets.stored == before.secrets.stored
+    assert after.secrets.scram_sha_512 == before.secrets.scram_sha_512
+    assert after.secrets.scram_sha_256 != before.secrets.scram_sha_256
+
+
+async def test_credentials_go_one_by_one(house: House) -> None:
+    await alter(house, [upsertion("anna"), upsertion("anna", SHA_512)])
+    assert await alter(house, deletions=[{"name": "anna", "mechanism": SHA_256}]) == {
+        "anna": Error.NONE
+    }
+    assert await describe(house, "anna") == {"anna": [(SHA_512, 4096)]}
+    assert await alter(house, deletions=[{"name": "anna", "mechanism": SHA_256}]) == {
+        "anna": Error.RESOURCE_NOT_FOUND
+    }
+    assert "anna" in await describe(house)
+
+
+async def test_what_cannot_be_is_refused_user_by_user(house: House) -> None:
+    assert await alter(
+        house,
+        [
+            upsertion("few", iterations=4095),
+            upsertion("many", iterations=16385),
+            upsertion("odd", 9),
+            upsertion(""),
+            upsertion("empty", salted_password=b""),
+            upsertion("twice"),
+            upsertion("twice"),
+            upsertion("good"),
+        ],
+    ) == {
+        "few": Error.UNACCEPTABLE_CREDENTIAL,
+        "many": Error.UNACCEPTABLE_CREDENTIAL,
+        "odd": Error.UNSUPPORTED_SASL_MECHANISM,
+        "": Error.UNACCEPTABLE_CREDENTIAL,
+        "empty": Error.UNACCEPTABLE_CREDENTIAL,
+        "twice": Error.DUPLICATE_RESOURCE,
+        "good": Error.NONE,
+    }
+    assert house.auth.users.get("twice") is None
+    assert await describe(house, "none", "good", "good") == {
+        "none": Error.RESOURCE_NOT_FOUND,
+        "good": Error.DUPLICATE_RESOURCE,
+    }
+
+
+async def test_credentials_are_for_administrators(house: House) -> None:
+    anna = await house.auth.users.put("anna")
+    with pytest.raises(KafkaError):
+        await house.ask(Api.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": None}, user=anna)
+    body = {"upsertions": [upsertion("anna")], "deletions": []}
+    answer = await house.ask(Api.ALTER_USER_SCRAM_CREDENTIALS, body, user=anna)
+    assert answer["results"][0]["error_code"] == Error.CLUSTER_AUTHORIZATION_FAILED
