@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.brokers import Broker
 from tests.clients.proxy import Address, Proxy
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "clients"  # filled by .ci/clients
@@ -27,3 +28,10 @@ def proxy(amqp_address: Address) -> Iterator[Proxy]:
 def url(amqp_address: Address) -> str:
     host, port = amqp_address
     return f"amqp://guest:guest@{host}:{port}/%2F"
+
+
+@pytest.fixture(scope="session")
+def kafka(broker: Broker) -> str:
+    """Where Kafka's clients begin."""
+    host, port = broker.address("kafka")
+    return f"{host}:{port}"
