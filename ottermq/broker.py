@@ -37,6 +37,7 @@ from ottermq.kafka.quotas import Quotas
 from ottermq.kafka.room import Room as KafkaRoom
 from ottermq.kafka.table import EngineTable
 from ottermq.kafka.topics import Topics
+from ottermq.kafka.transactions import Transactions, transaction_settings
 from ottermq.listeners import Bound, Door
 from ottermq.lockfile import claim
 from ottermq.queues import Queues
@@ -120,11 +121,14 @@ async def open_rooms(config: Config, store: Store) -> AsyncIterator[Rooms]:
             groups.follow(topics)
             quotas = Quotas(db, engine)
             quotas.start()
+            transactions = await Transactions.open(
+                store, topics, groups, transaction_settings(config.kafka.transactions)
+            )
             yield Rooms(
                 AmqpRoom(engine, topology, auth, queues, config.amqp),
                 KafkaRoom(
                     engine, store, topology, auth, queues, config.kafka, cluster, topics, configs,
-                    groups, quotas,
+                    groups, transactions, quotas,
                 ),
                 compactor,
             )  # fmt: skip
@@ -151,6 +155,7 @@ async def _keep_doors_open(
         nursery.start_soon(rooms.compactor.keep, config.kafka.compaction_interval.total_seconds())
         nursery.start_soon(queues.run)
         await nursery.start(rooms.kafka.groups.run)
+        await nursery.start(rooms.kafka.transactions.run)
         await nursery.start(amqp.run)
         await nursery.start(kafka.run)
         nursery.start_soon(rooms.kafka.quotas.keep, kafka.connections)

@@ -104,6 +104,13 @@ class KafkaGroups:
 
 
 @dataclass(frozen=True)
+class KafkaTransactions:
+    max_timeout: timedelta = setting(Time("1s", "1d", "15m"), "15m")
+    queue_timeout: timedelta = setting(Time("100ms", "1d", "60s"), "60s")
+    id_expiration: timedelta = setting(Time("1s", "36500d", "7d"), "7d")
+
+
+@dataclass(frozen=True)
 class KafkaSettings:
     vhost: str = setting(Text("the name of a vhost"), "/")
     advertised: Address | None = setting(Maybe(Listen()), "null")
@@ -115,6 +122,7 @@ class KafkaSettings:
     max_request_size: int = setting(Size("1KiB", "1GiB", "100MiB"), "100MiB")
     compaction_interval: timedelta = setting(Time("100ms", "1d", "15s"), "15s")
     groups: KafkaGroups = section(KafkaGroups)
+    transactions: KafkaTransactions = section(KafkaTransactions)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,8 @@ from ottermq.kafka.groups import admin as groups
 from ottermq.kafka.groups import committing, membership
 from ottermq.kafka.request import Body, Connection, Handler, Request
 from ottermq.kafka.room import Room
+from ottermq.kafka.transactions import admin as transactions
+from ottermq.kafka.transactions import producing
 from ottermq.pipe import Pipe
 from ottermq.strangers import protocol_of
 from ottermq.tunnel import Peer
@@ -63,6 +65,8 @@ MODULES = (
     acls,
     quotas,
     scram,
+    producing,
+    transactions,
 )
 HANDLERS: dict[Api, Handler] = {
     api: handler for module in MODULES for api, handler in module.HANDLERS.items()
@@ -244,6 +248,9 @@ class Door:
                 if conn.allows("write", name):
                     rights |= KafkaRights.WRITE
                 self.room.engine.kafka_permit(conn.id, raw, rights)
+        if event.header:  # a transactional id
+            allowed = conn.allows("write", event.header.decode(errors="replace"))
+            self.room.engine.kafka_permit_producer(conn.id, event.header, allowed)
         self.room.engine.kafka_retry(conn.id)
 
     def _closed(self, event: Event) -> None:

@@ -12,6 +12,7 @@ from ottermq.kafka.cluster import Cluster
 from ottermq.kafka.groups import Groups
 from ottermq.kafka.kept import Kept
 from ottermq.kafka.topics import Topics
+from ottermq.kafka.transactions import Transactions
 from ottermq.queues import Queues
 from ottermq.topology import Topology
 from ottermq.wal import Store
@@ -29,8 +30,8 @@ class Room:
     topics: Topics
     configs: Altered
     groups: Groups
+    transactions: Transactions
     quotas: Any = None
-    transactions: Any = None
     served: frozenset[Api] = frozenset()  # what the door has handlers for
     kept: Kept = field(default_factory=Kept)
     permissions_version: int = 0  # another one: what a user may do is no longer the same

@@ -24,6 +24,8 @@ from ottermq.kafka.quotas import Quotas
 from ottermq.kafka.request import Body, Connection, Handler, Request
 from ottermq.kafka.room import Room
 from ottermq.kafka.topics import Topic, TopicOptions, Topics
+from ottermq.kafka.transactions import Transactions, producing
+from ottermq.kafka.transactions import admin as transaction_admin
 from ottermq.queues import Queues
 from ottermq.topology import MetaDb, Queue, Topology, restore
 from ottermq.wal import Options, Store
@@ -56,6 +58,8 @@ HANDLERS: Mapping[Api, Handler] = {
     **acls.HANDLERS,
     **quotas.HANDLERS,
     **scram.HANDLERS,
+    **producing.HANDLERS,
+    **transaction_admin.HANDLERS,
 }
 
 
@@ -146,9 +150,10 @@ async def open_house(
             groups.follow(topics)
             limits = Quotas(db, engine)
             limits.start()
+            transactions = await Transactions.open(store, topics, groups)
             room = Room(
                 engine, store, topology, auth, queues, usual, cluster, topics, configs, groups,
-                limits,
+                transactions, limits,
             )  # fmt: skip
             house = House(
                 db, store, engine, topology, queues, auth, cluster, table, topics, configs, room
@@ -157,6 +162,7 @@ async def open_house(
                 nursery.start_soon(queues.run)
                 nursery.start_soon(store.waiting.run, print)
                 await nursery.start(groups.run)
+                await nursery.start(transactions.run)
                 yield house
                 nursery.cancel_scope.cancel()
         finally:

@@ -1,0 +1,123 @@
+"""DescribeTransactions, ListTransactions, DescribeProducers: what is open, and whose it is."""
+
+from ottermq.kafka.api import Api
+from ottermq.kafka.errors import Error
+from ottermq.kafka.offsets import log_of
+from ottermq.kafka.request import Body, Handler, Request
+from ottermq.kafka.room import Room
+from ottermq.kafka.transactions.coordinator import wall_ms
+from ottermq.kafka.transactions.transaction import STATES
+
+
+def may_see(request: Request, id: str) -> bool:
+    return request.conn.allows("write", id) or request.conn.allows("read", id)
+
+
+def describe_transactions(kafka: Room, request: Request) -> Body:
+    ids = request.body["transactional_ids"]
+    return {"transaction_states": [_describe(kafka, request, id) for id in ids]}
+
+
+def _describe(kafka: Room, request: Request, id: str) -> Body:
+    if not may_see(request, id):
+        return _unknown(id, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    now = kafka.transactions.find(id)
+    if now is None:
+        return _unknown(id, Error.TRANSACTIONAL_ID_NOT_FOUND)
+    topics: dict[str, list[int]] = {}
+    for place in sorted(now.partitions):
+        if may_see(request, place.topic):
+            topics.setdefault(place.topic, []).append(place.partition)
+    return {
+        "error_code": Error.NONE,
+        "transactional_id": id,
+        "transaction_state": now.state,
+        "transaction_timeout_ms": now.timeout_ms,
+        "transaction_start_time_ms": now.started_ms,
+        "producer_id": now.producer.id,
+        "producer_epoch": now.producer.epoch,
+        "topics": [{"topic": name, "partitions": each} for name, each in topics.items()],
+    }
+
+
+def _unknown(id: str, error: Error) -> Body:
+    return {
+        "error_code": error,
+        "transactional_id": id,
+        "transaction_state": "",
+        "transaction_timeout_ms": -1,
+        "transaction_start_time_ms": -1,
+        "producer_id": -1,
+        "producer_epoch": -1,
+        "topics": [],
+    }
+
+
+def list_transactions(kafka: Room, request: Request) -> Body:
+    body = request.body
+    states, producers = frozenset(body["state_filters"]), frozenset(body["producer_id_filters"])
+    least = body["duration_filter"]
+    now = wall_ms()
+    found = [
+        each
+        for each in kafka.transactions.all()
+        if (not states or each.state in states)
+        and (not producers or each.producer.id in producers)
+        and (least < 0 or (each.started_ms >= 0 and now - each.started_ms >= least))
+        and may_see(request, each.id)
+    ]
+    return {
+        "error_code": Error.NONE,
+        "unknown_state_filters": sorted(states - STATES),
+        "transaction_states": [
+            {
+                "transactional_id": each.id,
+                "producer_id": each.producer.id,
+                "transaction_state": each.state,
+            }
+            for each in found
+        ],
+    }
+
+
+def describe_producers(kafka: Room, request: Request) -> Body:
+    return {
+        "topics": [
+            {
+                "name": topic["name"],
+                "partitions": [
+                    _producers(kafka, request, topic["name"], index)
+                    for index in topic["partition_indexes"]
+                ],
+            }
+            for topic in request.body["topics"]
+        ]
+    }
+
+
+def _producers(kafka: Room, request: Request, name: str, index: int) -> Body:
+    found = log_of(kafka, request, name, index)
+    if isinstance(found, Error):
+        return {"partition_index": index, "error_code": found, "active_producers": []}
+    return {
+        "partition_index": index,
+        "error_code": Error.NONE,
+        "active_producers": [
+            {
+                "producer_id": each.producer_id,
+                "producer_epoch": each.epoch,
+                "last_sequence": each.last_sequence,
+                "last_timestamp": each.last_timestamp,
+                "coordinator_epoch": each.coordinator_epoch,
+                "current_txn_start_offset": each.first_open,
+            }
+            for each in found.producers()
+        ],
+    }
+
+
+HANDLERS: dict[Api, Handler] = {
+    Api.DESCRIBE_TRANSACTIONS: describe_transactions,
+    Api.LIST_TRANSACTIONS: list_transactions,
+    Api.DESCRIBE_PRODUCERS: describe_producers,
+}
