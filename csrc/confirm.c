@@ -31,6 +31,7 @@ int om_confirm_push(om_channel *channel, uint64_t seq, uint64_t tag, uint8_t *fr
     }
     channel->pending_count++;
     *entry_at(channel, channel->pending_count - 1) = (om_pending){seq, tag, frame, len};
+    engine->confirm_due |= seq <= engine->confirmed_seq;
     if (!channel->on_confirming) {
         channel->on_confirming = 1;
         channel->next_confirming = engine->confirming;
@@ -139,9 +140,14 @@ static int settle_channel(om_channel *channel, uint64_t durable, int fenced) {
     return channel->pending_count > 0;
 }
 
+/* Thousands may wait at a time, and most ticks bring nothing for any of them. */
 void om_confirm_send(om_engine *engine) {
     uint64_t durable = om_wal_durable_seq(engine->store->wal);
     int fenced = engine->store->fence_handled;
+    if (durable == engine->confirmed_seq && !engine->confirm_due && !fenced)
+        return;
+    engine->confirmed_seq = durable;
+    engine->confirm_due = 0;
     om_channel **link = &engine->confirming;
     while (*link) {
         om_channel *channel = *link;

@@ -56,6 +56,7 @@ om_conn *om_conn_new(om_engine *engine, int fd, int door, const char *peer) {
     conn->state = OM_CONN_GREETING;
     conn->id = ++engine->serial << SLOT_BITS | slot;
     conn->frame_max = engine->options.frame_max;
+    conn->out.spares = &engine->spares;
     conn->last_in = conn->last_out = conn->opened_ms = engine->now_ms;
     snprintf(conn->peer, sizeof conn->peer, "%s", peer);
     if (door == OM_DOOR_KAFKA && om_kafka_conn_new(conn) != OM_OK) {

@@ -474,6 +474,7 @@ void om_engine_free(om_engine *engine) {
     if (engine->event_fd >= 0)
         close(engine->event_fd);
     pthread_mutex_destroy(&engine->event_mutex);
+    om_spares_clear(&engine->spares);
     free(engine->conns);
     free(engine->free_slots);
     free(engine->by_id);

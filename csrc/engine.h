@@ -53,9 +53,16 @@ typedef struct om_piece {
     uint8_t own[];
 } om_piece;
 
+/* Small chunks that were sent, for whoever has something to say next: shared by all connections. */
+typedef struct om_spares {
+    om_piece *first;
+    uint32_t count;
+} om_spares;
+
 typedef struct om_output {
     om_piece *head, *tail;
     uint64_t bytes;
+    om_spares *spares;
 } om_output;
 
 #define OM_OUTPUT_LIMIT (1u << 20)   /* a consumer whose connection has more waiting gets nothing new */
@@ -74,6 +81,7 @@ int om_output_flush(om_output *output, int fd, uint64_t *sent);
 /* The bytes taken; OM_E_IO: a segment's part can't be read. */
 int64_t om_output_drain(om_output *output, uint8_t *out, size_t cap);
 void om_output_clear(om_output *output);
+void om_spares_clear(om_spares *spares);
 
 /* ---- queues (queue.c) ------------------------------------------------------------------- */
 
@@ -630,10 +638,13 @@ struct om_engine {
     om_route *newest, *oldest;
     uint64_t generation, permissions;
 
+    om_spares spares;
     om_conn *dirty, *stalled;
     struct om_kafka *kafka;  /* topics, waiting fetches */
     om_conn *kafka_gated;    /* produces that wait for the disk */
     om_channel *published, *confirming;
+    uint64_t confirmed_seq;  /* what was durable when the confirming ones were last looked at */
+    int confirm_due;         /* ... and one of them has something that waits for nothing */
     om_atomic *leaving;      /* dead letters of this tick */
     uint64_t leaving_bytes;
     struct om_leaver *leavers; /* what to give back if that is refused */

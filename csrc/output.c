@@ -19,9 +19,30 @@
 #define CHUNK_FIRST 4000             /* idle connections send little: a heartbeat, an answer */
 #define CHUNK_MORE (64u << 10)
 #define GATHER 64
+#define SPARES_MAX 512
+
+/* ---- chunks ---- */
+
+/* A crowd of connections with a word each would otherwise allocate a chunk for each of them, and
+ * each tick. */
+static om_piece *take_spare(om_spares *spares) {
+    om_piece *chunk = spares->first;
+    if (chunk) {
+        spares->first = chunk->next;
+        spares->count--;
+    }
+    return chunk;
+}
+
+void om_spares_clear(om_spares *spares) {
+    for (om_piece *chunk; (chunk = take_spare(spares));)
+        free(chunk);
+}
 
 static om_piece *add_chunk(om_output *output, enum om_piece_kind kind, size_t room) {
-    om_piece *chunk = malloc(sizeof *chunk + room);
+    om_piece *chunk = room == CHUNK_FIRST ? take_spare(output->spares) : NULL;
+    if (!chunk)
+        chunk = malloc(sizeof *chunk + room);
     if (!chunk)
         return NULL;
     chunk->next = NULL;
@@ -99,11 +120,18 @@ int om_output_file(om_output *output, om_backing *backing, uint64_t position, si
     return OM_OK;
 }
 
-static void free_chunk(om_piece *chunk) {
+static void free_chunk(om_output *output, om_piece *chunk) {
+    om_spares *spares = output->spares;
     if (chunk->kind == OM_PIECE_BYTES)
         om_bytes_unref(chunk->from.ref.bytes);
     else if (chunk->kind == OM_PIECE_FILE)
         om_backing_unref(chunk->from.file.backing);
+    if (chunk->cap == CHUNK_FIRST && spares->count < SPARES_MAX) {
+        chunk->next = spares->first;
+        spares->first = chunk;
+        spares->count++;
+        return;
+    }
     free(chunk);
 }
 
@@ -111,7 +139,7 @@ void om_output_clear(om_output *output) {
     while (output->head) {
         om_piece *chunk = output->head;
         output->head = chunk->next;
-        free_chunk(chunk);
+        free_chunk(output, chunk);
     }
     output->tail = NULL;
     output->bytes = 0;
@@ -130,7 +158,7 @@ static void advance(om_output *output, uint64_t sent) {
         output->head = chunk->next;
         if (!output->head)
             output->tail = NULL;
-        free_chunk(chunk);
+        free_chunk(output, chunk);
     }
 }
 

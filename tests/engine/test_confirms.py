@@ -68,3 +68,24 @@ def test_nothing_is_said_on_a_channel_that_was_closed(plane: Plane) -> None:
         assert settled(other, 1) == {1: True}  # what came before it is on disk as well
         assert client.is_quiet()
         client = other
+
+
+def test_a_crowd_is_confirmed_each_by_its_own(plane: Plane) -> None:
+    """More connections than there are spare pieces of output, round after round."""
+    plane.queue("work")
+    crowd = [confirming(plane) for _ in range(600)]
+    for number in range(1, 4):
+        for client in crowd:
+            client.publish(b"hello", "work")
+        assert {client.take(kind=Confirm).tag for client in crowd} == {number}
+    assert all(client.is_quiet() for client in crowd)
+
+
+def test_what_waits_for_no_disk_is_confirmed_while_nothing_else_moves(plane: Plane) -> None:
+    plane.queue("work")
+    stored, lost = confirming(plane), confirming(plane)
+    stored.publish(b"1", "work")
+    assert settled(stored, 1) == {1: True}
+    for number in range(1, 4):
+        lost.publish(b"1", "nowhere")
+        assert lost.take(kind=Confirm).tag == number
