@@ -75,7 +75,7 @@ struct om_kafka {
     size_t reply_cap;
     struct om_kafka_plan *plans; /* what a fetch at hand will give */
     uint32_t plan_cap;
-    om_wheel wheel;          /* fetches that wait */
+    om_wheel wheel;          /* fetches that wait, connections that are muted */
     om_conn *woken;          /* ... and are to be looked at in this tick */
     om_conn *cold;           /* ... for pages that aren't in memory */
 };
@@ -118,9 +118,11 @@ enum om_kafka_wait {
     OM_KAFKA_ASKED_RIGHTS = 3, /* Python looks the rights up; the request is still in the input */
     OM_KAFKA_ASKED_FETCH = 4, /* Python looks the rights up; the fetch is in hand */
     OM_KAFKA_FETCHING = 5,   /* nobody: a fetch waits for more */
+    OM_KAFKA_MUTED = 6,      /* nobody: it was told to keep away for a while */
 };
 
 struct om_kafka_conn {
+    om_conn *conn;
     int64_t slot;            /* of the last request */
     uint8_t wait;            /* enum om_kafka_wait */
     uint8_t drop;            /* the request at the front of the input was answered by Python */
@@ -141,6 +143,7 @@ struct om_kafka_conn {
     uint64_t producer_permissions;
     uint64_t produced_bytes, fetched_bytes;
     uint32_t throttle_ms;    /* for the next answer */
+    om_wheel_timer mute;     /* set while muted */
 };
 
 /* ---- requests (kafka_conn.c) ---- */
@@ -166,7 +169,7 @@ void om_kafka_go_on(om_conn *conn);
 uint64_t om_kafka_conn_weight(const om_conn *conn); /* bytes in memory that wait to be sent */
 /* Room for a response in the making, until the next call; NULL: no memory. */
 uint8_t *om_kafka_reply_room(om_engine *engine, size_t len);
-/* What the next response tells its client to wait; it is told once. */
+/* What the next response tells its client to wait; it is told once, and not heard so long. */
 uint32_t om_kafka_take_throttle(om_conn *conn);
 
 /* ---- produces (kafka_produce.c) ---- */
@@ -175,6 +178,8 @@ uint32_t om_kafka_take_throttle(om_conn *conn);
 int om_kafka_produce(const om_kafka_request *request, const uint8_t *body);
 
 /* ---- fetches (kafka_fetch.c): what a client wants ---- */
+
+enum om_kafka_timer { OM_KAFKA_TIMER_FETCH = 0, OM_KAFKA_TIMER_MUTE = 1 };
 
 /* A fetch that waits for a log to grow. */
 typedef struct om_watch {
@@ -245,6 +250,7 @@ void om_kafka_wait_for_pages(om_conn *conn);
 void om_kafka_wait_over(om_conn *conn);          /* watches, timer and lists forget it */
 void om_kafka_wake_topic(om_engine *engine, om_kafka_topic *topic); /* it changed or goes */
 void om_kafka_wake_cold(om_engine *engine);
+void om_kafka_set_timer(om_conn *conn, om_wheel_timer *timer, enum om_kafka_timer kind, int64_t at);
 void om_kafka_run_timers(om_engine *engine);
 int64_t om_kafka_next_timer(const om_engine *engine);
 void om_kafka_serve_woken(om_engine *engine);    /* the end of a tick */

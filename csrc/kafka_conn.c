@@ -28,7 +28,10 @@
 
 int om_kafka_conn_new(om_conn *conn) {
     conn->kafka = calloc(1, sizeof *conn->kafka);
-    return conn->kafka ? OM_OK : OM_E_NO_MEMORY;
+    if (!conn->kafka)
+        return OM_E_NO_MEMORY;
+    conn->kafka->conn = conn;
+    return OM_OK;
 }
 
 void om_kafka_conn_free(om_conn *conn) {
@@ -41,6 +44,7 @@ void om_kafka_conn_free(om_conn *conn) {
     if (kafka->on_gated)
         *link = kafka->next_gated;
     om_kafka_fetch_free(conn);
+    om_wheel_clear(&conn->engine->kafka->wheel, &kafka->mute);
     om_kafka_rights_clear(&kafka->rights);
     free(kafka->producer);
     free(kafka->gates);
@@ -141,6 +145,10 @@ uint8_t *om_kafka_reply_room(om_engine *engine, size_t len) {
 uint32_t om_kafka_take_throttle(om_conn *conn) {
     uint32_t ms = conn->kafka->throttle_ms;
     conn->kafka->throttle_ms = 0;
+    if (ms) {
+        om_kafka_hold(conn, OM_KAFKA_MUTED);
+        om_kafka_set_timer(conn, &conn->kafka->mute, OM_KAFKA_TIMER_MUTE, conn->engine->now_ms + ms);
+    }
     return ms;
 }
 

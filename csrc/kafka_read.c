@@ -194,9 +194,7 @@ static void drop_plans(reading *r) {
 
 static void wait_for_more(reading *r) {
     om_kafka_hold(r->conn, OM_KAFKA_FETCHING);
-    om_wheel_set(&r->engine->kafka->wheel, &r->fetch->timer, r->fetch->deadline);
-    if (!pthread_equal(pthread_self(), r->engine->store->engine))
-        om_store_wake_engine(r->engine->store); /* it may sleep for longer than that */
+    om_kafka_set_timer(r->conn, &r->fetch->timer, OM_KAFKA_TIMER_FETCH, r->fetch->deadline);
     for (uint32_t i = 0; i < r->count; i++)
         if (r->plans[i].log)
             om_kafka_watch(r->conn, r->plans[i].part, r->plans[i].log);
@@ -441,7 +439,7 @@ static void answer(reading *r) {
 
 /* Its input goes on; in the next tick, as this one may be at its end. */
 static void go_on(om_conn *conn) {
-    if (conn->kafka->wait == OM_KAFKA_GOES_ON || conn->broken)
+    if (conn->kafka->wait == OM_KAFKA_GOES_ON || conn->kafka->wait == OM_KAFKA_MUTED || conn->broken)
         return;
     conn->kafka->wait = OM_KAFKA_GOES_ON;
     conn->paused = 0;

@@ -102,9 +102,22 @@ void om_kafka_wake_cold(om_engine *engine) {
 void om_kafka_run_timers(om_engine *engine) {
     om_wheel_timer *timer;
     while ((timer = om_wheel_expired(&engine->kafka->wheel, engine->now_ms))) {
-        om_kafka_fetch *fetch = (om_kafka_fetch *)((char *)timer - offsetof(om_kafka_fetch, timer));
-        wake(fetch->conn);
+        if (timer->kind == OM_KAFKA_TIMER_FETCH) {
+            wake(((om_kafka_fetch *)((char *)timer - offsetof(om_kafka_fetch, timer)))->conn);
+            continue;
+        }
+        om_kafka_conn *muted = (om_kafka_conn *)((char *)timer - offsetof(om_kafka_conn, mute));
+        if (muted->wait == OM_KAFKA_MUTED)
+            om_kafka_go_on(muted->conn);
     }
+}
+
+void om_kafka_set_timer(om_conn *conn, om_wheel_timer *timer, enum om_kafka_timer kind, int64_t at) {
+    om_store *store = conn->engine->store;
+    timer->kind = (uint8_t)kind;
+    om_wheel_set(&conn->engine->kafka->wheel, timer, at);
+    if (!pthread_equal(pthread_self(), store->engine))
+        om_store_wake_engine(store); /* it may sleep for longer than that */
 }
 
 int64_t om_kafka_next_timer(const om_engine *engine) {

@@ -17,6 +17,7 @@ typedef struct om_wheel_timer {
     struct om_wheel_timer *next, **link;   /* link NULL: not set */
     int64_t at;
     uint8_t level, slot;
+    uint8_t kind;                    /* its owner's word for it */
 } om_wheel_timer;
 
 typedef struct om_wheel {

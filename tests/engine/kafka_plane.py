@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kafka.record import MemoryRecords
+from kafka.record import MemoryRecords, default_records
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from ottermq._core import ffi, lib
 from ottermq.engine import (
     Door,
     Event,
@@ -34,6 +35,14 @@ from ottermq.kafka.codec import decode_response, encode_request
 from ottermq.wal import Options
 from tests.engine.plane import Plane
 from tests.wal.stores import SMALL
+
+
+def _crc32c(data: Any) -> int:
+    """kafka-python's own, in Python, takes seconds for a megabyte."""
+    return int(lib.om_crc32c(0, ffi.from_buffer(data), len(data)))
+
+
+default_records.calc_crc32c = _crc32c
 
 
 def request(key: int, version: int, correlation: int, body: bytes = b"") -> bytes:

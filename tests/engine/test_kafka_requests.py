@@ -1,13 +1,14 @@
 """Requests of Kafka clients: cut anywhere, answered in order, too large, not Kafka at all."""
 
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ottermq.engine import Door, Kind
-from tests.engine.kafka_plane import KafkaPlane, request
+from tests.engine.kafka_plane import KafkaPlane, batch, request
 from tests.engine.plane import Client
 
 METADATA, VERSIONS = 3, 18
@@ -183,3 +184,26 @@ def test_the_other_door_stays_what_it_was(plane: KafkaPlane) -> None:
     client.publish(b"hello", "work")
     got = client.get("work")
     assert got is not None and got.body == b"hello"
+
+
+def test_who_was_told_to_keep_away_is_not_heard_so_long(plane: KafkaPlane) -> None:
+    plane.topic("clicks")
+    client = plane.kafka()
+    assert client.produce("clicks", batch(b"1"), acks=1).error == 0
+    plane.engine.kafka_throttle(client.id, 60)
+    began = time.monotonic()
+    client.send_produce({("clicks", 0): batch(b"2")}, acks=1)
+    client.send(request(METADATA, 1, 7))
+    assert client.produced()["clicks", 0].error == 0
+    client.answer(client.asked(), b"metadata")
+    assert time.monotonic() - began >= 0.055
+    assert client.response() == b"metadata"
+
+
+def test_a_muted_connection_may_be_closed(plane: KafkaPlane) -> None:
+    plane.topic("clicks")
+    client = plane.kafka()
+    plane.engine.kafka_throttle(client.id, 600_000)
+    client.produce("clicks", batch(b"1"))
+    plane.engine.hang_up(client.id)
+    assert client.ends() == "closed"
