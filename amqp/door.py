@@ -154,7 +154,7 @@ class Door:
         try:
             method = decode_method(event.payload)
         except Malformed as error:
-            raise Refused(501, f"{name_of(index)}: {error}") from None
+            raise Refused(501, str(error)) from None
         if method is None:
             if index == ACCESS_REQUEST and event.channel in conn.channels:
                 return _access_granted(event.channel)

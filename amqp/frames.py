@@ -13,6 +13,7 @@ from pamqp.base import Frame
 from ottermq.amqp import tables
 
 FRAME_END = b"\xce"
+TOLD = 256  # bytes of arguments that can't be decoded
 _HEAD = struct.Struct(">BHI")
 _IDS = struct.Struct(">I")
 
@@ -75,24 +76,28 @@ def decode_method(payload: bytes) -> Frame | None:
             value, at = _read(kind, payload, at)
             setattr(frame, name, value)
         if at + (bit > 0) != len(payload):
-            raise Malformed(f"{method.name}: {len(payload)} bytes")
+            raise Malformed
         return frame
-    except (struct.error, IndexError, UnicodeDecodeError, tables.Malformed) as error:
-        raise Malformed(str(error)) from None
+    except UnicodeDecodeError:
+        raise Malformed("Malformed UTF-8 in shortstr") from None
+    except (struct.error, IndexError, Malformed, tables.Malformed):
+        # As Erlang writes them; of a long one, more than a reply has room for.
+        told = ",".join(map(str, payload[4 : 4 + TOLD]))
+        raise Malformed(f"cannot decode <<{told}>>") from None
 
 
 def _read(kind: str, data: bytes, at: int) -> tuple[Any, int]:
     if kind == "shortstr":
         end = at + 1 + data[at]
         if end > len(data):
-            raise Malformed("a short string is cut short")
+            raise Malformed
         return data[at + 1 : end].decode(), end
     if kind == "table":
         return tables.read_table(data, at)
     if kind == "longstr":
         end = at + 4 + _IDS.unpack_from(data, at)[0]
         if end > len(data):
-            raise Malformed("a long string is cut short")
+            raise Malformed
         return data[at + 4 : end], end
     number = _NUMBERS[kind]
     return number.unpack_from(data, at)[0], at + number.size

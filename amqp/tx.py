@@ -29,6 +29,8 @@ def _is_committed(channel: Channel) -> bool:
     result = channel.room.engine.tx_commit(channel.conn.id, channel.number, ok)
     if result == lib.OM_E_FULL:
         return False
+    if result == lib.OM_TX_PARTIAL:
+        raise PreconditionFailed("partial tx completion")
     if result != lib.OM_E_RANGE:  # else the channel is gone
         check(result, "tx.commit")
     return True

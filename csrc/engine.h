@@ -395,6 +395,7 @@ void om_conn_check_time(om_conn *conn, int64_t now_ms);
 #define OM_FRAME_END 0xCE
 #define OM_FRAME_OVERHEAD 8
 #define OM_FRAME_MIN 4096
+#define OM_CONTENT_HEADER_MIN 14     /* class, weight, size, property flags */
 
 /* What became of a frame. */
 enum om_verdict {
@@ -404,6 +405,12 @@ enum om_verdict {
 };
 /* Cut and act on as many frames as there are; returns the bytes used. */
 size_t om_frames(om_conn *conn, const uint8_t *data, size_t len);
+
+/* What is wrong with a frame (frame_error.c): why, or NULL; on a channel it has no business on; with
+ * arguments that are none. */
+enum om_verdict om_frame_error(om_conn *conn, int type, const uint8_t *payload, size_t len, const char *why);
+enum om_verdict om_frame_unexpected(om_conn *conn, int type, const uint8_t *payload, size_t len);
+enum om_verdict om_frame_undecodable(om_conn *conn, uint32_t method, const uint8_t *args, size_t len);
 
 enum om_method_id {          /* class << 16 | method */
     OM_CONNECTION_CLOSE = 10 << 16 | 50,

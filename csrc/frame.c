@@ -11,6 +11,8 @@
 
 #include "bytes.h"
 
+#include <stdio.h>
+
 static const uint8_t GREETING[8] = {'A', 'M', 'Q', 'P', 0, 0, 9, 1};
 
 /* ---- the protocol header ---- */
@@ -96,7 +98,7 @@ static enum om_verdict on_open_channel(om_channel *channel, const uint8_t *paylo
     om_conn *conn = channel->conn;
     uint32_t method = om_get_be32(payload);
     if (channel->stage != OM_STAGE_IDLE)
-        return om_event_error(conn, channel->number, 505, method,
+        return om_event_error(conn, channel->number, 505, OM_BASIC_PUBLISH,
                               "UNEXPECTED_FRAME - expected %s frame instead", due(channel));
     switch (method) {
     case OM_BASIC_PUBLISH:
@@ -118,7 +120,7 @@ static enum om_verdict on_open_channel(om_channel *channel, const uint8_t *paylo
 
 static enum om_verdict on_method(om_conn *conn, int number, const uint8_t *payload, size_t len) {
     if (len < 4)
-        return om_event_error(conn, 0, 501, 0, "FRAME_ERROR - a method frame of %zu bytes", len);
+        return om_frame_error(conn, OM_FRAME_METHOD, payload, len, "unknown_frame");
     uint32_t method = om_get_be32(payload);
     if (conn->state == OM_CONN_CLOSING) {
         int ends = number == 0 && (method == OM_CONNECTION_CLOSE || method == OM_CONNECTION_CLOSE_OK);
@@ -146,12 +148,14 @@ static enum om_verdict on_method(om_conn *conn, int number, const uint8_t *paylo
 static enum om_verdict on_content(om_conn *conn, int type, int number, const uint8_t *payload, size_t len) {
     if (conn->state == OM_CONN_CLOSING)
         return OM_GO_ON;
-    const char *name = type == OM_FRAME_HEADER ? "header" : "body";
+    if (type == OM_FRAME_HEADER && len < OM_CONTENT_HEADER_MIN)
+        return om_frame_error(conn, type, payload, len, "unknown_frame");
     if (number == 0 || conn->state != OM_CONN_OPEN)
-        return om_event_error(conn, 0, 505, 0, "UNEXPECTED_FRAME - a content %s frame on channel %d", name, number);
+        return om_frame_unexpected(conn, type, payload, len);
     om_channel *channel = om_channel_find(conn, number);
     if (!channel)
-        return om_event_error(conn, number, 504, 0, "CHANNEL_ERROR - expected 'channel.open'");
+        return om_event_error(conn, number, 505, 0,
+                              "UNEXPECTED_FRAME - expected method frame, got non method frame instead");
     if (channel->state == OM_CH_CLOSING)
         return OM_GO_ON;
     int wanted = type == OM_FRAME_HEADER ? OM_STAGE_HEADER : OM_STAGE_BODY;
@@ -171,13 +175,11 @@ static enum om_verdict on_frame(om_conn *conn, int type, int number, const uint8
     case OM_FRAME_BODY:
         return on_content(conn, type, number, payload, len);
     case OM_FRAME_HEARTBEAT:
-        if (number != 0)
-            return om_event_error(conn, 0, 505, 0, "UNEXPECTED_FRAME - a heartbeat on channel %d", number);
         if (len != 0)
-            return om_event_error(conn, 0, 501, 0, "FRAME_ERROR - a heartbeat with %zu bytes", len);
-        return OM_GO_ON;
+            return om_frame_error(conn, type, payload, len, "unknown_frame");
+        return number == 0 ? OM_GO_ON : om_frame_unexpected(conn, type, payload, len);
     default:
-        return om_event_error(conn, 0, 501, 0, "FRAME_ERROR - type %d is no frame", type);
+        return om_frame_error(conn, type, payload, len, "unknown_frame");
     }
 }
 
@@ -202,8 +204,9 @@ size_t om_frames(om_conn *conn, const uint8_t *data, size_t len) {
         if (len - at < 7 + (size_t)size + 1)
             break;
         if (frame[7 + size] != OM_FRAME_END) {
-            om_event_error(conn, 0, 501, 0, "FRAME_ERROR - type %d, channel %d: {invalid_frame_end_marker,%d}", type,
-                           number, frame[7 + size]);
+            char why[64];
+            snprintf(why, sizeof why, "{invalid_frame_end_marker,%d}", frame[7 + size]);
+            om_frame_error(conn, type, frame + 7, size, why);
             return len;
         }
         enum om_verdict verdict = on_frame(conn, type, number, frame + 7, size);

@@ -76,7 +76,7 @@ enum om_verdict om_publish_method(om_channel *channel, const uint8_t *args, size
         if (result == OM_E_NO_MEMORY)
             return out_of_memory(channel);
         if (result != OM_OK)
-            return om_event_error(conn, 0, 502, OM_BASIC_PUBLISH, "SYNTAX_ERROR - basic.publish that can't be read");
+            return om_frame_undecodable(conn, OM_BASIC_PUBLISH, args, len);
     }
     if (address->bits & 2)
         return om_event_error(conn, 0, 540, OM_BASIC_PUBLISH, "NOT_IMPLEMENTED - immediate=true");
@@ -216,15 +216,14 @@ static enum om_verdict finish(om_channel *channel, om_span body);
 
 enum om_verdict om_publish_header(om_channel *channel, const uint8_t *payload, size_t len) {
     om_conn *conn = channel->conn;
-    if (len < 14)
-        return om_event_error(conn, 0, 502, OM_BASIC_PUBLISH, "SYNTAX_ERROR - a content header of %zu bytes", len);
     int class_id = om_get_be16(payload);
     if (class_id != 60)
         return om_event_error(conn, channel->number, 505, OM_BASIC_PUBLISH,
                               "UNEXPECTED_FRAME - expected content header for class 60, got one for class %d instead",
                               class_id);
     if (om_get_be16(payload + 2) != 0)
-        return om_event_error(conn, 0, 501, OM_BASIC_PUBLISH, "FRAME_ERROR - a content header with a weight");
+        return om_event_error(conn, channel->number, 505, OM_BASIC_PUBLISH,
+                              "UNEXPECTED_FRAME - expected content header for class 60, got non content header frame instead");
     uint64_t size = om_get_be64(payload + 4);
     if (size > conn->engine->options.max_message_size) {
         channel->stage = OM_STAGE_IDLE;

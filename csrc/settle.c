@@ -120,24 +120,20 @@ static enum om_verdict settle_tags(om_channel *channel, uint32_t method, uint64_
     return OM_GO_ON;
 }
 
-static enum om_verdict unreadable(om_channel *channel, uint32_t method) {
-    return om_event_error(channel->conn, 0, 502, method, "SYNTAX_ERROR - an ack that can't be read");
-}
-
 enum om_verdict om_settle_ack(om_channel *channel, const uint8_t *args, size_t len) {
     if (len != 9)
-        return unreadable(channel, OM_BASIC_ACK);
+        return om_frame_undecodable(channel->conn, OM_BASIC_ACK, args, len);
     return settle_tags(channel, OM_BASIC_ACK, om_get_be64(args), args[8] & 1, OM_ACKED);
 }
 
 enum om_verdict om_settle_nack(om_channel *channel, const uint8_t *args, size_t len) {
     if (len != 9)
-        return unreadable(channel, OM_BASIC_NACK);
+        return om_frame_undecodable(channel->conn, OM_BASIC_NACK, args, len);
     return settle_tags(channel, OM_BASIC_NACK, om_get_be64(args), args[8] & 1, args[8] & 2 ? OM_RETURNED : OM_REJECTED);
 }
 
 enum om_verdict om_settle_reject(om_channel *channel, const uint8_t *args, size_t len) {
     if (len != 9)
-        return unreadable(channel, OM_BASIC_REJECT);
+        return om_frame_undecodable(channel->conn, OM_BASIC_REJECT, args, len);
     return settle_tags(channel, OM_BASIC_REJECT, om_get_be64(args), 0, args[8] & 1 ? OM_FAILED : OM_REJECTED);
 }

@@ -3,6 +3,9 @@
  * The commit is one atomic record of the WAL over all its queues; commit-ok leaves when that is
  * on disk. Rejections and returns take effect with the commit, behind the record: they lose
  * nothing when a crash comes between.
+ *
+ * A full queue may refuse what is published to it: the rest happens all the same, and the client is
+ * told that it wasn't all, as by RabbitMQ.
  */
 #include "engine.h"
 
@@ -194,6 +197,7 @@ static int commit(om_channel *channel, const uint8_t *ok, size_t len) {
         result = om_atomic_commit_held(atomic, &seq);
     else if (atomic)
         om_atomic_abandon(atomic);
+    int partial = tx->refusals.count > 0;
     om_refusals_end(&tx->refusals, result == OM_OK);
     if (result != OM_OK) {
         free(frame);
@@ -201,6 +205,10 @@ static int commit(om_channel *channel, const uint8_t *ok, size_t len) {
     }
     memcpy(frame, ok, len);
     conclude(channel);
+    if (partial) {
+        free(frame);
+        return OM_TX_PARTIAL;
+    }
     result = om_confirm_push(channel, seq, channel->good_tag, frame, (uint32_t)len);
     if (result != OM_OK)
         free(frame);
