@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CSRC = ROOT / "csrc"
 HEADERS = (
     "ottermq.h", "batch.h", "content.h", "index.h", "segment.h", "shared.h", "socket.h", "wal.h",
+    "wheel.h",
 )  # fmt: skip
 PRELUDE = "struct iovec { void *iov_base; size_t iov_len; };\n"
 
