@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("scenario", ["admin", "acks"])
+@pytest.mark.parametrize("scenario", ["admin", "acks", "group"])
 def test_scenario(kafka: str, unique: Callable[[str], str], scenario: str) -> None:
     done = subprocess.run(
         ["node", str(SCRIPT), kafka, scenario, unique("js")],

@@ -1,0 +1,164 @@
+"""The Kafka door of a broker process, as seen from a socket."""
+
+import struct
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+
+from ottermq.kafka import codec
+from ottermq.kafka.api import Api
+from ottermq.kafka.codec import MESSAGES
+from ottermq.kafka.errors import Error
+from tests.brokers import Broker
+from tests.kafka.talker import Talker
+
+
+@pytest.fixture
+def talker(broker: Broker) -> Iterator[Talker]:
+    with Talker(broker.address("kafka")) as opened:
+        yield opened
+
+
+# -- versions
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_every_version_of_api_versions_tells_the_same(talker: Talker, version: int) -> None:
+    name = {"client_software_name": "test", "client_software_version": "1"}
+    answer = talker.ask(Api.API_VERSIONS, name, version)
+    told = {
+        each["api_key"]: (each["min_version"], each["max_version"]) for each in answer["api_keys"]
+    }
+    assert answer["error_code"] == 0
+    assert told[Api.PRODUCE] == (0, 11)  # older librdkafka wants to see version 0
+    assert told[Api.FETCH] == (4, 17)
+    assert told[Api.METADATA] == (0, 13)
+    assert not {71, 72} & told.keys()  # telemetry
+    assert answer["supported_features"] == [] == answer["finalized_features"]
+
+
+@pytest.mark.parametrize("version", [5, 99, 32767, -1])
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0(
+    talker: Talker, version: int
+) -> None:
+    head = struct.pack(">hhih", Api.API_VERSIONS, version, 7, -1)
+    talker.send(struct.pack(">i", len(head) + 3) + head + b"\0\0\0")
+    correlation, answer = codec.decode_response(Api.API_VERSIONS, 0, talker.receive())
+    assert (correlation, answer["error_code"]) == (7, Error.UNSUPPORTED_VERSION)
+    assert [tuple(each.values()) for each in answer["api_keys"]] == [(18, 0, 4)]
+    assert talker.ask(Api.API_VERSIONS)["error_code"] == 0
+
+
+@pytest.mark.parametrize(("api", "version"), [(Api.METADATA, 14), (99, 0), (Api.FETCH, 3)])
+def test_what_isnt_spoken_ends_the_connection_with_a_line(
+    broker: Broker, talker: Talker, api: int, version: int
+) -> None:
+    talker.ask(Api.METADATA)
+    head = struct.pack(">hhih", api, version, 7, -1)
+    talker.send(struct.pack(">i", len(head)) + head)
+    assert talker.is_closed()
+    broker.wait_for(f"peer={talker.name}.*")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xfe", b"\x00\x00\x00\x05\x00\x01a"]
+)
+def test_a_malformed_request_ends_its_connection_and_no_other(
+    broker: Broker, talker: Talker, body: bytes
+) -> None:
+    with Talker(broker.address("kafka")) as other:
+        other.ask(Api.METADATA)
+        head = struct.pack(">hhih", Api.METADATA, 4, 7, -1)
+        talker.send(struct.pack(">i", len(head) + len(body)) + head + body)
+        assert talker.is_closed()
+        broker.wait_for(rf'refused door=kafka peer={talker.name} reason="malformed request')
+        assert other.ask(Api.METADATA)["error_code"] == 0
+
+
+@pytest.mark.parametrize(
+    ("hello", "what"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "HTTP"),
+        (b"AMQP\x00\x00\x09\x01", '"AMQP 0-9-1"'),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01", '"TLS, on the port for plain connections"'),
+    ],
+)
+def test_who_speaks_something_else_is_shown_out_with_one_line(
+    broker: Broker, talker: Talker, hello: bytes, what: str
+) -> None:
+    talker.send(hello)
+    assert talker.is_closed()
+    broker.wait_for(f"not our protocol door=kafka peer={talker.name} what={what}$")
+
+
+def test_kafka_at_the_amqp_door_is_called_by_its_name(broker: Broker) -> None:
+    with Talker(broker.address("amqp")) as talker:
+        talker.send(codec.encode_request(Api.API_VERSIONS, 3, 1, "lost", {}))
+        assert talker.receive_until_closed().startswith(b"AMQP")
+        broker.wait_for(f"not our protocol door=amqp peer={talker.name} what=Kafka$")
+
+
+# -- metadata
+
+
+def test_metadata_names_one_broker_where_the_client_came_to(broker: Broker, talker: Talker) -> None:
+    host, port = broker.address("kafka")
+    answer = talker.ask(Api.METADATA)
+    [node] = answer["brokers"]
+    assert (node["node_id"], node["host"], node["port"]) == (1, host, port)
+    assert answer["controller_id"] == 1
+    assert answer["cluster_id"] == talker.ask(Api.DESCRIBE_CLUSTER)["cluster_id"]
+
+
+@pytest.mark.parametrize("version", range(MESSAGES[Api.METADATA].versions[1] + 1))
+def test_every_version_of_metadata_tells_of_a_topic(talker: Talker, version: int) -> None:
+    name = f"versioned-{version}"
+    [made] = talker.metadata(name)
+    assert (made["error_code"], len(made["partitions"])) == (0, 1)
+    asked = {"topics": [{"name": name}]}
+    [topic] = talker.ask(Api.METADATA, asked, version)["topics"]
+    assert topic["name"] == name
+    assert [part["partition_index"] for part in topic["partitions"]] == [0]
+    everything = {"topics": [] if version == 0 else None}
+    named = [each["name"] for each in talker.ask(Api.METADATA, everything, version)["topics"]]
+    assert name in named
+    if version >= 12:
+        by_id = {"topics": [{"topic_id": made["topic_id"], "name": None}]}
+        [found] = talker.ask(Api.METADATA, by_id, version)["topics"]
+        assert found["name"] == name
+
+
+def test_a_client_may_ask_without_creating(talker: Talker) -> None:
+    [topic] = talker.metadata("never-made", allow_auto_topic_creation=False)
+    assert topic["error_code"] == Error.UNKNOWN_TOPIC_OR_PARTITION
+    assert "never-made" not in [each["name"] for each in talker.metadata()]
+
+
+@pytest.mark.parametrize("name", ["", "a b", "ü", "x" * 250, ".."])
+def test_an_illegal_name_is_told(talker: Talker, name: str) -> None:
+    [topic] = talker.metadata(name)
+    assert topic["error_code"] == Error.INVALID_TOPIC_EXCEPTION
+
+
+def test_an_unknown_topic_id_is_told(talker: Talker) -> None:
+    nobody = {"topic_id": uuid4(), "name": None}
+    [topic] = talker.ask(Api.METADATA, {"topics": [nobody]})["topics"]
+    assert (topic["error_code"], topic["name"]) == (Error.UNKNOWN_TOPIC_ID, None)
+
+
+def test_partitions_are_described_page_by_page(talker: Talker) -> None:
+    names = [f"paged-{n}" for n in range(3)]
+    new = [{"name": name, "num_partitions": 3, "replication_factor": 1} for name in names]
+    talker.ask(Api.CREATE_TOPICS, {"topics": new, "timeout_ms": 10_000})
+    asked = {"topics": [{"name": name} for name in names], "response_partition_limit": 4}
+    seen = []
+    cursor = None
+    for _ in range(10):
+        page = talker.ask(Api.DESCRIBE_TOPIC_PARTITIONS, {**asked, "cursor": cursor})
+        for topic in page["topics"]:
+            seen += [(topic["name"], part["partition_index"]) for part in topic["partitions"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert seen == [(name, index) for name in names for index in range(3)]
