@@ -8,7 +8,8 @@ Address = tuple[str, int]
 
 
 class Proxy:
-    """Listens at `address` and passes everything on, until `cut` or the end of the block."""
+    """Listens at `address` and passes everything on, until `cut` or the end of the block. The
+    target may be another one after a while, or be away."""
 
     def __init__(self, target: Address) -> None:
         self.target = target
@@ -23,9 +24,13 @@ class Proxy:
         while True:
             try:
                 client, _ = self._listener.accept()
-                broker = socket.create_connection(self.target)
             except OSError:
                 return
+            try:
+                broker = socket.create_connection(self.target)
+            except OSError:
+                client.close()
+                continue
             with self._lock:
                 self._open |= {client, broker}
                 self.accepted += 1
