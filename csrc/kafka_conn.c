@@ -20,6 +20,7 @@
 
 #define REQUEST_MIN 8                /* without a client id there is this much */
 #define KEY_MAX 1000                 /* no API has such a number: it isn't Kafka */
+#define STRANGER_MAX (512u << 10)    /* bytes of a request before its client has logged in */
 #define LARGE_STEP (1u << 20)
 #define REPLY_LEAST (64u << 10)
 #define REPLY_KEPT (4u << 20)
@@ -215,9 +216,11 @@ static int on_request(om_conn *conn, const uint8_t *data, size_t len) {
 static size_t cut(om_conn *conn, const uint8_t *data, size_t len) {
     size_t at = 0;
     while (!is_standing(conn) && len - at >= 4) {
-        uint32_t size = om_get_be32(data + at);
+        uint32_t size = om_get_be32(data + at), most = conn->engine->options.kafka_max_request;
         size_t have = len - at - 4;
-        if (size < REQUEST_MIN || size > conn->engine->options.kafka_max_request ||
+        if (conn->state < OM_CONN_OPEN && most > STRANGER_MAX)
+            most = STRANGER_MAX;
+        if (size < REQUEST_MIN || size > most ||
             (conn->state == OM_CONN_GREETING && have >= 2 && om_get_be16(data + at + 4) > KEY_MAX)) {
             if (conn->state == OM_CONN_GREETING)
                 refuse(conn, data, len);

@@ -234,8 +234,8 @@ static int read_wanted(om_kafka_fetch *fetch, om_wire *wire, uint32_t most) {
             return wire->bad ? OM_E_CORRUPT : OM_E_NO_MEMORY;
         for (int32_t j = 0; j < count && !wire->bad; j++) {
             om_kafka_part *part = add_part(fetch, (uint32_t)topic, om_wire_i32(wire));
-            if (!part)
-                return OM_E_NO_MEMORY;
+            if (!part || fetch->part_count > most)
+                return part ? OM_E_FULL : OM_E_NO_MEMORY;
             if (part->forgotten) { /* it is back: all is to be told again */
                 fetch->forgotten--;
                 part->told_watermark = part->told_start = -1;
@@ -243,7 +243,7 @@ static int read_wanted(om_kafka_fetch *fetch, om_wire *wire, uint32_t most) {
             read_part(wire, fetch->version, part);
         }
         om_wire_skip_tags(wire);
-        if (fetch->part_count > most)
+        if (fetch->topic_count > most)
             return OM_E_FULL;
     }
     return wire->bad ? OM_E_CORRUPT : OM_OK;

@@ -21,6 +21,7 @@
 #define TOPIC_HEAD 32                /* besides its name */
 #define PART_HEAD 64                 /* besides aborted transactions */
 #define ABORTED_SIZE 17
+#define PLANS_KEPT 8192
 #define STRETCH_MAX (8u << 20)       /* of a segment, in one answer */
 #define SKIPS 8                      /* damaged stretches that one answer passes over */
 
@@ -154,8 +155,8 @@ static void plan_data(reading *r, om_kafka_plan *plan, uint64_t limit, int at_le
 static int make_plans(reading *r) {
     struct om_kafka *kafka = r->engine->kafka;
     om_kafka_fetch *fetch = r->fetch;
-    if (fetch->part_count > kafka->plan_cap) {
-        uint32_t cap = kafka->plan_cap ? kafka->plan_cap : 64;
+    if (fetch->part_count > kafka->plan_cap || kafka->plan_cap > PLANS_KEPT) {
+        uint32_t cap = 64;
         while (cap < fetch->part_count)
             cap *= 2;
         free(kafka->plans);

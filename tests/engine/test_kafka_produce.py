@@ -152,6 +152,7 @@ def test_a_request_of_several_mebibytes_comes_whole(plane: KafkaPlane) -> None:
     plane.topic("large", max_message_bytes=8 << 20)
     sent = batch(bytes(range(256)) * 12000)
     client = plane.kafka()
+    assert client.produce("clicks", batch(b"hello")).error == 0
     assert client.produce("large", sent).error == 0
     assert stored(plane, "large")[16:] == sent[16:]
 

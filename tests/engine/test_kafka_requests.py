@@ -77,12 +77,24 @@ def test_an_answer_may_be_none(plane: KafkaPlane) -> None:
 def test_a_large_request_comes_whole(plane: KafkaPlane) -> None:
     client = plane.kafka()
     body = bytes(range(256)) * 16384
+    client.send(request(VERSIONS, 0, 1))
+    client.answer(client.asked(), b"versions")
+    assert client.response() == b"versions"
     client.send(request(METADATA, 1, 1, body) + request(METADATA, 1, 2))
     event = client.asked()
     assert event.payload.endswith(body)
     client.answer(event, b"large")
     assert client.response() == b"large"
-    assert client.asked().amount == 2
+    assert client.asked().amount == 3
+
+
+def test_before_its_login_a_client_has_little_to_say(plane: KafkaPlane) -> None:
+    client = plane.kafka(opened=False)
+    client.send(request(VERSIONS, 0, 1, b"x" * 500_000))
+    client.answer(client.asked(), b"versions")
+    assert client.response() == b"versions"
+    client.send(request(VERSIONS, 0, 1, b"x" * 600_000))
+    assert client.ends() == "sent a request of a size that can't be"
 
 
 STRANGERS = {

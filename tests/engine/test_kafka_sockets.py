@@ -122,6 +122,8 @@ def served(tmp_path: Path) -> Iterator[Served]:
 def test_what_goes_in_comes_out(served: Served, size: int) -> None:
     with served.client() as client:
         value = bytes(range(256)) * (size // 256 + 1)
+        client.send_fetch("clicks", 0)
+        assert client.fetched() == b""
         for n in range(3):
             client.send_produce("clicks", batch(value[: size + n]))
         assert [client.produced() for _ in range(3)] == [(0, 0), (0, 1), (0, 2)]
