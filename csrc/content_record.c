@@ -249,8 +249,18 @@ static uint8_t *put_entry(uint8_t *at, const uint8_t *end, const om_span *name, 
     return at + 4 + value->len;
 }
 
+/* A tombstone: its body is as empty as one that was sent empty, and means something else. */
+static uint8_t *put_tombstone(uint8_t *at, const uint8_t *end) {
+    static const uint8_t entry[] = "\x11x-kafka-tombstonet\x01";
+    size_t size = sizeof entry - 1;
+    if (size > (size_t)(end - at))
+        return at;
+    memcpy(at, entry, size);
+    return at + size;
+}
+
 /* A Kafka producer's record: what an AMQP client gets to see of it. */
-static int read_foreign(const uint8_t *at, const uint8_t *end, uint8_t *scratch, size_t cap,
+static int read_foreign(const uint8_t *at, const uint8_t *end, uint8_t *scratch, size_t cap, int is_tombstone,
                         om_content *out) {
     const om_span key_name = {(const uint8_t *)"x-kafka-key", 11};
     const size_t before = 2 + 4, after = 1 + 8; /* flags, table length; delivery mode, timestamp */
@@ -261,6 +271,8 @@ static int read_foreign(const uint8_t *at, const uint8_t *end, uint8_t *scratch,
         put = put_entry(put, put_end, &key_name, &out->routing_key);
         out->routing_key.len = 0;
     }
+    if (is_tombstone)
+        put = put_tombstone(put, put_end);
     int32_t count;
     at = om_get_varint(at, end, &count);
     if (at == NULL || count < 0 || count > (end - at) / 2)
@@ -318,13 +330,14 @@ int om_content_read(const uint8_t *body, size_t len, const om_batch_info *batch,
     else if (__builtin_add_overflow(batch->base_timestamp, time_delta, &out->timestamp))
         return OM_E_CORRUPT;
     out->foreign = 0;
-    if (out->body.len < 0)
+    int is_tombstone = out->body.len < 0;
+    if (is_tombstone)
         out->body.len = 0;
     if (out->routing_key.len < 0)
         out->routing_key.len = 0;
     if (out->routing_key.len <= TEXT_MAX && read_own(at, end, checked, out))
         return OM_OK;
-    return read_foreign(at, end, scratch, scratch_cap, out);
+    return read_foreign(at, end, scratch, scratch_cap, is_tombstone, out);
 }
 
 /* ---- a batch's messages -------------------------------------------------------------- */
