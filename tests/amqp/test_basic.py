@@ -1,6 +1,8 @@
 """basic: qos, consume, cancel, publish, return, get, ack, nack, reject, recover."""
 
+import hashlib
 import re
+import time
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +14,7 @@ from tests.amqp.wire import Channel, Client, refused
 
 Connect = Callable[..., Client]
 Unique = Callable[[str], str]
+LARGE = 120.0  # seconds for a message that takes its time
 
 
 def fill(channel: Channel, queue: str, count: int) -> list[bytes]:
@@ -121,6 +124,34 @@ def test_a_message_of_twenty_megabytes_goes_through(channel: Channel) -> None:
     body = bytes(range(256)) * (20 << 12)
     channel.publish(body, key=queue)
     assert channel.must_get(queue).body == body
+
+
+@pytest.mark.parametrize("mode", [1, 2], ids=["transient", "persistent"])
+def test_a_message_of_all_the_128_mebibytes_it_may_have_goes_through(
+    channel: Channel, unique: Unique, mode: int
+) -> None:
+    size = 128 << 20
+    queue = channel.declare(unique("large"), durable=True)
+    part = bytes(range(256)) * 256
+    channel.confirm()
+    channel.client.socket.settimeout(LARGE)
+    channel.send(Basic.Publish(routing_key=queue))
+    channel.send(header.ContentHeader(0, size, Basic.Properties(delivery_mode=mode)))
+    for _ in range(size // len(part)):
+        channel.send(ContentBody(part))
+    channel.wait(lambda item: isinstance(item, Basic.Ack), LARGE)
+    channel.send(Basic.Get(queue=queue, no_ack=True))
+    # Put together here: the channel's inbox would copy what it has with every frame.
+    limit = time.monotonic() + LARGE
+    got = hashlib.sha256()
+    left = size
+    while left:
+        _, frame = channel.client.read(limit)
+        if isinstance(frame, ContentBody):
+            got.update(frame.value)
+            left -= len(frame.value)
+    assert got.digest() == hashlib.sha256(part * (size // len(part))).digest()
+    channel.delete(queue)
 
 
 def test_a_body_may_be_split_over_any_frames(channel: Channel) -> None:

@@ -234,6 +234,22 @@ async def test_channels_are_opened_first_and_once(desk: Desk) -> None:
     assert closed.value.text == "CHANNEL_ERROR - second 'channel.open' seen"
 
 
+async def test_no_more_channels_than_the_user_may_have(desk: Desk) -> None:
+    await desk.auth.limits.set_user("guest", "max-channels", 1)
+    client = await desk.connected()
+    other = desk.client()
+    await other.open()
+    with pytest.raises(Closed) as closed:
+        await other.channel()
+    assert (closed.value.code, closed.value.text) == (
+        530,
+        "NOT_ALLOWED - number of channels opened for user 'guest' has reached the maximum allowed"
+        " user limit of (1)",
+    )
+    await client.call(1, Channel.Close(200, "", 0, 0))
+    await desk.connected()
+
+
 async def test_no_more_channels_than_were_agreed_on(desk: Desk) -> None:
     client = desk.client()
     await client.start()

@@ -247,6 +247,17 @@ def test_a_stream_keeps_no_more_than_its_bytes(channel: Channel, unique: Unique)
     assert eventually(lambda: read(channel, stream, 1)[0].headers["x-stream-offset"] > 0)
 
 
+@pytest.mark.ottermq_only("retention is looked at when we say so, not with the next segment")
+def test_a_stream_keeps_nothing_longer_than_its_age(channel: Channel, unique: Unique) -> None:
+    arguments = {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 65_536}
+    short = channel.declare(unique("short"), {**arguments, "x-max-age": "1s"}, durable=True)
+    long = channel.declare(unique("long"), {**arguments, "x-max-age": "1h"}, durable=True)
+    for stream in (short, long):
+        fill(channel, stream, *[b"x" * 1000] * 300)
+    assert eventually(lambda: channel.count(short) < 300)
+    assert channel.count(long) == 300
+
+
 @pytest.mark.ottermq_only("AMQP 0.9.1 filters came with 3.13")
 def test_a_filter_picks_the_messages_with_its_value(channel: Channel, stream: str) -> None:
     for number in range(30):
