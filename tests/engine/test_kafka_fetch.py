@@ -1,5 +1,6 @@
 """Fetch: whole batches, from memory and from files, at once or when there is enough."""
 
+import os
 import struct
 import time
 import uuid
@@ -440,3 +441,37 @@ def test_rights_are_asked_for_once(plane: KafkaPlane) -> None:
     for _ in range(3):
         assert client.fetch("clicks", 0).error == 0
     assert [event.kind for event in plane.events].count(Kind.KAFKA_TOPICS) == 1
+
+
+# -- the disk
+
+
+def test_what_is_not_in_memory_is_waited_for(tmp_path: Path) -> None:
+    plane = KafkaPlane(tmp_path)
+    plane.topic("clicks")
+    fill(plane.kafka(), "clicks", *(b"%d" % n + b"." * 50_000 for n in range(30)))
+    to_files(plane)
+    plane.close()
+    plane = KafkaPlane(tmp_path)
+    plane.topic("clicks")
+    for path in tmp_path.rglob("*.log"):
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    client, at = plane.kafka(), 0
+    while at < 30:
+        client.send_fetch({("clicks", 0): at}, wait=600_000)
+        records = records_of(client.fetched()["clicks", 0].data)
+        assert records[0].offset == at
+        at = records[-1].offset + 1
+    plane.close()
+
+
+def test_a_file_that_is_gone_is_passed_over(plane: KafkaPlane) -> None:
+    client = plane.kafka()
+    fill(client, "clicks", *(b"x" * 5000 for _ in range(10)))
+    to_files(plane)
+    fill(client, "clicks", b"behind it")
+    for path in plane.store.data.rglob("*.log"):
+        os.truncate(path, 0)
+    got = client.fetch("clicks", 0, wait=600_000)
+    assert [(r.offset, r.value) for r in records_of(got.data)] == [(10, b"behind it")]
