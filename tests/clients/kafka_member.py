@@ -19,7 +19,7 @@ def main(server: str, group: str, topic: str) -> None:
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": 6000,
+            "session.timeout.ms": 10_000,
             "heartbeat.interval.ms": 500,
         }
     )

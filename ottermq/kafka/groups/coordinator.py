@@ -158,7 +158,17 @@ class Groups:
             entry = self._find_or_make(id)
         answer: Reply[Joined] = Reply()
         entry.group.join(wanted, answer.set)
+        self._forget_unused(entry)
         return await answer.wait()
+
+    def _forget_unused(self, entry: Entry) -> None:
+        """Somebody was refused, and there is nothing but the name: it isn't kept."""
+        group = entry.group
+        if group.state is State.EMPTY and not (
+            group.generation or group.is_waiting or entry.offsets or entry.is_saving
+        ):
+            group.die()
+            del self._entries[entry.id]
 
     def _is_session_timeout(self, seconds: float) -> bool:
         return self.settings.min_session_timeout <= seconds <= self.settings.max_session_timeout
