@@ -22,10 +22,9 @@ from typing import Any, NamedTuple
 from ottermq._core import ffi, lib
 from ottermq.wal.errors import Full, OutOfRange, check
 from ottermq.wal.log import Aborted, Log, SegmentStat
-from ottermq.wal.records import CONTROL, TRANSACTIONAL, Batch
+from ottermq.wal.records import CONTROL, OVERHEAD, TRANSACTIONAL, Batch, sealed, with_records
 
 MOST_KEYS = 4 << 20  # at a time: 24 to 48 bytes each
-HEADER = int(lib.OM_BATCH_OVERHEAD)
 CODECS = int(lib.OM_ATTR_CODEC_MASK)
 HORIZON = int(lib.OM_ATTR_DELETE_HORIZON)
 GROWTH = 11  # bytes a record may grow by when its batch gets a horizon
@@ -119,10 +118,10 @@ class Compaction:
     def _plain(self, batch: Batch) -> bytes | None:
         if not batch.codec:
             return batch.data
-        records = self._codecs.open(batch.codec, batch.data[HEADER:])
+        records = self._codecs.open(batch.codec, batch.data[OVERHEAD:])
         if records is None:
             return None
-        return _batch_of(batch.data, batch.attributes & ~CODECS, records)
+        return with_records(batch.data, batch.attributes & ~CODECS, records)
 
     def _is_aborted(self, batch: Batch) -> bool:
         return bool(batch.attributes & TRANSACTIONAL) and any(
@@ -183,7 +182,7 @@ class Compaction:
         if not batch.codec:
             return left
         attributes = int.from_bytes(left[21:23], "big") | batch.codec
-        return _batch_of(left, attributes, self._codecs.close(batch.codec, left[HEADER:]))
+        return with_records(left, attributes, self._codecs.close(batch.codec, left[OVERHEAD:]))
 
 
 class _File:
@@ -227,24 +226,10 @@ class _File:
             lib.om_log_rewrite_abort(self._log._log, self._base, fd)
 
 
-def _batch_of(header: bytes, attributes: int, records: bytes) -> bytes:
-    """A batch with this one's header around these records."""
-    data = bytearray(header[:HEADER] + records)
-    struct.pack_into(">i", data, 8, len(data) - 12)
-    struct.pack_into(">h", data, 21, attributes)
-    return _sealed(data)
-
-
 def _emptied(batch: Batch) -> bytes:
-    data = bytearray(batch.data[:HEADER])
-    struct.pack_into(">i", data, 8, HEADER - 12)
+    data = bytearray(batch.data[:OVERHEAD])
+    struct.pack_into(">i", data, 8, OVERHEAD - 12)
     struct.pack_into(">h", data, 21, batch.attributes & ~(CODECS | HORIZON))
     struct.pack_into(">qq", data, 27, -1, -1)
     struct.pack_into(">i", data, 57, 0)
-    return _sealed(data)
-
-
-def _sealed(data: bytearray) -> bytes:
-    crc = lib.om_crc32c(0, ffi.from_buffer(data) + 21, len(data) - 21)
-    struct.pack_into(">I", data, 17, crc)
-    return bytes(data)
+    return sealed(data)

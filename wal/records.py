@@ -1,5 +1,6 @@
 """Records as Python sees them, and batches as the C core does: Apache Kafka's format v2."""
 
+import struct
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from ottermq.wal.errors import check
 
 CONTROL = lib.OM_ATTR_CONTROL
 TRANSACTIONAL = lib.OM_ATTR_TRANSACTIONAL
+OVERHEAD = int(lib.OM_BATCH_OVERHEAD)  # bytes before the records
 
 Headers = Sequence[tuple[bytes, bytes | None]]
 
@@ -44,6 +46,11 @@ class Batch:
     def codec(self) -> int:
         return self.attributes & int(lib.OM_ATTR_CODEC_MASK)
 
+    def opened(self, records: bytes) -> "Batch":
+        """The same batch with its records as they were before they were compressed."""
+        data = with_records(self.data, self.attributes & ~int(lib.OM_ATTR_CODEC_MASK), records)
+        return next(batches(data))
+
     def records(self) -> Iterator[Record]:
         """Uncompressed batches only: what is compressed stays as its producer sent it."""
         iterator, before = ffi.new("om_record_iter *"), ffi.new("om_record_iter *")
@@ -60,6 +67,20 @@ class Batch:
                 iterator[0] = before[0]
                 continue
             yield _record(record, headers)
+
+
+def with_records(header: bytes, attributes: int, records: bytes) -> bytes:
+    """A batch with this one's header around these records."""
+    data = bytearray(header[:OVERHEAD] + records)
+    struct.pack_into(">i", data, 8, len(data) - 12)
+    struct.pack_into(">h", data, 21, attributes)
+    return sealed(data)
+
+
+def sealed(data: bytearray) -> bytes:
+    """With the checksum it ought to have."""
+    struct.pack_into(">I", data, 17, lib.om_crc32c(0, ffi.from_buffer(data) + 21, len(data) - 21))
+    return bytes(data)
 
 
 def batches(data: bytes) -> Iterator[Batch]:

@@ -13,12 +13,14 @@ from typing import Any
 
 import trio
 
+from ottermq.codecs import NotOpened, open_records
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error, error_of
 from ottermq.kafka.request import Body, Handler, Request
 from ottermq.kafka.room import Room
 from ottermq.wal import Log, LogError
 from ottermq.wal.log import LogStat
+from ottermq.wal.records import OVERHEAD
 
 READ_COMMITTED = 1
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -128,9 +130,25 @@ def place(log: Log, stat: LogStat, wanted: int, end: int) -> Place:
         return NOWHERE  # nothing is in remote storage
     if wanted == MAX_TIMESTAMP:
         found = _newest(log)
+        wanted = found[1] if found else 0
     else:
         found = log.find_time(max(wanted, 0))
+    if found is not None:
+        found = _inside(log, found, wanted)
     return NOWHERE if found is None or found[0] >= end else found
+
+
+def _inside(log: Log, found: Place, wanted: int) -> Place:
+    """The log doesn't open compressed batches, and answers with the first offset of one."""
+    batch = next(iter(log.read(found[0], max_bytes=1)), None)
+    if batch is None or not batch.codec:
+        return found
+    try:
+        records = batch.opened(open_records(batch.codec, batch.data[OVERHEAD:])).records()
+        at = next((r for r in records if r.offset >= found[0] and r.timestamp >= wanted), None)
+    except (NotOpened, LogError):
+        return found
+    return found if at is None else (at.offset, at.timestamp)
 
 
 def _newest(log: Log) -> Place | None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ottermq.codecs import Codec, close_records
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error
 from ottermq.kafka.offsets import (
@@ -15,6 +16,7 @@ from ottermq.kafka.offsets import (
     MAX_TIMESTAMP,
 )
 from ottermq.wal import Log, Record
+from ottermq.wal.records import OVERHEAD, with_records
 from tests.kafka.rooms import House, open_house
 
 
@@ -65,6 +67,21 @@ async def test_a_time_leads_to_the_first_record_that_is_not_older(house: House, 
     assert await offset(house, 0) == (0, 10)
     assert await offset(house, 11) == (1, 30)
     assert await offset(house, 31) == (3, 40)
+    assert await offset(house, 41) == (-1, -1)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+async def test_a_time_is_found_inside_a_compressed_batch(
+    house: House, log: Log, codec: Codec
+) -> None:
+    await put(house, log, 10, 20, 40, 30)
+    plain = log.read(0)[0].data
+    done = log.append_raw(with_records(plain, codec, close_records(codec, plain[OVERHEAD:])))
+    await house.store.wait_durable(done.seq)
+    log.trim(4)
+    assert await offset(house, 5) == (4, 10)
+    assert await offset(house, 25) == (6, 40)
+    assert await offset(house, MAX_TIMESTAMP) == (6, 40)
     assert await offset(house, 41) == (-1, -1)
 
 

@@ -422,3 +422,29 @@ def test_both_doors_see_the_same_after_a_kill(tmp_path: Path, name: str) -> None
         assert kafka.send(name, b"5", partition=1) > offsets[-1]
         connection.close()
         kafka.close()
+
+
+def test_a_compacted_topic_keeps_the_last_of_each_key_for_both(tmp_path: Path, name: str) -> None:
+    with Broker(tmp_path / "data", env={"OTTERMQ_KAFKA__COMPACTION_INTERVAL": "100ms"}) as broker:
+        kafka = Kafka(address(broker))
+        kafka.create(name, cleanup_policy="compact", segment_bytes="65536")
+        for number in range(40):
+            kafka.send(name, b"%d" % number + b"." * 8000, b"key %d" % (number % 4))
+        broker.wait_for(r" compacted log=\S+ records=[1-9]")
+        kafka.send(name, b"end", b"end")
+        records = []
+        with consumer(kafka.bootstrap, auto_offset_reset="earliest") as client:
+            client.assign([TopicPartition(name, 0)])
+            while not records or records[-1].key != b"end":
+                records.append(next(client))
+        assert len(records) < 40
+        last = {record.key: record.offset for record in records}
+        assert last == {b"key 0": 36, b"key 1": 37, b"key 2": 38, b"key 3": 39, b"end": 40}
+        host, port = broker.address("amqp")
+        connection = pika.BlockingConnection(pika.ConnectionParameters(host, port))
+        seen = stream(connection.channel(), name, 5, offset=36)
+        assert [offset for offset, _, _ in seen] == [36, 37, 38, 39, 40]
+        with pytest.raises(KafkaError):
+            kafka.send(name, b"no key")
+        connection.close()
+        kafka.close()

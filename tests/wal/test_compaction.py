@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from ottermq._core import ffi, lib
 from ottermq.codecs import Codec, NotOpened, close_records, open_records
 from ottermq.wal import Log, LogFlags, Record, Store
 from ottermq.wal.compaction import Codecs, Compaction, Outcome
 from ottermq.wal.errors import Deleted
+from ottermq.wal.records import with_records
 from ottermq.wal.verify import verify
 from tests.wal.stores import die, flush, folder_of, put, segment_files, small
 
@@ -47,12 +47,7 @@ def compact(
 
 def squeezed(batch: bytes, codec: Codec) -> bytes:
     """The same batch as a producer with that codec would have sent it."""
-    data = bytearray(batch[:61] + close_records(codec, batch[61:]))
-    data[8:12] = (len(data) - 12).to_bytes(4, "big")
-    data[21:23] = int(codec).to_bytes(2, "big")
-    crc = lib.om_crc32c(0, ffi.from_buffer(data) + 21, len(data) - 21)
-    data[17:21] = crc.to_bytes(4, "big")
-    return bytes(data)
+    return with_records(batch, codec, close_records(codec, batch[61:]))
 
 
 def stream(store: Store) -> Log:
