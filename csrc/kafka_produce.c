@@ -43,7 +43,7 @@ typedef struct produce {
 /* What became of one partition. */
 typedef struct outcome {
     int error;
-    const char *text;        /* for version 8 and later; NULL: the code says it all */
+    om_span text;            /* for version 8 and later; null: the code says it all */
     int64_t offset, append_time, log_start;
 } outcome;
 
@@ -115,32 +115,42 @@ static void ask_rights(produce *p, const om_kafka_request *request, const uint8_
 
 static int refuse(outcome *out, int error, const char *text) {
     out->error = error;
-    out->text = text;
+    out->text = (om_span){(const uint8_t *)text, text ? (int32_t)strlen(text) : -1};
     return error;
 }
 
-static int check_times(const produce *p, const om_kafka_topic *topic, const om_batch_info *info, outcome *out) {
+/* The first and the last time of a batch: as its records tell, where they can be looked at. */
+typedef struct times {
+    int64_t first, last;
+} times;
+
+static int check_times(const produce *p, const om_kafka_topic *topic, const om_batch_info *info, const times *times,
+                       outcome *out) {
     const om_kafka_topic_options *options = &topic->options;
-    int64_t now = p->engine->wall_ms, time = info->max_timestamp;
+    int64_t now = p->engine->wall_ms;
     if (options->flags & OM_KAFKA_LOG_APPEND_TIME)
         return 0;
     if (info->attributes & OM_ATTR_LOG_APPEND_TIME)
         return refuse(out, OM_KAFKA_E_INVALID_TIMESTAMP, "a producer can't know the time of its append");
-    if (time < 0)
-        return 0;
-    if (time < now ? now - time > options->timestamp_before_max_ms : time - now > options->timestamp_after_max_ms)
+    if ((times->first >= 0 && times->first < now && now - times->first > options->timestamp_before_max_ms) ||
+        (times->last > now && times->last - now > options->timestamp_after_max_ms))
         return refuse(out, OM_KAFKA_E_INVALID_TIMESTAMP, "a timestamp out of the topic's range");
     return 0;
 }
 
-static int check_records(const om_kafka_topic *topic, om_span batch, outcome *out) {
+static int check_records(const om_kafka_topic *topic, om_span batch, times *times, outcome *out) {
     om_record_iter iter;
     om_record record;
     int compacted = topic->options.flags & OM_KAFKA_COMPACTED;
     int result = om_record_iter_init(&iter, batch.data, (size_t)batch.len);
-    while (result == OM_OK && (result = om_record_next(&iter, &record, NULL, 0)) == OM_OK)
+    times->first = INT64_MAX;
+    times->last = -1;
+    while (result == OM_OK && (result = om_record_next(&iter, &record, NULL, 0)) == OM_OK) {
         if (compacted && record.key.len < 0)
             return refuse(out, OM_KAFKA_E_INVALID_RECORD, "a compacted topic takes no record without a key");
+        times->first = record.timestamp < times->first ? record.timestamp : times->first;
+        times->last = record.timestamp > times->last ? record.timestamp : times->last;
+    }
     return result == OM_END ? 0 : refuse(out, OM_KAFKA_E_INVALID_RECORD, "records that don't lie within their batch");
 }
 
@@ -167,8 +177,12 @@ static int check_batch(const produce *p, const om_kafka_topic *topic, om_span ba
         return refuse(out, OM_KAFKA_E_UNSUPPORTED_COMPRESSION, NULL);
     if ((info->attributes & OM_ATTR_TRANSACTIONAL) && p->transactional.len < 0)
         return refuse(out, OM_KAFKA_E_INVALID_RECORD, "a transactional batch without a transactional id");
-    int error = check_times(p, topic, info, out);
-    return error || codec ? error : check_records(topic, batch, out);
+    times times = {info->max_timestamp, info->max_timestamp};
+    int error = codec ? 0 : check_records(topic, batch, &times, out);
+    if (!error)
+        error = check_times(p, topic, info, &times, out);
+    info->max_timestamp = times.last;
+    return error;
 }
 
 /* The one copy: from the read buffer into what the log, the WAL and the readers share. */
@@ -182,11 +196,10 @@ static om_bytes *copy_batch(om_span batch) {
     return bytes;
 }
 
-static void stamp(uint8_t *batch, om_batch_info *info, int64_t now_ms) {
-    info->attributes |= OM_ATTR_LOG_APPEND_TIME;
-    info->max_timestamp = now_ms;
+/* Attributes and the largest time as they are to be; look-ups by time rest on that. */
+static void stamp(uint8_t *batch, om_batch_info *info) {
     om_put_be16(batch + 21, (uint16_t)info->attributes);
-    om_put_be64(batch + 35, (uint64_t)now_ms);
+    om_put_be64(batch + 35, (uint64_t)info->max_timestamp);
     info->crc = om_crc32c(0, batch + 21, (size_t)info->size - 21);
     om_put_be32(batch + 17, info->crc);
 }
@@ -220,10 +233,12 @@ static void append(produce *p, om_kafka_topic *topic, om_queue *queue, om_log *l
     om_bytes *bytes = result == OM_OK ? copy_batch(batch) : NULL;
     if (result == OM_OK && !bytes)
         result = OM_E_NO_MEMORY;
-    if (result == OM_OK && (topic->options.flags & OM_KAFKA_LOG_APPEND_TIME)) {
-        stamp(bytes->data, info, p->engine->wall_ms);
-        out->append_time = p->engine->wall_ms;
+    if (topic->options.flags & OM_KAFKA_LOG_APPEND_TIME) {
+        info->attributes |= OM_ATTR_LOG_APPEND_TIME;
+        out->append_time = info->max_timestamp = p->engine->wall_ms;
     }
+    if (result == OM_OK && info->max_timestamp != (int64_t)om_get_be64(bytes->data + 35))
+        stamp(bytes->data, info);
     if (result == OM_OK)
         result = om_log_append_bytes(log, bytes, info, unlogged);
     if (result != OM_OK) {
@@ -244,7 +259,7 @@ static void write_partition(produce *p, om_kafka_topic *topic, int32_t partition
     om_queue *queue;
     om_batch_info info;
     om_log *log = topic ? om_kafka_topic_log(p->engine, topic, partition, &queue) : NULL;
-    *out = (outcome){.error = p->error, .offset = -1, .append_time = -1, .log_start = -1};
+    *out = (outcome){.error = p->error, .offset = -1, .append_time = -1, .log_start = -1, .text = {NULL, -1}};
     if (out->error)
         return;
     if (topic && may_write(p, topic) <= 0) {
@@ -282,8 +297,7 @@ static uint8_t *put_outcome(uint8_t *at, const produce *p, int32_t partition, co
         at = om_wire_put_i64(at, out->log_start);
     if (p->version >= 8) {
         at = om_wire_put_count(at, flexible, 0); /* record errors */
-        om_span text = {(const uint8_t *)out->text, out->text ? (int32_t)strlen(out->text) : -1};
-        at = om_wire_put_string(at, flexible, text);
+        at = om_wire_put_string(at, flexible, out->text);
     }
     return om_wire_put_tags(at, flexible);
 }

@@ -181,6 +181,15 @@ def test_timestamps_out_of_range_are_refused(plane: KafkaPlane) -> None:
     assert client.produce("recent", batch(b"1", when=now)).error == 0
 
 
+def test_a_batch_that_lies_about_its_times_is_put_right(plane: KafkaPlane) -> None:
+    sent = spoilt(35, struct.pack(">q", 77))
+    assert plane.kafka().produce("clicks", sent).error == 0
+    held = stored(plane, "clicks")
+    latest = max(record.timestamp for record in records_of(held))
+    assert latest > 77
+    assert held[35:43] == struct.pack(">q", latest)
+
+
 def test_internal_topics_are_not_for_clients(plane: KafkaPlane) -> None:
     plane.topic("__state", flags=KafkaTopicFlags.INTERNAL)
     assert plane.kafka().produce("__state", batch(b"1")).error == 17
