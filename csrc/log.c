@@ -118,7 +118,7 @@ int64_t om_log_readable_end(const om_log *log) {
     return leased < end ? leased : end;
 }
 
-int64_t om_log_high_watermark(const om_log *log) {
+static int64_t durable_end(const om_log *log) {
     int64_t readable = om_log_readable_end(log);
     if (!om_log_uses_wal(log))
         return readable;
@@ -127,6 +127,15 @@ int64_t om_log_high_watermark(const om_log *log) {
         return readable;
     int64_t pending = om_hot_at(&log->hot, durable)->base_offset;
     return pending < readable ? pending : readable;
+}
+
+/* Offsets that a start skipped come into sight with the first record behind them: until then a reader
+ * that wants all there is would wait in vain for what lies before the end. */
+int64_t om_log_high_watermark(const om_log *log) {
+    int64_t end = durable_end(log);
+    if (!log->gap_end || end != log->gap_end)
+        return end;
+    return log->gap_start > log->start_offset ? log->gap_start : log->start_offset;
 }
 
 int64_t om_log_written_offset(const om_log *log) {

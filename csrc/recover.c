@@ -517,12 +517,14 @@ static void finish(om_store *store, om_patient *patient) {
         skip_gaps(patient);
         next = log->cursor->end > next ? log->cursor->end : next;
     }
+    log->gap_start = next;
     next = log->lease_end > next ? log->lease_end : next;
     next = patient->saved_next > next ? patient->saved_next : next;
     if (next > end && next > patient->saved_next) {
         /* An unclean stop: whoever saw offsets we don't know of must not meet them again. */
         log->leader_epoch++;
     }
+    log->gap_end = next > log->gap_start ? next : 0;
     if (next > end) {
         log->next_offset = next;
         if (log->cursor)

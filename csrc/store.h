@@ -109,6 +109,7 @@ struct om_log {
 
     int64_t start_offset;
     int64_t next_offset;
+    int64_t gap_start, gap_end; /* offsets that the last start skipped: none of them is a record; 0, 0: none */
     int64_t lease_end;       /* offsets below may be given */
     int64_t lease_durable;   /* ... and below this one, seen */
     uint64_t lease_seq;
