@@ -237,6 +237,17 @@ def test_an_assignment_that_did_not_reach_the_disk_means_another_round() -> None
     assert hall.join(id).answer.generation == 2
 
 
+def test_a_member_that_waited_long_for_its_share_is_still_watched_when_it_is_refused() -> None:
+    hall = Hall(instant_disk=False)
+    id = hall.join(instance_id="a").answer.member_id
+    hall.sync(id, {}, instance_id="a")
+    hall.wait(30)  # longer than its session
+    hall.finish_save(ok=False)
+    assert id in hall.group.roster
+    hall.wait(100)
+    assert hall.group.state is State.EMPTY
+
+
 def test_somebody_comes_while_the_assignment_is_written() -> None:
     hall = Hall(instant_disk=False)
     id = hall.join().answer.member_id

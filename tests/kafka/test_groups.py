@@ -362,6 +362,9 @@ async def test_offsets_expire_when_nobody_is_in_the_group(tmp_path: Path) -> Non
             # Its member still reads orders; nobody reads the other.
             assert list(groups.committed("g")) == [ORDERS]
             groups.leave("g", [Who(joined.member_id)])
+            entry = groups.find("g")
+            assert entry is not None
+            await until(lambda: not entry.is_saving)
             await groups.expire()
             assert list(groups.committed("g")) == [ORDERS]
             clock.now += 6 * DAY

@@ -249,8 +249,7 @@ class Group:
     def _start_round(self) -> None:
         if self.state is State.PREPARING:
             return
-        for member in self.roster:
-            member.answer_sync(Synced(Error.REBALANCE_IN_PROGRESS))
+        self._refuse_syncs(Error.REBALANCE_IN_PROGRESS)
         was_empty = self.state is State.EMPTY
         self.state = State.PREPARING
         self._unsynced.clear()
@@ -330,7 +329,7 @@ class Group:
         member.await_sync(reply)
         self._unsynced.discard(member.id)
         if self.state is State.STABLE:
-            self._answer_syncs()
+            self._tell_share(member)
         elif member.id == self.roster.leader:
             complete = {each.id: assignments.get(each.id, b"") for each in self.roster}
             self._save(self, complete, partial(self._assigned, self.generation, complete))
@@ -341,25 +340,28 @@ class Group:
         if self.state is not State.COMPLETING or self.generation != generation:
             return  # somebody came or left meanwhile: who waited has been told
         if not saved:
-            for member in self.roster:
-                member.answer_sync(Synced(Error.COORDINATOR_NOT_AVAILABLE))
+            self._refuse_syncs(Error.COORDINATOR_NOT_AVAILABLE)
             self._start_round()
             return
         for member in self.roster:
             member.assignment = assignments[member.id]
+            self._tell_share(member)
         self.state = State.STABLE
-        self._answer_syncs()
         if not self._unsynced:
             self._cancel_round()
 
-    def _answer_syncs(self) -> None:
+    def _refuse_syncs(self, error: Error) -> None:
         for member in self.roster:
             if member.sync is not None:
-                answer = Synced(
-                    Error.NONE, self.roster.protocol_type, self.protocol, member.assignment
-                )
-                member.answer_sync(answer)
+                member.answer_sync(Synced(error))
                 self._watch(member, member.session_timeout)
+
+    def _tell_share(self, member: Member) -> None:
+        """If it has asked."""
+        if member.sync is not None:
+            share = member.assignment
+            member.answer_sync(Synced(Error.NONE, self.roster.protocol_type, self.protocol, share))
+            self._watch(member, member.session_timeout)
 
     def assignments(self) -> Assignments:
         return {member.id: member.assignment for member in self.roster}
