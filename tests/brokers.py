@@ -16,7 +16,7 @@ READY = re.compile(
     r" data=(?P<data>\S+)$"
 )
 ANY_PORT = {"amqp": "127.0.0.1:0", "kafka": "127.0.0.1:0", "admin": "127.0.0.1:0"}
-PATIENCE = 20.0
+PATIENCE = 60.0  # seconds: far from what a start takes, even sanitized on a busy machine
 # Filling the usual 64 MiB files with zeros is not what these tests are about.
 SMALL_WAL = {
     "OTTERMQ_WAL__FILE_SIZE": "1MiB",

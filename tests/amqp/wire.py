@@ -29,7 +29,7 @@ from pamqp import frame as frames
 from pamqp.base import Frame
 from pamqp.commands import Basic, Confirm, Connection, Exchange, Queue, Tx
 
-PATIENCE = 20.0  # seconds for what must come
+PATIENCE = 60.0  # seconds for what must come; a busy machine may need some
 QUIET = 0.15  # seconds for what must not come
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 FRAME_END = b"\xce"
