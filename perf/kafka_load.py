@@ -1,10 +1,8 @@
 """One run of the Kafka load generator, and what it found."""
 
-import json
-import subprocess
 from dataclasses import dataclass
 
-from perf.load import LoadFailed
+from perf.load import play
 from perf.programs import program
 
 
@@ -26,13 +24,5 @@ class KafkaLoad:
 
 def run(address: tuple[str, int], *options: object, time_limit: float = 600) -> KafkaLoad:
     """Options as `kafka_load --help` lists them."""
-    place = f"{address[0]}:{address[1]}"
     generator = program("kafka_load", "kafka_load_*.c", "measure.c", "../csrc/crc32c.c")
-    command = [str(generator), "--address", place, *map(str, options)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=time_limit)
-    except subprocess.TimeoutExpired as error:
-        raise LoadFailed(f"no end after {time_limit:g} s") from error
-    if done.returncode:
-        raise LoadFailed(done.stderr.strip() or f"exit code {done.returncode}")
-    return KafkaLoad(**json.loads(done.stdout))
+    return KafkaLoad(**play(generator, address, options, time_limit))

@@ -2,7 +2,9 @@
 
 import json
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from perf.programs import program
@@ -52,20 +54,24 @@ class Load:
 
 def run(address: tuple[str, int], *options: object, time_limit: float = 600) -> Load:
     """Options as `amqp_load --help` lists them."""
+    generator = program("amqp_load", "load_*.c", "measure.c")
+    return decode(play(generator, address, options, time_limit))
+
+
+def play(
+    generator: Path, address: tuple[str, int], options: Iterable[object], time_limit: float
+) -> dict[str, Any]:
+    """What a generator has to tell when it is done."""
     place = f"{address[0]}:{address[1]}"
-    command = [
-        str(program("amqp_load", "load_*.c", "measure.c")),
-        "--address",
-        place,
-        *map(str, options),
-    ]
+    command = [str(generator), "--address", place, *map(str, options)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=time_limit)
     except subprocess.TimeoutExpired as error:
         raise LoadFailed(f"no end after {time_limit:g} s") from error
     if done.returncode:
         raise LoadFailed(done.stderr.strip() or f"exit code {done.returncode}")
-    return decode(json.loads(done.stdout))
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def decode(found: dict[str, Any]) -> Load:
