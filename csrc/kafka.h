@@ -76,7 +76,8 @@ struct om_kafka {
     struct om_kafka_plan *plans; /* what a fetch at hand will give */
     uint32_t plan_cap;
     om_wheel wheel;          /* fetches that wait, connections that are muted */
-    om_conn *woken;          /* ... and are to be looked at in this tick */
+    uint64_t opened_to;      /* gates up to this sequence are open */
+    om_conn *woken;          /* fetches that waited, and are to be looked at in this tick */
     om_conn *cold;           /* ... for pages that aren't in memory */
 };
 

@@ -92,6 +92,9 @@ static void open_gates(om_conn *conn, uint64_t durable) {
 
 void om_kafka_gates_open(om_engine *engine) {
     uint64_t durable = om_wal_durable_seq(engine->store->wal);
+    if (durable == engine->kafka->opened_to && !engine->store->fence_handled)
+        return; /* with a crowd of producers, most ticks bring no news of the disk */
+    engine->kafka->opened_to = durable;
     om_conn **link = &engine->kafka_gated;
     while (*link) {
         om_conn *conn = *link;
