@@ -91,6 +91,8 @@ class Compactor:
             except LogError as error:
                 # Deleted meanwhile, or unreadable: the next look comes anyway.
                 eventlog.debug("compaction", log=log.name, error=error)
+            except (OSError, MemoryError) as error:
+                eventlog.warning("a log can't be compacted", log=log.name, error=error)
 
     async def _look_at(self, log: Log) -> None:
         values = self._configs.values_of(log)

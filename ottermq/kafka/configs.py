@@ -132,7 +132,7 @@ TOPIC_CONFIGS: dict[str, Config] = {
             Type.STRING,
             "producer",
             _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
-            "How batches are kept; `producer` keeps them as they were sent.",
+            "How batches are kept. Here they are kept as their producer sent them.",
             "compression.type",
         ),
         Config(

@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Coroutine
-from functools import partial
 from typing import Any
 
 import trio
@@ -18,7 +17,7 @@ from ottermq.wal import LogError
 def describe_log_dirs(kafka: Room, request: Request) -> Body | Coroutine[Any, Any, Body]:
     if not request.conn.is_administrator:
         return {"error_code": Error.CLUSTER_AUTHORIZATION_FAILED, "results": []}
-    return trio.to_thread.run_sync(partial(_describe, kafka, _asked(kafka, request)))
+    return _describe(kafka, _asked(kafka, request))
 
 
 def _asked(kafka: Room, request: Request) -> list[tuple[Topic, list[int]]]:
@@ -29,11 +28,11 @@ def _asked(kafka: Room, request: Request) -> list[tuple[Topic, list[int]]]:
     return [(topic, partitions) for topic, partitions in found if topic is not None]
 
 
-def _describe(kafka: Room, topics: list[tuple[Topic, list[int]]]) -> Body:
-    usage = shutil.disk_usage(kafka.store.data)
+async def _describe(kafka: Room, topics: list[tuple[Topic, list[int]]]) -> Body:
     described = [
         {"name": topic.name, "partitions": _partitions(topic, indexes)} for topic, indexes in topics
     ]
+    usage = await trio.to_thread.run_sync(shutil.disk_usage, kafka.store.data)
     result = {
         "log_dir": str(kafka.store.data.resolve()),
         "topics": described,

@@ -1,7 +1,9 @@
 """When a compacted topic is sifted, and that its configs decide what stays."""
 
 from dataclasses import replace
+from errno import ENOSPC
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -103,3 +105,16 @@ async def test_a_restart_knows_how_far_it_came(tmp_path: Path) -> None:
     async with open_house(tmp_path / "data", replace(OPTIONS)) as house:
         assert Compactor(house.db, house.store, house.configs)._cleaned == {}
         assert house.db.read("SELECT * FROM kafka_cleaned") == []
+
+
+async def test_a_disk_that_is_full_ends_no_broker(tmp_path: Path) -> None:
+    async with open_house(tmp_path / "data", OPTIONS) as house:
+        configs = {"cleanup.policy": "compact", "segment.bytes": str(64 << 10)}
+        log = (await house.topics.create("keys", configs=configs)).partitions[0].log
+        await fill(house, log, [Record(FILLER, key=b"k") for _ in range(12)])
+        compactor = Compactor(house.db, house.store, house.configs)
+        with patch("os.write", side_effect=OSError(ENOSPC, "no space left")):
+            await compactor.look_at_all()
+        assert len(keys(log)) == 12
+        await compactor.look_at_all()
+        assert len(keys(log)) == 1
