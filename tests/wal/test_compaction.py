@@ -304,6 +304,6 @@ def test_a_segment_that_is_trimmed_or_deleted_meanwhile_is_no_harm(store: Store)
         assert found(log) == {b"k0": [28], b"k1": [29], b"k2": [30], b"k3": [31]}
         with log.held() as held:
             store.delete(log)
-            with pytest.raises(Deleted):
-                compact(held)
+            with suppress(Deleted):  # unless its segments are gone already
+                assert compact(held).dropped == 0
     assert verify(store.data).problems == 0
