@@ -15,6 +15,8 @@
 #include "ottermq.h"
 
 #define OM_BATCH_MAGIC 2
+#define OM_BATCH_CRC 17              /* where it stands */
+#define OM_BATCH_CRC_FROM 21         /* and what it covers */
 
 /* A batch that grows: a tick's messages for one log. The bytes are malloc'ed and may move with
  * each om_build_add; om_build_take hands them over. All zero is an empty build. */

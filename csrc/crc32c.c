@@ -155,3 +155,30 @@ int om_crc32c_is_hardware(void) {
 uint32_t om_crc32c(uint32_t crc, const void *data, size_t len) {
     return om_crc32c_is_hardware() ? hardware(crc, data, len) : om_crc32c_portable(crc, data, len);
 }
+
+/* ---- joining ---------------------------------------------------------------------------- */
+
+/* x^(8 * 2^k) mod P, reflected: a shift by 2^k bytes. */
+static const uint32_t shifts[32] = {
+    0x00800000, 0x00008000, 0x82f63b78, 0x6ea2d55c, 0x18b8ea18, 0x510ac59a, 0xb82be955, 0xb8fdb1e7,
+    0x88e56f72, 0x74c360a4, 0xe4172b16, 0x0d65762a, 0x35d73a62, 0x28461564, 0xbf455269, 0xe2ea32dc,
+    0xfe7740e6, 0xf946610b, 0x3c204f8f, 0x538586e3, 0x59726915, 0x734d5309, 0xbc1ac763, 0x7d0722cc,
+    0xd289cabe, 0xe94ca9bc, 0x05b74f3f, 0xa51e1f42, 0x40000000, 0x20000000, 0x08000000, 0x00800000,
+};
+
+static uint32_t multiply(uint32_t a, uint32_t b) {
+    uint32_t product = 0;
+    for (uint32_t bit = 1u << 31; bit; bit >>= 1) {
+        if (a & bit)
+            product ^= b;
+        b = b & 1 ? b >> 1 ^ 0x82f63b78 : b >> 1;
+    }
+    return product;
+}
+
+uint32_t om_crc32c_join(uint32_t left, uint32_t right, uint32_t right_len) {
+    for (int k = 0; right_len; k++, right_len >>= 1)
+        if (right_len & 1)
+            left = multiply(left, shifts[k]);
+    return left ^ right;
+}

@@ -41,7 +41,7 @@ static uint64_t put_record(om_store *store, om_log *const *logs, const int64_t *
         om_put_le32(table, named);
         om_put_le32(table + 4, 0);
         struct iovec iov[2] = {{table, 8 + (size_t)named * OM_FANOUT_ENTRY}, {bytes->data, bytes->len}};
-        seq = om_wal_append_lent(store->wal, OM_REC_FANOUT, 0, iov, 2, bytes);
+        seq = om_batch_log(store, OM_REC_FANOUT, 0, iov, 2, bytes);
         *fenced = !seq;
         store->urgent = 1;
     }

@@ -253,7 +253,7 @@ void om_log_seal(om_log *log) {
     uint64_t seq = log->last_logged_seq;
     if (!log->open_unlogged) {
         struct iovec iov = {bytes->data, bytes->len};
-        seq = om_wal_append_lent(log->store->wal, OM_REC_BATCH, log->id, &iov, 1, bytes);
+        seq = om_batch_log(log->store, OM_REC_BATCH, log->id, &iov, 1, bytes);
         if (!seq) {
             om_bytes_unref(bytes);
             skip_refused(log, info.base_offset, last);

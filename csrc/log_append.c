@@ -7,6 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+uint64_t om_batch_log(om_store *store, uint8_t type, uint64_t log_id, const struct iovec *iov, int iovcnt, om_bytes *batch) {
+    batch->crc = om_get_be32(batch->data + OM_BATCH_CRC);
+    batch->crc_from = OM_BATCH_CRC_FROM;
+    return om_wal_append_lent(store->wal, type, log_id, iov, iovcnt, batch);
+}
+
 int om_log_append(om_log *log, const om_record *records, int32_t count, int flags, int32_t epoch,
                   om_appended *out) {
     om_store_enter(log->store);
@@ -31,7 +37,7 @@ int om_log_append_bytes(om_log *log, om_bytes *bytes, om_batch_info *info, int f
     int logged = om_log_is_logged(log, (flags & OM_APPEND_UNLOGGED) && info->producer_id < 0);
     if (logged) {
         struct iovec iov = {bytes->data, bytes->len};
-        seq = om_wal_append_lent(log->store->wal, OM_REC_BATCH, log->id, &iov, 1, bytes);
+        seq = om_batch_log(log->store, OM_REC_BATCH, log->id, &iov, 1, bytes);
         if (!seq) {
             om_bytes_unref(bytes);
             return OM_E_FENCED;

@@ -10,6 +10,7 @@ om_bytes *om_bytes_new(uint8_t *data, uint32_t len) {
     bytes->refs = 1;
     bytes->len = len;
     bytes->data = data;
+    bytes->crc_from = bytes->crc = 0;
     return bytes;
 }
 

@@ -7,6 +7,7 @@ typedef struct om_bytes {
     int refs;                /* atomic: readers let go without the lock */
     uint32_t len;
     uint8_t *data;
+    uint32_t crc_from, crc;  /* CRC-32C of all from there on; 0: not known */
 } om_bytes;
 
 om_bytes *om_bytes_new(uint8_t *data, uint32_t len); /* takes over data (malloc'ed) */

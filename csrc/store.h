@@ -333,6 +333,8 @@ void om_log_stir(om_log *log);                   /* whoever waits for its high w
 /* Give offsets [next, next + count), extending the lease. */
 int64_t om_log_claim(om_log *log, int64_t count);
 int om_log_extend_lease(om_log *log);
+/* A whole and valid batch, the last of iov, into the WAL, which makes use of the CRC that it carries. */
+uint64_t om_batch_log(om_store *store, uint8_t type, uint64_t log_id, const struct iovec *iov, int iovcnt, om_bytes *batch);
 /* Give a batch its place in the log, log it, put it into the hot tail. Takes over bytes; info gets the
  * offset. The batch was validated, the log admits it, and so do its producers. */
 int om_log_append_bytes(om_log *log, om_bytes *bytes, om_batch_info *info, int flags);

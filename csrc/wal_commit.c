@@ -12,6 +12,7 @@
 #include "bytes.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -146,6 +147,16 @@ static void measure(const om_wal *wal, group *group)
     }
 }
 
+/* A batch brings the CRC of nearly all of it along. */
+static uint32_t chain_loan(uint32_t chain, const om_wal_loan *loan)
+{
+    const om_bytes *whole = loan->lender;
+    if (whole->crc_from == 0 || loan->data != whole->data || loan->len != whole->len)
+        return om_crc32c(chain, loan->data, loan->len);
+    chain = om_crc32c(chain, loan->data, whole->crc_from);
+    return om_crc32c_join(chain, whole->crc, loan->len - whole->crc_from);
+}
+
 static void chain_crcs(om_wal *wal, const group *group, uint64_t position)
 {
     const om_wal_header *header = &wal->head_file->header;
@@ -162,7 +173,7 @@ static void chain_crcs(om_wal *wal, const group *group, uint64_t position)
             om_put_le32(record + OM_WAL_AT_CRC, 0);
             wal->chain = om_crc32c(wal->chain, record, om_get_le32(record + OM_WAL_AT_LEN) - lent);
             if (loan != NULL) /* it is the end of its record */
-                wal->chain = om_crc32c(wal->chain, loan->data, lent);
+                wal->chain = chain_loan(wal->chain, loan);
             om_put_le32(record + OM_WAL_AT_CRC, wal->chain);
             at += record_room(record) - lent;
             next += loan != NULL;
@@ -227,6 +238,24 @@ static int write_direct(om_wal *wal, const struct iovec *iov, int iovcnt, uint64
     return OM_OK;
 }
 
+/* A large group goes in slices: while we copy one, the disk has the one before. */
+static int write_cached(om_wal *wal, struct iovec *iov, int iovcnt, uint64_t offset)
+{
+    int fd = wal->head_file->fd;
+    for (int next = 0; next < iovcnt;) {
+        int first = next;
+        uint64_t len = 0;
+        while (next < iovcnt && len < OM_WAL_SLICE)
+            len += iov[next++].iov_len;
+        if (om_wal_file_write(fd, iov + first, next - first, offset) != OM_OK)
+            return OM_E_IO;
+        if (next < iovcnt) /* only begun: the sync that follows is what counts */
+            sync_file_range(fd, (off_t)offset, (off_t)len, SYNC_FILE_RANGE_WRITE);
+        offset += len;
+    }
+    return OM_OK;
+}
+
 static int gather(const range *range, struct iovec *iov)
 {
     int count = 0;
@@ -267,7 +296,7 @@ static int write_group(om_wal *wal, const group *group, uint64_t size)
         atomic_store(&wal->direct, 0);
         om_wal_direct_set(wal->head_file->fd, 0);
     }
-    return om_wal_file_write(wal->head_file->fd, iov, count, offset);
+    return write_cached(wal, iov, count, offset);
 }
 
 static int commit(om_wal *wal, group *group)

@@ -33,6 +33,7 @@
 #define OM_WAL_POOL_MAX 8
 #define OM_WAL_RANGES 62      /* buffers in one group; with header and padding, one iovec */
 #define OM_WAL_STAGING (1u << 20)
+#define OM_WAL_SLICE (1u << 20) /* of a large group: its write-back begins while the next is copied */
 
 #define OM_WAL_LOAN_MIN (32u << 10)
 #define OM_WAL_LOANS 64       /* in one buffer */

@@ -73,3 +73,18 @@ def test_a_crc_can_go_on_where_another_ended(cut: int) -> None:
 def test_the_hardware_path_is_taken_where_the_processor_has_it() -> None:
     flags = set(Path("/proc/cpuinfo").read_text().split())
     assert bool(lib.om_crc32c_is_hardware()) == ({"sse4_2", "pclmulqdq"} <= flags)
+
+
+@given(st.binary(max_size=300), st.binary(max_size=300))
+def test_the_crcs_of_two_pieces_make_that_of_both(left: bytes, right: bytes) -> None:
+    joined = lib.om_crc32c_join(bit_by_bit(left), bit_by_bit(right), len(right))
+    assert joined == bit_by_bit(left + right)
+
+
+@pytest.mark.parametrize("length", [1, 4095, 65_597, 262_144, 1_000_003])
+def test_long_pieces_join_too(length: int) -> None:
+    right = (NOISE * (length // LONGEST + 1))[:length]
+    joined = lib.om_crc32c_join(
+        lib.om_crc32c(0, NOISE, LONGEST), lib.om_crc32c(0, right, length), length
+    )
+    assert joined == lib.om_crc32c(0, NOISE + right, LONGEST + length)

@@ -128,12 +128,18 @@ class Wal:
             slot.iov_base, slot.iov_len = piece, len(piece)
         return int(lib.om_wal_append(self.wal, type, log_id, iov, len(pieces)))
 
-    def lend(self, *pieces: bytes, log_id: int = 1) -> tuple[int, Any]:
-        """The last piece is lent; its sequence, and what counts its holders: one is ours."""
+    def lend(self, *pieces: bytes, log_id: int = 1, crc_from: int = 0) -> tuple[int, Any]:
+        """The last piece is lent; its sequence, and what counts its holders: one is ours.
+
+        The lender may know the CRC of the piece from some byte on.
+        """
         *heads, last = pieces
         memory = ffi.cast("uint8_t *", int(_libc.cast("uintptr_t", libc.malloc(len(last) or 1))))
         ffi.memmove(memory, last, len(last))
         lender = lib.om_bytes_new(memory, len(last))
+        if crc_from:
+            lender.crc_from = crc_from
+            lender.crc = lib.om_crc32c(0, memory + crc_from, len(last) - crc_from)
         held = [ffi.from_buffer(piece) for piece in heads]
         iov = ffi.new("struct iovec[]", len(pieces))
         for slot, piece in zip(iov, held, strict=False):
