@@ -236,6 +236,12 @@ ARGUMENTS: list[dict[str, Any]] = [
     {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q1"},
     {"x-dead-letter-exchange": "x0"},
     {"x-max-length": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q2"},
+    {
+        "x-max-length": 1,
+        "x-overflow": "reject-publish-dlx",
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": "q1",
+    },
     {"x-single-active-consumer": True},
     {"x-max-length": -1},
     {"x-overflow": "spill"},
