@@ -10,8 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ottermq.wal import Log, LogFlags, Store
-from ottermq.wal.errors import Refused
+from ottermq.wal import Log, LogFlags, ReportKind, Store
+from ottermq.wal.errors import Fenced, Refused
+from tests.faults.rules import Op
+from tests.wal.faulty import Life, command, recorded
 from tests.wal.producing import (
     INVALID_EPOCH,
     INVALID_RECORD,
@@ -271,3 +273,32 @@ def test_truncation_forgets_what_was_cut(store: Store, log: Log) -> None:
     with refused(OUT_OF_ORDER):
         send(log, 3)
     assert send(log, 2) == 2
+
+
+# -- a fence
+
+
+def a_step_that_was_refused(life: Life, what: str) -> None:
+    store = life.store
+    log = store.create("t", flags=TOPIC)
+    log.enlist(8, 0)
+    log.append_raw(batch(8, 0, transactional=True))
+    store.wait(log.append_raw(batch(7, 0)).seq)
+    life.faults.fail(Op.FDATASYNC, "wal/*.wal", times=1)
+    done = log.append_raw(batch(7, 1)) if what == "batch" else log.mark(8, 0, commit=False)
+    with pytest.raises(Fenced):
+        store.wait(done.seq)
+    life.hear(ReportKind.FENCED)
+    store.unfence()
+    assert log.aborted(0, 100) == []
+    assert log.stat().last_stable == 0
+    assert send(log, 0) == 1
+    assert send(log, 1) > 2  # another place: what was refused is gone
+    store.wait(log.mark(8, 0, commit=True).seq)
+    assert log.stat().last_stable == log.stat().next_offset
+
+
+@pytest.mark.parametrize("what", ["batch", "marker"])
+def test_what_a_fence_refused_is_no_duplicate_and_no_end(memory_path: Path, what: str) -> None:
+    with recorded(memory_path) as life:
+        life.run(command(a_step_that_was_refused, what))
