@@ -14,6 +14,7 @@
 
 #define FIRST_ALLOCATION 65536
 #define WRITE_MOST (64 * 1024)
+#define WRITE_BACK (4u << 20)
 
 /* ---- folders and files ---------------------------------------------------------------- */
 
@@ -178,6 +179,14 @@ static int write_all(int fd, const struct iovec *iov, int iovcnt, uint64_t posit
     }
 }
 
+/* What is complete goes on its way to the disk. Left to the kernel it gathers for half a minute, or to
+ * the next checkpoint, and then takes the disk from the WAL all at once. */
+static void begin_write_back(int fd, uint64_t position, uint64_t end) {
+    uint64_t from = position / WRITE_BACK * WRITE_BACK, to = end / WRITE_BACK * WRITE_BACK;
+    if (to > from)
+        sync_file_range(fd, (off_t)from, (off_t)(to - from), SYNC_FILE_RANGE_WRITE);
+}
+
 /* The bytes [position, end) are in the file: readable, once nothing is missing before them. */
 static void join(om_segment *segment, uint64_t position, uint64_t end) {
     uint64_t written = om_segment_written(segment);
@@ -198,6 +207,8 @@ int om_segment_write(om_segment *segment, const om_segment_limits *limits, const
     om_files_set_dirty(segment->files, file, 1);
     allocate(segment, limits, file->fd, end);
     result = write_all(file->fd, iov, iovcnt, position);
+    if (result == OM_OK)
+        begin_write_back(file->fd, position, end);
     if (result == OM_OK)
         join(segment, position, end);
     om_files_close(segment->files, file);
