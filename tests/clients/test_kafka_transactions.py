@@ -47,8 +47,11 @@ def in_transaction(producer: Producer, topic: str, values: list[bytes], *, commi
         producer.abort_transaction(PATIENCE)
 
 
+END = b"end"
+
+
 def read_all(kafka: str, topic: str, isolation: str, partitions: int = 1) -> list[bytes]:
-    """From the start to the end that there is now."""
+    """From the start to the end that there is now, or to a record that says END."""
     consumer = Consumer(
         {
             "bootstrap.servers": kafka,
@@ -68,7 +71,7 @@ def read_all(kafka: str, topic: str, isolation: str, partitions: int = 1) -> lis
             message = consumer.poll(1.0)
             if message is None:
                 continue
-            if message.error():
+            if message.value() == END or message.error():
                 ends.add(message.partition() or 0)
             else:
                 found.append(message.value() or b"")
@@ -277,6 +280,10 @@ def fill(kafka: str, count: int) -> list[bytes]:
 
 
 def check(kafka: str, values: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": kafka})
+    for partition in range(PARTITIONS):
+        producer.produce("out", END, partition=partition)
+    assert producer.flush(PATIENCE) == 0
     counted = Counter(read_all(kafka, "out", "read_committed", PARTITIONS))
     assert counted == Counter(values)
 
