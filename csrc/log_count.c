@@ -29,6 +29,12 @@ void om_log_note_missing(om_log *log) {
     log->missing = end - from > held ? end - from - held : 0;
 }
 
+int64_t om_log_record_end(const om_log *log) {
+    int64_t placed = placed_end(log);
+    int64_t hot = log->hot.count ? om_hot_at(&log->hot, log->hot.count - 1)->last_offset + 1 : 0;
+    return hot > placed ? hot : placed;
+}
+
 int64_t om_log_record_count(const om_log *log) {
     int64_t count = log->next_offset - placed_end(log) - log->missing;
     for (uint32_t i = 0; i < log->segment_count; i++) {

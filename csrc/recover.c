@@ -517,7 +517,7 @@ static void finish(om_store *store, om_patient *patient) {
         skip_gaps(patient);
         next = log->cursor->end > next ? log->cursor->end : next;
     }
-    log->gap_start = next;
+    log->gap_start = log->cursor ? next : om_log_record_end(log);
     next = log->lease_end > next ? log->lease_end : next;
     next = patient->saved_next > next ? patient->saved_next : next;
     if (next > end && next > patient->saved_next) {

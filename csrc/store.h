@@ -381,6 +381,7 @@ int om_log_add_segment(om_log *log, om_segment *segment);
 uint32_t om_log_segment_for(const om_log *log, int64_t offset);
 void om_log_doom_segments(om_log *log, uint32_t from, uint32_t count, int at_once);
 void om_log_start_at(om_log *log, int64_t offset); /* the trim itself, without its record */
+int64_t om_log_record_end(const om_log *log);    /* one past the last record; logs without a cursor */
 int64_t om_log_record_count(const om_log *log);
 void om_log_note_missing(om_log *log);           /* offsets at its end were skipped, or are passed now */
 void om_log_cut(om_log *log, int64_t offset, int32_t epoch); /* the truncation itself */

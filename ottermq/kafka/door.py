@@ -10,7 +10,8 @@ next one is read when this one is answered. An answer that waits (for the disk, 
 members of a group) is a task.
 
 A client that doesn't log in is taken for an anonymous one with its first request that is about
-neither versions nor a login.
+neither versions nor a login; or when it has asked for versions and nothing more for a while, as
+librdkafka does on connections that it may need later.
 """
 
 from collections.abc import Callable, Coroutine
@@ -72,6 +73,7 @@ HANDLERS: dict[Api, Handler] = {
     api: handler for module in MODULES for api, handler in module.HANDLERS.items()
 }
 ENGINES = frozenset({Api.PRODUCE, Api.FETCH})  # served by the engine
+SILENCE = 0.4  # of the time for a login: looked at twice
 BEFORE_LOGIN = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
 
 
@@ -83,6 +85,7 @@ class Door:
         self._nursery: trio.Nursery | None = None
         self._pipes: dict[int, Pipe] = {}  # of TLS connections
         self._local: dict[int, str] = {}  # and where these came to
+        self._strangers: dict[int, Connection] = {}  # who haven't said yet who they are
         room.served = frozenset(HANDLERS) | ENGINES
         room.auth.on_change(self._permissions_changed)
 
@@ -91,7 +94,18 @@ class Door:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
-            await trio.sleep_forever()
+            await self._admit_silent_ones()
+
+    async def _admit_silent_ones(self) -> None:
+        """Well before the engine's patience with them ends; until cancelled."""
+        seen: set[int] = set()
+        while True:
+            await trio.sleep(self.room.engine.options.handshake_timeout_ms / 1000 * SILENCE)
+            silent = [self._strangers.pop(id) for id in seen & self._strangers.keys()]
+            for conn in silent:
+                if conn.user is None and conn.login is None and sasl.anonymous(self.room, conn):
+                    self._admit(conn)
+            seen = set(self._strangers)
 
     def stop(self) -> None:
         """Kafka has no word for goodbye."""
@@ -121,7 +135,7 @@ class Door:
         local = self._local[event.conn] if secure else event.header.decode()
         listener = "kafkas" if secure else "kafka"
         conn = Connection(event.conn, event.text, local, self.room, listener)
-        self.connections[conn.id] = conn
+        self.connections[conn.id] = self._strangers[conn.id] = conn
         if self.stopping:
             self.room.engine.hang_up(conn.id)
 
@@ -255,6 +269,7 @@ class Door:
 
     def _closed(self, event: Event) -> None:
         conn = self.connections.pop(event.conn, None)
+        self._strangers.pop(event.conn, None)
         self._local.pop(event.conn, None)
         pipe = self._pipes.pop(event.conn, None)
         if pipe is not None:

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -162,3 +163,12 @@ def test_partitions_are_described_page_by_page(talker: Talker) -> None:
         if cursor is None:
             break
     assert seen == [(name, index) for name in names for index in range(3)]
+
+
+def test_who_only_asked_for_versions_is_not_sent_away(tmp_path: Path) -> None:
+    """As librdkafka does on connections that it may need later."""
+    with Broker(tmp_path / "data", env={"OTTERMQ_AMQP__HANDSHAKE_TIMEOUT": "2s"}) as broker:
+        with Talker(broker.address("kafka")) as talker:
+            talker.ask(Api.API_VERSIONS)
+            broker.wait_for(f"opened door=kafka peer={talker.name} user=guest")
+            assert talker.metadata() == []
