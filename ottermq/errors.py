@@ -104,6 +104,7 @@ CODES: dict[type[Exception], Codes] = {
     log.Fenced: Codes(amqp=541, kafka=56, http=503),  # KAFKA_STORAGE_ERROR
     log.Full: Codes(amqp=506, kafka=7, http=503),  # REQUEST_TIMED_OUT: try again
     log.InvalidArgument: Codes(amqp=406, kafka=42, http=400),  # INVALID_REQUEST
+    log.Refused: Codes(amqp=541, kafka=48, http=409),  # INVALID_TXN_STATE; it has a code of its own
     log.NoSpace: Codes(amqp=506, kafka=56, http=507),  # KAFKA_STORAGE_ERROR
     log.NotResident: Codes(amqp=506, kafka=7, http=503),  # REQUEST_TIMED_OUT: try again
     log.OutOfRange: Codes(amqp=406, kafka=1, http=416),  # OFFSET_OUT_OF_RANGE
