@@ -216,6 +216,8 @@ static void append(produce *p, om_kafka_topic *topic, om_queue *queue, om_log *l
     om_producer_verdict verdict = {0};
     int unlogged = p->acks != -1 || (topic->options.flags & OM_KAFKA_ASYNC) ? OM_APPEND_UNLOGGED : 0;
     int result = om_log_admit(log, OM_ANY_EPOCH);
+    if (result == OM_E_FULL && !log->frozen && !p->engine->store->closing)
+        result = OM_OK; /* there was room when the request was let in: it is taken whole */
     if (result == OM_OK && !unlogged && p->engine->store->fence_handled)
         result = OM_E_FENCED;
     if (result == OM_OK)
