@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from ottermq.wal import Log, LogFlags, Options, Record, Store
 from ottermq.wal.errors import Full, LogError
 
+T = TypeVar("T")
 Spec = tuple[int, int]  # a record's number, and the size of its value
 
 KINDS = {
@@ -69,12 +70,14 @@ class Worker:
     def _log(self, name: str) -> Log:
         return self.store.get(name)
 
-    def _with_room(self, append: Callable[[], Any]) -> Any:
-        try:
-            return append()
-        except Full:
-            self.store.checkpoint()
-            return append()
+    def _with_room(self, act: Callable[[], T]) -> T:
+        """Full is a state: a slow disk may take a checkpoint or two to get over it."""
+        for _ in range(10):
+            try:
+                return act()
+            except Full:
+                self.store.checkpoint()
+        return act()
 
     def create(self, name: str, kind: str) -> int:
         return self.store.create(name, flags=KINDS[kind]).id
@@ -83,7 +86,7 @@ class Worker:
         def append() -> int:
             return self._log(name).append(records(specs), unlogged=unlogged).first_offset
 
-        return self._with_room(append)  # type: ignore[no-any-return]
+        return self._with_room(append)
 
     def fanout(self, names: Sequence[str], specs: Sequence[Spec]) -> list[int]:
         logs = [self._log(name) for name in names]
@@ -91,7 +94,7 @@ class Worker:
         def fanout() -> list[int]:
             return [done.first_offset for done in self.store.fanout(logs, records(specs))]
 
-        return self._with_room(fanout)  # type: ignore[no-any-return]
+        return self._with_room(fanout)
 
     def transact(
         self,
@@ -113,16 +116,16 @@ class Worker:
         self._with_room(transact)
 
     def acquire(self, name: str, most: int) -> list[int]:
-        return self._log(name).acquire(most)
+        return self._with_room(lambda: self._log(name).acquire(most))
 
     def settle(self, name: str, first: int, last: int) -> int:
-        return self._log(name).settle(first, last)[0]
+        return self._with_room(lambda: self._log(name).settle(first, last)[0])
 
     def give_back(self, name: str, offset: int, counted: bool) -> None:
-        self._log(name).give_back(offset, counted=counted)
+        self._with_room(lambda: self._log(name).give_back(offset, counted=counted))
 
     def purge(self, name: str) -> int:
-        return self._log(name).purge()[0]
+        return self._with_room(lambda: self._log(name).purge()[0])
 
     def trim(self, name: str, offset: int) -> None:
         self._log(name).trim(offset)
