@@ -77,6 +77,7 @@ void om_log_limits(const om_log *log, om_segment_limits *out) {
         .max_age_ms = log->options.segment_max_age_ms,
         .index_max = 1024 * 1024,
         .pre_allocate = log->options.pre_allocate,
+        .write_back = log->options.flush_mode != OM_FLUSH_ASYNC && !(log->options.flags & OM_LOG_SCRATCH),
     };
 }
 

@@ -43,6 +43,7 @@ typedef struct om_segment_limits {
     int64_t max_age_ms;      /* roll when the first record is older; 0: never */
     uint32_t index_max;      /* roll when the offset index has that many entries; 0: never */
     int pre_allocate;        /* fallocate ahead */
+    int write_back;          /* send it to the disk as it grows: somebody waits for the disk */
 } om_segment_limits;
 
 typedef struct om_segment {

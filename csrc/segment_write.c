@@ -207,7 +207,7 @@ int om_segment_write(om_segment *segment, const om_segment_limits *limits, const
     om_files_set_dirty(segment->files, file, 1);
     allocate(segment, limits, file->fd, end);
     result = write_all(file->fd, iov, iovcnt, position);
-    if (result == OM_OK)
+    if (result == OM_OK && limits->write_back)
         begin_write_back(file->fd, position, end);
     if (result == OM_OK)
         join(segment, position, end);
