@@ -24,6 +24,7 @@ from ottermq.amqp.connection import Connection, State
 from ottermq.amqp.frames import Malformed, decode_method, encode_method, name_of
 from ottermq.amqp.replies import Refused, Reply, our_mistake, reply_of_engine, reply_to
 from ottermq.amqp.room import Room
+from ottermq.config import Address
 from ottermq.engine import Consumer, Event, Kind
 from ottermq.errors import OtterError
 from ottermq.pipe import Pipe
@@ -111,8 +112,7 @@ class Door:
 
     def open_pipe(self, peer: Peer) -> Pipe:
         """A TLS connection is through its handshake (ottermq/tunnel.py)."""
-        host = f"[{peer.host}]" if ":" in peer.host else peer.host
-        conn = self.room.engine.virtual(f"{host}:{peer.port}")
+        conn = self.room.engine.virtual(str(Address(peer.host, peer.port)))
         if peer.certificate is not None:
             self._certificates[conn] = peer.certificate
         pipe = self._pipes[conn] = Pipe(self.room.engine, conn)

@@ -78,6 +78,10 @@ int om_opened_get(om_engine *engine, uint64_t log, int64_t base_offset, const ui
     if (!engine->opened && !(engine->opened = calloc(1, sizeof *engine->opened)))
         return OM_E_NOT_RESIDENT;
     slot *it = find(engine->opened, log, base_offset);
+    if (it && !it->asked && memcmp(it->head, batch, OM_BATCH_OVERHEAD) != 0) {
+        let_go(engine->opened, it); /* compacted, or cut and written again: another batch has its place */
+        it = NULL;
+    }
     if (!it)
         return ask(engine, log, base_offset, batch, len);
     it->used = ++engine->opened->uses;

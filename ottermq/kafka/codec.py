@@ -113,8 +113,10 @@ def decode_response(api: Api, version: int, payload: bytes) -> tuple[int, Body]:
 
 def is_known(api: int, version: int) -> bool:
     """Is there a table for it?"""
-    message = MESSAGES.get(api)  # type: ignore[call-overload]
-    return message is not None and message.versions[0] <= version <= message.versions[1]
+    if api not in MESSAGES:
+        return False
+    first, last = MESSAGES[Api(api)].versions
+    return first <= version <= last
 
 
 def has_error_code(api: Api, version: int) -> bool:
@@ -199,7 +201,8 @@ def _value_reader(field: Field, version: int, flexible: bool) -> Read:
     nullable = version in field.nullable
     if not field.is_array:
         if not field.fields:
-            return getattr(Reader, _method(field.type, nullable, flexible))  # type: ignore[no-any-return]
+            read: Read = getattr(Reader, _method(field.type, nullable, flexible))
+            return read
         inner = _struct_reader(field.fields, version, flexible)
         return _nullable_struct_reader(inner) if nullable else inner
     if field.fields:
@@ -269,7 +272,8 @@ def _value_writer(field: Field, version: int, flexible: bool) -> Write:
     nullable = version in field.nullable
     if not field.is_array:
         if not field.fields:
-            return getattr(Writer, _method(field.type, nullable, flexible))  # type: ignore[no-any-return]
+            write: Write = getattr(Writer, _method(field.type, nullable, flexible))
+            return write
         inner = _struct_writer(field.fields, version, flexible)
         return _nullable_struct_writer(inner) if nullable else inner
     if field.fields:

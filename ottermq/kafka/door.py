@@ -21,6 +21,7 @@ from typing import Any
 import trio
 
 from ottermq import eventlog
+from ottermq.config import Address
 from ottermq.engine import Door as Doors
 from ottermq.engine import Event, KafkaRights, Kind, topic_names
 from ottermq.errors import Malformed, NotAllowed, OtterError
@@ -115,8 +116,7 @@ class Door:
 
     def open_pipe(self, peer: Peer) -> Pipe:
         """A TLS connection is through its handshake (ottermq/tunnel.py)."""
-        host = f"[{peer.host}]" if ":" in peer.host else peer.host
-        conn = self.room.engine.virtual(f"{host}:{peer.port}", Doors.KAFKA)
+        conn = self.room.engine.virtual(str(Address(peer.host, peer.port)), Doors.KAFKA)
         self._local[conn] = peer.local
         pipe = self._pipes[conn] = Pipe(self.room.engine, conn)
         return pipe

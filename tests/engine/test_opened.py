@@ -114,3 +114,17 @@ def test_more_batches_than_are_kept_all_come_through(plane: Plane) -> None:
     client.consume("work")
     got = [message.body for message in client.messages(200)]
     assert got == [b"%d" % number for number in range(200)]
+
+
+def test_another_batch_in_its_place_is_opened_anew(plane: Plane) -> None:
+    plane.queue("news", flags=QueueFlags.STREAM)
+    [log] = plane.logs["news"]
+    plane.store.wait(log.append_raw(packed(Codec.ZSTD, [b"old"])).seq)
+    reader = plane.client()
+    reader.consume("news", prefetch=10, start=StreamStart.FIRST)
+    assert reader.message().body == b"old"
+    log.truncate(0)
+    plane.store.wait(log.append_raw(packed(Codec.ZSTD, [b"new"])).seq)
+    late = plane.client()
+    late.consume("news", prefetch=10, start=StreamStart.FIRST)
+    assert late.message().body == b"new"
