@@ -10,11 +10,9 @@
 #include "kafka.h"
 
 #include "kafka_wire.h"
+#include "socket.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
@@ -96,23 +94,13 @@ static void refuse(om_conn *conn, const uint8_t *data, size_t len) {
 }
 
 /* Advertised to a client that asks where to go: the address it came to. */
-static int own_address(const om_conn *conn, char *out, size_t len) {
+static int own_address(const om_conn *conn, char *out, int len) {
     struct sockaddr_storage address;
     socklen_t size = sizeof address;
-    char host[INET6_ADDRSTRLEN] = "";
     if (conn->fd < 0 || getsockname(conn->fd, (struct sockaddr *)&address, &size) != 0)
         return 0;
-    if (address.ss_family == AF_INET) {
-        const struct sockaddr_in *in = (const struct sockaddr_in *)&address;
-        inet_ntop(AF_INET, &in->sin_addr, host, sizeof host);
-        return snprintf(out, len, "%s:%d", host, ntohs(in->sin_port));
-    }
-    if (address.ss_family == AF_INET6) {
-        const struct sockaddr_in6 *in = (const struct sockaddr_in6 *)&address;
-        inet_ntop(AF_INET6, &in->sin6_addr, host, sizeof host);
-        return snprintf(out, len, "[%s]:%d", host, ntohs(in->sin6_port));
-    }
-    return 0;
+    om_socket_describe(&address, out, len);
+    return (int)strlen(out);
 }
 
 static void open_door(om_conn *conn) {

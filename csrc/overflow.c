@@ -1,8 +1,9 @@
 /* overflow.c -- a full queue that refuses what comes: reject-publish, reject-publish-dlx.
  *
  * A publish by itself is nacked (publish.c). What comes with an atomic record -- in a transaction,
- * or as a dead letter -- is left out, as in RabbitMQ, and the record stands without it. A queue that dead-letters what it refuses takes it in and hands it on at once:
- * so its second death is told and routed as any other.
+ * or as a dead letter -- is left out, as in RabbitMQ, and the record stands without it. A queue that
+ * dead-letters what it refuses takes it in and hands it on at once: so its second death is told and
+ * routed as any other.
  */
 #include "engine.h"
 
