@@ -239,7 +239,8 @@ static void append(produce *p, om_kafka_topic *topic, om_queue *queue, om_log *l
         info->attributes |= OM_ATTR_LOG_APPEND_TIME;
         out->append_time = info->max_timestamp = p->engine->wall_ms;
     }
-    if (result == OM_OK && info->max_timestamp != (int64_t)om_get_be64(bytes->data + 35))
+    if (result == OM_OK && (info->attributes != (int16_t)om_get_be16(bytes->data + 21) ||
+                            info->max_timestamp != (int64_t)om_get_be64(bytes->data + 35)))
         stamp(bytes->data, info);
     if (result == OM_OK)
         result = om_log_append_bytes(log, bytes, info, unlogged);

@@ -23,9 +23,9 @@ def plane(tmp_path: Path) -> Iterator[KafkaPlane]:
     plane.close()
 
 
-def stored(plane: KafkaPlane, queue: str) -> bytes:
-    """All of it, whether it lies in a segment by now or not."""
-    log, data, at = plane.logs[queue][0], b"", 0
+def stored(plane: KafkaPlane, queue: str, at: int = 0) -> bytes:
+    """All of it from there on, whether it lies in a segment by now or not."""
+    log, data = plane.logs[queue][0], b""
     plane.wait(lambda: log.stat().high_watermark == log.stat().next_offset)
     while batches := log.read(at):
         data += b"".join(each.data for each in batches)
@@ -171,6 +171,19 @@ def test_log_append_time_is_the_brokers(plane: KafkaPlane) -> None:
     done = plane.kafka().produce("timed", batch(b"1", b"2", when=77))
     assert before <= done.append_time <= time.time() * 1000
     assert [r.timestamp for r in records_of(stored(plane, "timed"))] == [done.append_time] * 2
+
+
+def test_log_append_time_is_marked_also_when_the_producers_clock_agrees(plane: KafkaPlane) -> None:
+    plane.topic("timed", flags=KafkaTopicFlags.LOG_APPEND_TIME)
+    client = plane.kafka()
+    for _ in range(1000):
+        now = int(time.time() * 1000)
+        done = client.produce("timed", batch(b"1", when=now))
+        if done.append_time == now:
+            break
+    assert done.append_time == now
+    held = stored(plane, "timed", done.offset)
+    assert held[21:23] == struct.pack(">h", lib.OM_ATTR_LOG_APPEND_TIME)
 
 
 def test_timestamps_out_of_range_are_refused(plane: KafkaPlane) -> None:
