@@ -1,0 +1,4 @@
+"""The Spark data source `ottermq`: the log's records as rows.
+
+schema.py      the columns
+"""
