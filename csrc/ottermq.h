@@ -405,8 +405,8 @@ typedef struct om_aborted {
 /* Those that reach into [from, to): fills at most cap, returns how many. */
 int64_t om_log_aborted_in(om_log *log, int64_t from, int64_t to, om_aborted *out, int64_t cap);
 
-/* End this producer's transaction here: a marker is appended, as logged as the log is. An epoch above
- * the producer's own fences it. OM_E_INVALID with an error (47, 52): not this producer's epoch any
+/* End this producer's transaction here: a marker is appended, through the WAL whatever the log's flush
+ * mode. An epoch above the producer's own fences it. OM_E_INVALID with an error (47, 52): not this producer's epoch any
  * more, or not by this coordinator. */
 int om_log_marker(om_log *log, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch, int commit,
                   om_appended *out);

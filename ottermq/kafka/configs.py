@@ -285,7 +285,7 @@ TOPIC_CONFIGS: dict[str, Config] = {
         _int(
             "min.insync.replicas",
             1,
-            "How many replicas acks=all waits for. There is one.",
+            "How many replicas acks=all waits for, at most as many as there are: one.",
             "min.insync.replicas",
             least=1,
         ),

@@ -77,6 +77,18 @@ def test_configs_are_told_and_altered(admin: AdminClient, unique: Unique) -> Non
     assert told["retention.ms"].value == "86400000"
 
 
+def test_more_replicas_in_sync_than_there_are_hold_nobody_up(
+    kafka: str, admin: AdminClient, unique: Unique
+) -> None:
+    """As by Apache Kafka: min.insync.replicas counts up to a topic's replicas, and there is one."""
+    name = unique("insync")
+    done(admin.create_topics([NewTopic(name, 1, config={"min.insync.replicas": "2"})]))
+    told = done(admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, name)]))
+    assert told["min.insync.replicas"].value == "2"
+    for acks in ("all", "1", "0"):
+        assert produce(kafka, name, 1, acks=acks) == [None]
+
+
 def test_offsets_are_listed_and_records_deleted(
     kafka: str, admin: AdminClient, unique: Unique
 ) -> None:

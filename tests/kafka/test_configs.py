@@ -68,6 +68,8 @@ def test_every_default_is_a_value_that_may_be_set() -> None:
         ("segment.bytes", "13"),
         ("min.cleanable.dirty.ratio", "2"),
         ("message.timestamp.type", "Sometime"),
+        ("min.insync.replicas", "0"),
+        ("compression.type", "none"),
         ("preallocate", "perhaps"),
         ("no.such.thing", "1"),
     ],

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from ottermq.wal import Log, LogFlags, Store
+from ottermq.wal import FlushMode, Log, LogFlags, Store
 from ottermq.wal.errors import Refused
 from ottermq.wal.log import Aborted
 from ottermq.wal.records import CONTROL, TRANSACTIONAL
 from tests.wal.producing import COORDINATOR_FENCED, INVALID_EPOCH, INVALID_STATE, batch
-from tests.wal.stores import small
+from tests.wal.stores import die, segment_files, small, until
 from tests.wal.test_after_a_kill import killed
 
 TOPIC = LogFlags.NO_CURSOR
@@ -203,3 +203,33 @@ def test_a_clean_stop_keeps_open_and_aborted_transactions(tmp_path: Path) -> Non
             log = store.get("t")
             assert log.stat().last_stable == 2
             assert log.aborted(0, 100) == [Aborted(1, 0, 1, 2)]
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_the_end_of_a_transaction_survives_the_power_whatever_the_flush_mode(
+    tmp_path: Path, commit: bool
+) -> None:
+    """Its coordinator says it once: a log that forgot it would hold its readers up for ever."""
+    data, options = tmp_path / "data", small(flush_mode=FlushMode.ASYNC)
+
+    def life(store: Store) -> tuple[Path, int]:
+        log = store.create("t", flags=TOPIC)
+        write(store, log, 7, 0)
+        until(lambda: log.stat().hot_batches == 0)
+        store.checkpoint()
+        [file] = segment_files(store, log)
+        synced = log.stat().size_bytes
+        end(store, log, 7, commit=commit)
+        log.append_raw(batch(-1, -1, epoch=-1))
+        return file, synced
+
+    file, synced = die(data, life, options)
+    with file.open("r+b") as segment:  # nobody synced the rest: a power loss takes it away
+        segment.truncate(synced)
+    with Store.open(data, options) as store:
+        log = store.get("t")
+        assert [each.first_open for each in log.producers()] == [-1]
+        assert log.stat().last_stable == log.stat().high_watermark
+        assert [(a.first_offset, a.last_offset) for a in log.aborted(0, 2**40)] == (
+            [] if commit else [(0, 1)]
+        )
