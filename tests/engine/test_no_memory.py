@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tests.fuzz.test_fuzz_corpora import CSRC, FLAGS, run
+from tests.fuzz.sanitized import CSRC, FLAGS, run
 
 
 def test_what_there_was_no_memory_to_append_is_not_confirmed(tmp_path: Path) -> None:

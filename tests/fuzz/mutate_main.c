@@ -20,6 +20,20 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* A sanitizer's finding is a crash like others, not an exit: it leaves its input, too. */
+const char *__asan_default_options(void);
+const char *__ubsan_default_options(void);
+
+const char *__asan_default_options(void)
+{
+    return "abort_on_error=1";
+}
+
+const char *__ubsan_default_options(void)
+{
+    return "abort_on_error=1:print_stacktrace=1";
+}
+
 typedef struct input {
     uint8_t data[SIZE_MAX_INPUT];
     size_t size;

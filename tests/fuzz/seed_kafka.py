@@ -12,6 +12,8 @@ from tests.engine.kafka_plane import batch, request
 FOLDER = Path(__file__).resolve().parent / "corpus" / "kafka"
 LOOSE, UNREAD, BREAKS = 1, 2, 4
 ANY, PRODUCE, FETCH, DISTURB = range(4)
+ENLIST, END = 5, 6  # what a disturbance does ...
+STREAM, COMMIT = 4, 65  # ... and to which topic: STREAM + COMMIT is the stream, too
 
 
 def step(kind: int, a: int, b: int, payload: bytes = b"") -> bytes:
@@ -84,7 +86,15 @@ def loose() -> dict[str, bytes]:
         "session": writes + session,
         "session-forgets": session + step(FETCH, 130, 8, wanted) + session,
         "disturbed": b"".join(
-            writes[:12] + step(DISTURB, a, b) + session for a in range(6) for b in (0, 4, 9)
+            writes[:12] + step(DISTURB, a, b) + session for a in range(8) for b in (0, 4, 9)
+        ),
+        "transactions": b"".join(
+            step(DISTURB, ENLIST, STREAM)
+            + step(PRODUCE, 18, 64 + 6, batch(b"1", producer=(7, 0, first), transactional=True))
+            + step(FETCH, 71, 8, wanted)
+            + step(DISTURB, END, STREAM + commits * COMMIT)
+            + step(FETCH, 71, 8, wanted)
+            for first, commits in enumerate((0, 1, 0))
         ),
         "any": b"".join(step(ANY, a, 9, bytes(range(40))) for a in range(20)),
     }

@@ -1,8 +1,8 @@
 """Conversations that no client would have: mutated, cut, reordered, oversized, on the ASan build.
 
-`fuzz_frames` feeds them to a connection of a real engine, in the same process, and checks that
-another connection is served behind every single one. `mutate` makes them, so many as asked for:
-a few thousand here, a million in `make soak` (about five minutes).
+`fuzz_frames` and `fuzz_kafka` feed them to a connection of a real engine, in the same process, and
+check that another connection is served behind every single one. `mutate` makes them, so many as
+asked for: a few thousand here, a million in `make soak` (five to ten minutes each).
 """
 
 import shutil
@@ -10,35 +10,36 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.test_fuzz_corpora import CSRC, FLAGS, HERE, run
-
-SOURCES = (HERE / "fuzz_frames.c", HERE / "mutate_main.c")
-CORPUS = HERE / "corpus" / "frames"
+from tests.fuzz.sanitized import FLAGS, HERE, run
 
 
-@pytest.fixture(scope="module")
-def mutate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["frames", "kafka"])
+def target(
+    request: pytest.FixtureRequest, core: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The program of a target, named after it."""
     folder = tmp_path_factory.mktemp("mutate")
-    sources = (*SOURCES, *sorted(CSRC.glob("*.c")))
-    run("gcc", *FLAGS, *sources, "-lpthread", "-o", "mutate", folder=folder)
-    return folder / "mutate"
+    sources = (HERE / f"fuzz_{request.param}.c", HERE / "mutate_main.c")
+    run("gcc", *FLAGS, *sources, *core, "-lpthread", "-o", request.param, folder=folder)
+    return folder / request.param
 
 
-def feed(mutate: Path, count: int, seed: int, folder: Path, seconds: float = 300) -> None:
+def feed(target: Path, count: int, seed: int, folder: Path, seconds: float = 300) -> None:
+    corpus = HERE / "corpus" / target.name
     try:
-        output = run(mutate, str(count), str(seed), CORPUS, folder=folder, seconds=seconds)
+        output = run(target, str(count), str(seed), corpus, folder=folder, seconds=seconds)
     except BaseException:
         if (folder / "last-input").exists():
-            shutil.copy(folder / "last-input", mutate.parent / f"failed-{seed}")
+            shutil.copy(folder / "last-input", target.parent / f"failed-{seed}")
         raise
     assert output == f"{count} inputs\n"
 
 
-def test_a_few_thousand_broken_conversations(mutate: Path, tmp_path: Path) -> None:
-    feed(mutate, 5000, 1, tmp_path)
+def test_a_few_thousand_broken_conversations(target: Path, tmp_path: Path) -> None:
+    feed(target, 5000, 1, tmp_path)
 
 
 @pytest.mark.soak
-def test_a_million_broken_conversations(mutate: Path, tmp_path: Path) -> None:
+def test_a_million_broken_conversations(target: Path, tmp_path: Path) -> None:
     for seed in range(10):
-        feed(mutate, 100_000, seed, tmp_path, seconds=3600)
+        feed(target, 100_000, seed, tmp_path, seconds=3600)

@@ -1,5 +1,6 @@
 """The table-driven codec: nothing is lost on the way, and no bytes do harm."""
 
+import random
 import struct
 import tracemalloc
 
@@ -75,6 +76,26 @@ def test_altered_bytes_raise_nothing_but_malformed(
     decoded(bytes(sent))
     at = data.draw(st.integers(8, len(sent)))
     decoded(bytes(sent[:at]) + data.draw(st.binary(max_size=6)) + bytes(sent[at:]))
+
+
+@pytest.mark.soak
+@each_version
+def test_one_in_a_million_raises_nothing_but_malformed(api: Api, version: int) -> None:
+    """Altered without hypothesis, which takes a thousand times as long as reading does."""
+    chance = random.Random()
+
+    @settings(QUICK, max_examples=50, derandomize=False)
+    @given(bodies(api, version, False))
+    def check(asked: codec.Body) -> None:
+        sent = codec.encode_request(api, version, 7, "me", asked)[4:]
+        for _ in range(1_000_000 // (50 * len(VERSIONS)) + 1):
+            altered = bytearray(sent)
+            for _ in range(chance.randint(1, 4)):
+                at = chance.randrange(8, len(sent))
+                altered[at : at + chance.randint(0, 2)] = chance.randbytes(chance.randint(0, 2))
+            decoded(bytes(altered))
+
+    check()
 
 
 @THOROUGH
