@@ -109,6 +109,7 @@ $(VENV)/.core: $(VENV)/.deps $(CORE)
 
 $(VENV)/.tests: $(VENV)/.deps
 	@$(REQUIRES) project optional-dependencies test > $(VENV)/requires
+	@$(REQUIRES) project optional-dependencies audit >> $(VENV)/requires
 	@$(PIP) -r $(VENV)/requires
 	@touch $@
 

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -36,6 +37,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         ours = item.get_closest_marker("ottermq_only")
         if ours and OTHER:
             item.add_marker(pytest.mark.skip(reason=f"not RabbitMQ 3.10: {ours.args[0]}"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """File by file (--dist loadfile), and the audit's files together: they share a Spark session,
+    which takes longer to start than most of them to run."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return "tests/audit" if nodeid.startswith("tests/audit/") else nodeid.split("::")[0]
+
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,46 @@
+"""What a job finds: one shape for all jobs, so that one report and one exit code fit them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+from ottermq.audit.errors import CantRun
+
+
+class Severity(Enum):
+    VIOLATION = "violation"  # a promise is broken: data is gone, kept against the rule, or wrong
+    WARNING = "warning"  # nothing is broken yet, and somebody should look
+    NOTE = "note"  # worth knowing; a crash leaves it and the next start mends it, for instance
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    kind: str  # one word or two-words; `--fail-on` can name it
+    severity: Severity
+    message: str  # one line for people
+    vhost: str | None = None  # None: of the data directory, not of a queue
+    queue: str | None = None
+    partition: int | None = None
+    first_offset: int | None = None
+    last_offset: int | None = None
+    segment: int | None = None  # its base offset
+    time: datetime | None = None  # of the data, or of what was done to it; its place on a time line
+    rule: str | None = None  # which rule of the policy it breaks
+
+
+NEVER = "never"
+
+
+class FailOn:
+    """What makes the exit code 1: severities, kinds, a mix of them, or nothing at all."""
+
+    def __init__(self, words: Iterable[str], kinds: Iterable[str]) -> None:
+        self._words = {word.strip() for word in words if word.strip()}
+        known = {*(severity.value for severity in Severity), NEVER, *kinds}
+        if unknown := sorted(self._words - known):
+            listed = ", ".join(sorted(known))
+            raise CantRun(f"--fail-on doesn't know {unknown[0]!r}; it knows {listed}")
+
+    def counts(self, finding: Finding) -> bool:
+        return finding.severity.value in self._words or finding.kind in self._words
