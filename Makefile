@@ -16,6 +16,10 @@ OURS := ottermq wal amqp cli
 ARGS ?=
 TESTS ?= -n 2 --dist loadfile
 
+# What pip leaves behind when it installs, and a checkout may not have: where Python is told to
+# write no bytecode, each start of a broker would compile all of it again.
+BYTECODE = $(PY) -m compileall -q $(OURS)
+
 .PHONY: help run test again lint asan bench fuzz soak clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
@@ -28,6 +32,7 @@ run: $(VENV)/.core ## set up and start the broker: data in ./data, no configurat
 
 test: $(VENV)/.core $(VENV)/.tests $(VENV)/.clients ## set up and run the whole test suite
 	@$(PY) -c "import tests.internals"
+	@$(BYTECODE)
 	@$(PY) -m pytest -q $(TESTS) $(ARGS)
 
 again: $(VENV)/.core $(VENV)/.tests ## what failed in the last test run, once more and alone
@@ -61,6 +66,7 @@ ASAN_ENV = env OTTERMQ_SANITIZE=1 \
 	ASAN_OPTIONS=detect_leaks=0:handle_sigbus=0 UBSAN_OPTIONS=print_stacktrace=1
 
 bench: $(VENV)/.core $(VENV)/.tests ## the log beside raw C loops, AMQP beside RabbitMQ, Kafka beside Kafka: ARGS="log" or amqp, kafka
+	@$(BYTECODE)
 	$(PY) -m perf.bench $(ARGS)
 
 soak: $(VENV)/.core $(VENV)/.tests ## the long crash and load runs

@@ -6,24 +6,37 @@ Exit codes: 0 done, 1 it failed, 2 the configuration or the command line is wron
 import logging
 import sys
 import traceback
+from importlib import import_module
 from typing import NoReturn
 
 import click
 
 from ottermq import __version__, eventlog
-from ottermq.cli.segment import segment
-from ottermq.cli.serve import serve
 from ottermq.errors import OtterError, StartupError
+from ottermq.garbage import uncollected
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """Each command is the module of its name. It is loaded when it is called: a broker that starts
+    needn't know how tables are drawn."""
+
+    NAMES = ("segment", "serve")
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.NAMES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.NAMES:
+            return None
+        with uncollected():
+            command: click.Command = getattr(import_module(f"ottermq.cli.{cmd_name}"), cmd_name)
+        return command
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ottermq", message="%(prog)s %(version)s")
 def ottermq() -> None:
     """OtterMQ, a message broker: AMQP 0.9.1 and the Kafka protocol on one log."""
-
-
-ottermq.add_command(serve)
-ottermq.add_command(segment)
 
 
 def main() -> NoReturn:

@@ -1,12 +1,11 @@
 """The wiring: what a broker is made of, in the order it starts and, backwards, stops.
 
-data directory claimed → sockets bound → store opened (recovery) → topology and users read →
+data directory claimed → sockets bound → store opened → log recovered, topology and users read →
 engine started, with every queue in it → doors open → `ready`
 SIGTERM or SIGINT → clients told → engine stopped → store closed (flush, checkpoint) → claim
 released
 """
 
-import gc
 import logging
 import resource
 import signal
@@ -28,6 +27,7 @@ from ottermq.config import Config
 from ottermq.engine import Door as Protocols
 from ottermq.engine import Engine, EngineOptions
 from ottermq.errors import StartupError
+from ottermq.garbage import uncollected
 from ottermq.kafka.altered import Altered
 from ottermq.kafka.cluster import open_cluster
 from ottermq.kafka.compaction import Compactor
@@ -41,10 +41,9 @@ from ottermq.kafka.transactions import Transactions, transaction_settings
 from ottermq.listeners import Bound, Door
 from ottermq.lockfile import claim
 from ottermq.queues import Queues
-from ottermq.store import log_options, open_store, store_options, tell_reports
+from ottermq.store import log_options, open_store, recovered, store_options, tell_reports
 from ottermq.tls import Contexts
-from ottermq.topology import MetaDb, Topology, definitions, restore
-from ottermq.topology.definitions import DefinitionsError
+from ottermq.topology import MetaDb, Topology, restore
 from ottermq.tunnel import Tunnel
 from ottermq.wal import Log, Store
 from ottermq.wal.retention import Policy
@@ -71,7 +70,7 @@ async def _serve(config: Config, bound: dict[str, Bound], contexts: Contexts | N
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_heed, signals, stop)
             try:
-                async with open_store(config, stop) as store, open_rooms(config, store) as rooms:
+                async with open_store(config) as store, open_rooms(config, store, stop) as rooms:
                     await _keep_doors_open(config, bound, contexts, store, rooms, stop)
             except* Interrupted:
                 eventlog.info("recovery called off")
@@ -91,15 +90,13 @@ class Rooms(NamedTuple):
 
 
 @asynccontextmanager
-async def open_rooms(config: Config, store: Store) -> AsyncIterator[Rooms]:
-    """What all doors lead to: the topology and the users as meta.db has them, and the engine."""
+async def open_rooms(config: Config, store: Store, stop: trio.Event) -> AsyncIterator[Rooms]:
+    """What all doors lead to: the log, the topology and the users as they were left, and the
+    engine. Interrupted: `stop` was set before the log was recovered."""
     with MetaDb(config.data) as db:
-        with _uncollected():
-            topology = await trio.to_thread.run_sync(restore, db)
-        auth = open_auth(db, config.auth)
-        if config.definitions is not None:
-            await _load_definitions(config.definitions, topology, auth)
-        await auth.first_start()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(recovered, config, store, stop)
+            topology, auth = await _remember(config, db)
         engine = Engine(store, engine_options(config))
         try:
             timeout = config.amqp.consumer_timeout
@@ -110,7 +107,7 @@ async def open_rooms(config: Config, store: Store) -> AsyncIterator[Rooms]:
                 rules=lambda name: log_options(config.for_queue(name)),
                 consumer_timeout_ms=None if timeout is None else timeout // MILLISECOND,
             )
-            with _uncollected():
+            with uncollected():
                 queues.start()
             cluster, table = open_cluster(db), EngineTable(engine)
             topics = Topics(topology, queues, cluster, vhost=config.kafka.vhost, table=table)
@@ -187,11 +184,25 @@ async def _keep_doors_open(
         nursery.cancel_scope.cancel()
 
 
+async def _remember(config: Config, db: MetaDb) -> tuple[Topology, Auth]:
+    """What meta.db holds. The first start makes a user, whose password is slow to hash."""
+    with uncollected():
+        topology = await trio.to_thread.run_sync(restore, db)
+    auth = open_auth(db, config.auth)
+    if config.definitions is not None:
+        await _load_definitions(config.definitions, topology, auth)
+    await auth.first_start()
+    return topology, auth
+
+
 async def _load_definitions(path: Path, topology: Topology, auth: Auth) -> None:
+    # Here and not above: most starts have no such file, and quicker ones for it.
+    from ottermq.topology import definitions
+
     try:
         text = await trio.Path(path).read_text()
         await definitions.apply(definitions.parse(text), topology, auth)
-    except (OSError, ValueError, DefinitionsError) as error:
+    except (OSError, ValueError, definitions.DefinitionsError) as error:
         raise StartupError(f"definitions {path}: {eventlog.describe(error)}") from None
 
 
@@ -228,18 +239,6 @@ def _bind(config: Config) -> Iterator[dict[str, Bound]]:
                 bound[name] = listeners.bind(name, wanted)
                 stack.callback(bound[name].close)
         yield bound
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """What is made here stays: the garbage collector needn't look at it, now or later. With
-    100,000 queues, each of its long rounds would take a tenth of a second."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def _raise_file_limit() -> None:

@@ -27,17 +27,21 @@ LEVELS = {
 
 
 @asynccontextmanager
-async def open_store(config: Config, stop: trio.Event) -> AsyncIterator[Store]:
-    """The one place where the log is opened and closed. Interrupted: `stop` was set first."""
+async def open_store(config: Config) -> AsyncIterator[Store]:
+    """The one place where the log is opened and closed. It takes work once it is `recovered`."""
     with _told_in_one_line(config):
         store = await trio.to_thread.run_sync(_make, config)
     try:
-        with _told_in_one_line(config):
-            await recover(store, stop)
         yield store
     finally:
         with trio.CancelScope(shield=True):
             await _close(store)
+
+
+async def recovered(config: Config, store: Store, stop: trio.Event) -> None:
+    """Return when it is. Interrupted: `stop` was set first."""
+    with _told_in_one_line(config):
+        await recover(store, stop)
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 import dataclasses
 import logging
 import threading
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,8 +26,11 @@ def settings(data: Path, rules: str = "") -> Config:
     return load(file, SMALL_WAL | {"OTTERMQ_DATA": str(data)})
 
 
-def opened(config: Config) -> AbstractAsyncContextManager[Store]:
-    return seam.open_store(config, trio.Event())
+@asynccontextmanager
+async def opened(config: Config, stop: trio.Event | None = None) -> AsyncIterator[Store]:
+    async with seam.open_store(config) as store:
+        await seam.recovered(config, store, trio.Event() if stop is None else stop)
+        yield store
 
 
 def test_the_logs_own_defaults_are_the_configurations() -> None:
@@ -163,7 +167,7 @@ async def test_a_start_that_was_called_off_loses_nothing(tmp_path: Path) -> None
     stop = trio.Event()
     stop.set()
     with pytest.RaisesGroup(Interrupted):
-        async with seam.open_store(config, stop):
+        async with opened(config, stop):
             raise AssertionError("it must not open")
     async with opened(config) as store:
         assert store.get("orders").cursor().ready_count == 1

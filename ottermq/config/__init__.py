@@ -11,8 +11,9 @@ messages.py  the one line that tells what is wrong
 from collections.abc import Mapping
 from pathlib import Path
 
-from ottermq.config import layers, yamlfile
+from ottermq.config import layers
 from ottermq.config.kinds import Address
+from ottermq.config.layers import Layer, QueueLayer
 from ottermq.config.schema import Config, Keys, QueueSettings, Retention, queue_defaults
 
 __all__ = ["Address", "Config", "QueueSettings", "Retention", "load", "queue_defaults"]
@@ -24,7 +25,12 @@ def load(
     flags: Mapping[Keys, tuple[str, str | None]] | None = None,
 ) -> Config:
     """flags: the path of a key → the flag's name and what it was given, if anything."""
-    from_file, queues = yamlfile.load(file) if file else ({}, [])
+    from_file: Layer = {}
+    queues: list[QueueLayer] = []
+    if file is not None:
+        from ottermq.config import yamlfile  # YAML takes its time to load
+
+        from_file, queues = yamlfile.load(file)
     return layers.build(
         [from_file, layers.from_environment(environ or {}), layers.from_flags(flags or {})],
         queues,

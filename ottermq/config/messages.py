@@ -1,7 +1,6 @@
 """The one line a person sees when a setting is wrong: where, which key, its value, what was
 expected, and for an unknown key the nearest one that exists."""
 
-import difflib
 from collections.abc import Mapping
 
 from ottermq.config.schema import Keys
@@ -34,6 +33,8 @@ def unknown_key(origin: str, path: Keys, text: str, hints: Mapping[Keys, str]) -
 
 def nearest(path: Keys, hints: Mapping[Keys, str]) -> Keys:
     """A key of the same last name wherever it lives, else the one that is written most alike."""
+    import difflib  # here and not above: only who mistyped needs it
+
     alike = [hint for hint in hints if hint[-1] == path[-1]] or list(hints)
     written = ".".join(path)[:200]  # comparing takes time with the square of the length
 

@@ -1,6 +1,7 @@
 """The command line: what it prints, and the code it ends with."""
 
 import logging
+import subprocess
 import sys
 
 import pytest
@@ -29,6 +30,28 @@ def test_help_lists_the_commands(
 ) -> None:
     assert outcome(monkeypatch, flag) == 0
     assert "serve" in capsys.readouterr().out
+
+
+def test_a_start_loads_only_what_a_broker_needs() -> None:
+    """Each of these takes longer to load than the log of a small broker to recover."""
+    program = """
+import sys, ottermq.cli.main as main
+main.ottermq.get_command(None, "serve")
+print(*sys.modules)
+"""
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    needless = {"rich", "yaml", "difflib", "ottermq.cli.segment", "ottermq.topology.definitions"}
+    loaded = set(ran.stdout.split())
+    assert "ottermq.broker" in loaded
+    assert not loaded & needless
+
+
+def test_an_unknown_command_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert outcome(monkeypatch, "main") == 2
+    assert "No such command 'main'" in capsys.readouterr().err
 
 
 def test_an_unknown_flag_ends_with_2(
