@@ -42,7 +42,7 @@ def segment() -> None:
 @click.option("--records", is_flag=True, help="Each record, not only the batches.")
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON for each item.")
 def dump(file: Path, records: bool, as_json: bool) -> None:
-    """Print what FILE holds: a .log, .index, .timeindex or .wal file, a checkpoint, a manifest.
+    """Print what FILE holds: .log, .index, .timeindex, .wal, .removals, a checkpoint, a manifest.
 
     A file of a running broker can be looked at as well. Damaged parts are shown with their place
     in the file; the exit code is 1 then.
@@ -104,6 +104,8 @@ class _Lines:
         "says",
         "manifest segment": f"{'first offset':>20} {'next offset':>20} {'bytes':>12}  "
         f"{'first (UTC)':<23} {'newest (UTC)':<23}",
+        "removal": f"{'sequence':>8}  {'removed (UTC)':<23} {'rule':<14} {'log':>6}  "
+        f"{'segment':>20} {'offsets':<23} {'bytes':>12} {'left':>10}  name",
         "checkpoint log": f"{'log':>6} {'start':>12} {'next':>12} {'recovery point':>15} "
         f"{'epoch':>5}  {'floor':>12} {'ready':>10} {'unacked':>8}",
     }
@@ -123,6 +125,7 @@ class _Lines:
             "checkpoint log": _checkpoint_log,
             "manifest": lambda item: f"log {item.log_id}, {_quoted(item.name.encode())}",
             "manifest segment": _manifest_segment,
+            "removal": _removal,
             "handed out": lambda item: f"log {item.log_id}: all below {item.next_offset}",
             "fence": lambda item: (
                 f"epoch {item.epoch} was fenced: its last good sequence is {item.last_good_seq}"
@@ -203,6 +206,15 @@ def _checkpoint_log(item: dumping.CheckpointLogItem) -> str:
     if cursor := item.cursor:
         line += f"  {cursor.floor:>12} {cursor.ready_count:>10} {cursor.unacked_count:>8}"
     return line
+
+
+def _removal(item: dumping.RemovalItem) -> str:
+    segment = "–" if item.segment < 0 else f"{item.segment:020}"
+    offsets = f"{item.first_offset}–{item.next_offset - 1}"
+    return (
+        f"{item.seq:>8}  {_time(item.time):<23} {item.rule:<14} {item.log_id:>6}  {segment:>20} "
+        f"{offsets:<23} {item.size:>12,} {item.left:>10,}  {_quoted(item.name.encode())}"
+    )
 
 
 def _manifest_segment(item: dumping.ManifestSegmentItem) -> str:

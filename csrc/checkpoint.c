@@ -4,7 +4,8 @@
  *   2  the writer puts everything up to S into segments (page cache)
  *   3  the segments written since the last time are synced: one by one, or all by one syncfs
  *   4  every log's recovery point and cursor are gathered, a few logs at a time under the lock
- *   5  ... and when the last sequence any of them knows is durable, written: data/checkpoint
+ *   5  ... and when the last sequence any of them knows is durable, the record of what will be
+ *      removed (removed.h) and the checkpoint are written: data/checkpoint
  *   6  WAL files up to S are recycled; files that nothing needs any more are removed
  *
  * Step 5 waits because a cursor may already know of a transaction whose record isn't on disk: a
@@ -313,12 +314,20 @@ static int settle_wal(om_store *store, uint64_t *seq) {
     return om_wal_wait(store->wal, *seq, -1);
 }
 
-static int write_checkpoint(om_store *store, uint64_t seq, int closing) {
+static void put_back(om_store *store, om_segment_node *doomed);
+
+/* doomed: what it no longer names; empty afterwards if that can't be recorded, so that it stays.
+ * Recorded first: a file that no checkpoint names is removed by the next start, whatever happens. */
+static int write_checkpoint(om_store *store, uint64_t seq, int closing, om_segment_node **doomed) {
     om_blob entries = {0};
     uint64_t count = 0, last;
     int result = gather_entries(store, &entries, &count, closing);
     if (result == OM_OK)
         result = settle_wal(store, &last);
+    if (result == OM_OK && om_removal_record(store, *doomed) != OM_OK) {
+        put_back(store, *doomed);
+        *doomed = NULL;
+    }
     if (result == OM_OK)
         result = om_saved_write(store, &entries, count, seq);
     free(entries.data);
@@ -379,7 +388,7 @@ static void make_space(om_store *store) {
         node->next = *list;
         *list = node;
     }
-    if (ready && write_checkpoint(store, store->checkpoint_seq, 0) == OM_OK)
+    if (ready && write_checkpoint(store, store->checkpoint_seq, 0, &ready) == OM_OK)
         om_removal_release(store, ready);
     else
         put_back(store, ready);
@@ -401,7 +410,7 @@ static int sync_and_save(om_store *store, int closing) {
         move_recovery_points(store, &work);
         if (closing)
             save_all_indexes(store);
-        result = write_checkpoint(store, seq, closing);
+        result = write_checkpoint(store, seq, closing, &doomed);
     } else {
         give_back(store, &work);
     }

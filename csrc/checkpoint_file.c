@@ -143,7 +143,7 @@ int om_saved_put(om_blob *blob, om_log *log, uint64_t cursor_seq, int closing) {
     om_put_le32(entry + 88, (uint32_t)log->leader_epoch);
     om_put_le32(entry + 92, (uint32_t)cursor_len);
     om_put_le32(entry + 96, (uint32_t)producers_len);
-    om_put_le32(entry + 100, 0);
+    om_put_le32(entry + 100, log->trim_rule);
     int result = om_blob_put(blob, entry, sizeof entry);
     size_t cursor_padded = padded((size_t)cursor_len), len = cursor_padded + padded(producers_len);
     if (result != OM_OK || !len)
@@ -334,6 +334,7 @@ int om_saved_restore(om_store *store, om_log *log, uint64_t *cursor_seq, int64_t
     uint32_t cursor_len = om_get_le32(entry + 92);
     const uint8_t *behind = entry + store->saved->entry;
     uint32_t producers_len = store->saved->entry == ENTRY ? om_get_le32(entry + 96) : 0;
+    log->trim_rule = store->saved->entry == ENTRY ? (uint8_t)om_get_le32(entry + 100) : OM_RULE_UNKNOWN;
     int result = producers_len ? om_producers_decode(log, behind + padded(cursor_len), producers_len) : OM_OK;
     if (result != OM_OK || !log->cursor || !cursor_len)
         return result;

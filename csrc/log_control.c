@@ -46,7 +46,7 @@ uint32_t om_log_segment_for(const om_log *log, int64_t offset) {
     return low;
 }
 
-void om_log_doom_segments(om_log *log, uint32_t from, uint32_t count, int at_once) {
+void om_log_doom_segments(om_log *log, uint32_t from, uint32_t count, int at_once, int rule) {
     om_store *store = log->store;
     for (uint32_t i = from; i < from + count; i++) {
         om_segment_node *node = om_segment_node_new(log, log->segments[i]);
@@ -56,6 +56,7 @@ void om_log_doom_segments(om_log *log, uint32_t from, uint32_t count, int at_onc
             continue;
         }
         node->at_once = at_once;
+        node->rule = (uint8_t)rule;
         node->next = store->doomed;
         store->doomed = node;
     }
@@ -105,7 +106,7 @@ void om_log_start_at(om_log *log, int64_t offset) {
     if (gone == log->segment_count && gone && hot_placed(log))
         gone--;
     if (gone)
-        om_log_doom_segments(log, 0, gone, 0);
+        om_log_doom_segments(log, 0, gone, 0, log->trim_rule);
     if (log->missing)
         om_log_note_missing(log);
 }
@@ -122,17 +123,20 @@ static uint64_t put_control(om_log *log, uint8_t type, int64_t offset, int32_t e
     return seq;
 }
 
-int om_log_trim(om_log *log, int64_t offset, uint64_t *seq) {
+int om_log_trim(om_log *log, int64_t offset, int rule, uint64_t *seq) {
     om_store_enter(log->store);
     int result = log->deleted ? OM_E_DELETED : offset < 0 || offset > log->next_offset ? OM_E_RANGE : OM_OK;
     if (result == OM_OK && offset > log->start_offset) {
         om_log_seal(log);
         om_log_log_ops(log);
-        if (!put_control(log, OM_REC_TRIM, offset, 0))
+        if (!put_control(log, OM_REC_TRIM, offset, rule))
             result = OM_E_FENCED;
     }
-    if (result == OM_OK)
+    if (result == OM_OK) {
+        if (offset > log->start_offset || !log->trim_rule)
+            log->trim_rule = (uint8_t)rule;
         om_log_start_at(log, offset);
+    }
     *seq = om_store_leave(log->store);
     return result;
 }
@@ -151,12 +155,14 @@ static int cut_segment(om_log *log, int64_t offset) {
     if (found < 0)
         return found;
     if (found == OM_OK && position == 0) {
-        om_log_doom_segments(log, keep, log->segment_count - keep, 1);
+        om_log_doom_segments(log, keep, log->segment_count - keep, 1, OM_RULE_TRUNCATE);
         return OM_OK;
     }
-    om_log_doom_segments(log, keep + 1, log->segment_count - keep - 1, 1);
-    if (found == OM_OK)
+    om_log_doom_segments(log, keep + 1, log->segment_count - keep - 1, 1, OM_RULE_TRUNCATE);
+    if (found == OM_OK) {
+        om_removal_note_range(log, OM_RULE_TRUNCATE, offset, segment->next_offset);
         om_segment_cut(segment, position, offset);
+    }
     om_segment_seal(segment);
     return OM_OK;
 }

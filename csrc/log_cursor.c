@@ -108,7 +108,10 @@ int om_log_apply_op(om_log *log, const om_cursor_op *op) {
     int64_t last = op->last < log->cursor->end ? op->last : log->cursor->end - 1;
     if (op->kind == OM_OP_PURGE) {
         /* In recovery the cursor may know records that came after the purge: they stay. */
-        return om_cursor_purge(log->cursor, last + 1) < 0 ? OM_E_CORRUPT : OM_OK;
+        int64_t floor = log->cursor->floor, purged = om_cursor_purge(log->cursor, last + 1);
+        if (purged > 0)
+            om_removal_note_range(log, OM_RULE_PURGE, floor, last + 1);
+        return purged < 0 ? OM_E_CORRUPT : OM_OK;
     }
     if (op->first < 0 || op->last < op->first || (op->bytes < 0 && op->kind != OM_OP_SETTLE))
         return OM_E_CORRUPT;
@@ -219,8 +222,10 @@ int64_t om_log_purge_ready(om_log *log) {
     /* Seal first: in the WAL the purge must stand after all that it purges, and before what
      * comes later in this very tick. */
     om_log_seal(log);
-    int64_t end = log->cursor->end;
+    int64_t floor = log->cursor->floor, end = log->cursor->end;
     int64_t purged = om_cursor_purge(log->cursor, end);
+    if (purged > 0)
+        om_removal_note_range(log, OM_RULE_PURGE, floor, end);
     add_op(log, OM_OP_PURGE, 0, end - 1, 0);
     om_log_log_ops(log);
     log->store->urgent = 1;

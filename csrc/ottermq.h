@@ -202,6 +202,7 @@ typedef struct om_store_options {
     uint64_t low_space_limit;        /* appends refused when the disk has less left */
     uint32_t checkpoint_interval_ms; /* 0: only when the WAL fills, and at close */
     uint32_t recovery_threads;       /* 0: one a core */
+    uint64_t removals_file_size;     /* of one file of the record of what was removed */
 } om_store_options;
 
 #define OM_LOG_SCRATCH 1     /* not durable: never touches the WAL, gone at the next start */
@@ -237,6 +238,40 @@ void om_store_progress(om_store *store, om_progress *out); /* during om_store_st
 
 /* Flush, checkpoint, stop the threads, free. OM_OK, or what kept it from being clean. */
 int om_store_close(om_store *store);
+
+/* Why something went. The numbers are on disk (removed.h): never give one twice. */
+enum om_rule {
+    OM_RULE_UNKNOWN = 0,             /* a trim of a version that didn't note it */
+    OM_RULE_SETTLED = 1,             /* every record in it is settled */
+    OM_RULE_MAX_AGE = 2,
+    OM_RULE_MAX_SIZE = 3,
+    OM_RULE_PURGE = 4,               /* no file: these records were purged, and go by SETTLED */
+    OM_RULE_DELETE = 5,              /* the queue or topic was deleted */
+    OM_RULE_DELETE_RECORDS = 6,      /* a Kafka client asked for it */
+    OM_RULE_COMPACTION = 7,          /* a smaller file took its place */
+    OM_RULE_TRUNCATE = 8,
+    OM_RULE_TAIL_CUT = 9,            /* recovery: bytes behind the last good batch, never synced */
+    OM_RULE_REBUILT = 10,            /* recovery: made again from the WAL */
+    OM_RULE_SET_ASIDE = 11,          /* recovery: damaged; the file stays under another name */
+    OM_RULE_MISSING = 12,            /* recovery: it wasn't there. Nobody here removed it */
+    OM_RULE_SNAPSHOT = 13,           /* the broker's own state: all that counts was written again behind it */
+    OM_RULE_ORPHAN = 14,             /* a folder that the catalogue doesn't name: a deletion cut short */
+    OM_RULE_BEFORE = 15,             /* no file: it went before there was a record */
+    OM_RULE_DROPPED = 16             /* no file: the oldest records; first and next are their sequences */
+};
+typedef struct om_removed {
+    uint64_t log_id;
+    const char *folder;              /* of the log, below the data folder */
+    const char *name;
+    int64_t segment;                 /* base offset of the file; -1: no file */
+    int64_t first, next;             /* offsets from first up to, not with, next */
+    uint64_t bytes;                  /* that the file had */
+    uint64_t left;                   /* ... and has now; 0: it is gone */
+    int64_t first_timestamp, max_timestamp; /* -1: not known */
+    int rule;
+} om_removed;
+/* Say what is about to be removed from outside; on disk when it returns. Blocks. */
+int om_store_note_removed(om_store *store, const om_removed *items, size_t count);
 
 /* What went wrong, one by one, oldest first: corruption found, segments set aside, syncs that
  * failed. OM_END when there is no more. */
@@ -368,8 +403,9 @@ void om_range_free(om_range *range);
 /* The first record with timestamp >= ts; OM_END: none. */
 int om_log_find_time(om_log *log, int64_t timestamp, int64_t *offset, int64_t *found_timestamp);
 
-/* Everything below offset is no longer needed: whole segments go, in the background. */
-int om_log_trim(om_log *log, int64_t offset, uint64_t *seq);
+/* Everything below offset is no longer needed: whole segments go, in the background. rule: why, for
+ * the record (enum om_rule). */
+int om_log_trim(om_log *log, int64_t offset, int rule, uint64_t *seq);
 /* Remove everything from offset on; the leader epoch goes up. May block: control path only.
  * OM_E_INVALID: the offset lies inside a batch, and only whole ones can go. */
 int om_log_truncate(om_log *log, int64_t offset);

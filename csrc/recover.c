@@ -208,20 +208,38 @@ static void apply_lease(om_log *log, const uint8_t *data) {
 
 /* The files go at the end, when all is known of them. The cursor must follow at once: what comes
  * next in the WAL was done to a queue that began there. */
-static void apply_trim(om_log *log, int64_t offset) {
+static void apply_trim(om_log *log, int64_t offset, uint8_t rule) {
     log->patient->trim_to = offset;
+    log->trim_rule = rule;
     if (log->cursor && offset > 0)
         om_cursor_settle(log->cursor, 0, offset - 1, -1);
 }
 
 /* The files of a log that recovery has cut are not needed: what they held is gone or comes from
  * the WAL, and a new segment may want their names. */
-static void remove_doomed(om_store *store) {
-    while (store->doomed) {
-        om_segment_node *node = store->doomed;
-        store->doomed = node->next;
-        om_segment_node_remove(node);
+static int remove_cut(om_store *store, int rule) {
+    om_segment_node *cut = NULL, **link = &store->doomed;
+    while (*link) {
+        om_segment_node *node = *link;
+        if (!node->at_once) {
+            link = &node->next;
+            continue;
+        }
+        *link = node->next;
+        node->rule = (uint8_t)rule;
+        node->next = cut;
+        cut = node;
     }
+    int result = om_removal_record(store, cut);
+    while (cut) {
+        om_segment_node *node = cut;
+        cut = node->next;
+        if (result == OM_OK)
+            om_segment_node_remove(node);
+        else
+            om_segment_node_free(node);
+    }
+    return result;
 }
 
 static int note_cut(om_patient *patient, int64_t offset, uint64_t seq) {
@@ -240,7 +258,9 @@ static int apply_truncate(om_store *store, om_log *log, const uint8_t *data, uin
     if (note_cut(patient, offset, seq) != OM_OK)
         return OM_E_NO_MEMORY;
     om_log_cut(log, offset, (int32_t)om_get_le32(data + 8));
-    remove_doomed(store);
+    int removed = remove_cut(store, OM_RULE_TRUNCATE);
+    if (removed != OM_OK)
+        return removed;
     om_ranges_cut(&patient->present, offset);
     om_ranges_cut(&patient->missing, offset);
     for (uint32_t i = patient->doubt_count; i-- > 0;)
@@ -322,7 +342,7 @@ static int apply(recovery *recovery, uint8_t type, uint64_t log_id, const uint8_
     if (type == OM_REC_LEASE)
         apply_lease(log, data);
     else if (type == OM_REC_TRIM)
-        apply_trim(log, (int64_t)om_get_le64(data));
+        apply_trim(log, (int64_t)om_get_le64(data), data[8]);
     else if (type == OM_REC_TRUNCATE)
         return apply_truncate(store, log, data, seq);
     else
@@ -423,7 +443,9 @@ static int cut_at_hole(om_store *store, om_patient *patient, int64_t hole) {
     om_log_cut(log, hole, log->leader_epoch);
     log->cursor = cursor;
     log->producers = producers;
-    remove_doomed(store);
+    int removed = remove_cut(store, OM_RULE_REBUILT);
+    if (removed != OM_OK)
+        return removed;
     om_ranges_cut(&patient->present, hole);
     om_seen_cut(&patient->seen, hole, 1);
     patient->missing.count = 0;
@@ -465,6 +487,7 @@ static void report_damage(om_store *store, om_patient *patient) {
         om_segment *segment = damage->segment_base < 0
                                   ? NULL
                                   : om_segment_open(store->files, log->folder, damage->segment_base, &opened);
+        om_removal_record_one(log, segment, segment ? OM_RULE_SET_ASIDE : OM_RULE_MISSING, first, damage->last + 1, 0);
         if (segment) {
             om_segment_set_aside(segment, aside, sizeof aside);
             om_segment_unref(segment);

@@ -207,7 +207,10 @@ static int scan_tail(om_store *store, om_patient *patient, om_segment *segment, 
                             "%s/%020lld.log: %llu bytes after the recovery point cut at %llu (%s)", log->folder,
                             (long long)segment->base_offset, (unsigned long long)(on_disk - scan.valid_size),
                             (unsigned long long)scan.valid_size, om_result_text(scan.stopped));
-        result = om_segment_trim_file(segment, scan.valid_size);
+        result = om_removal_record_one(log, segment, OM_RULE_TAIL_CUT, scan.next_offset, scan.next_offset,
+                                       scan.valid_size);
+        if (result == OM_OK)
+            result = om_segment_trim_file(segment, scan.valid_size);
         if (result != OM_OK)
             return result;
     }
@@ -267,8 +270,11 @@ static int load_tail_segment(om_store *store, om_patient *patient, om_segment *s
     int result = scan_tail(store, patient, segment, 0, end, counted, weight);
     if (result != OM_OK && result != OM_E_IO && result != OM_E_UNREADABLE)
         return result;
-    if (result != OM_OK || !segment->size)
-        return om_segment_unlink(segment); /* nothing of it is worth keeping: the WAL has it */
+    if (result != OM_OK || !segment->size) { /* nothing of it is worth keeping: the WAL has it */
+        if (segment->size && om_removal_record_one(patient->log, segment, OM_RULE_REBUILT, end, end, 0) != OM_OK)
+            return OM_E_IO;
+        return om_segment_unlink(segment);
+    }
     om_segment_doubt_name(store, patient->log, segment);
     om_segment_ref(segment);
     return om_log_add_segment(patient->log, segment);
@@ -284,6 +290,25 @@ static void seal_all_but_last(om_log *log) {
     for (uint32_t i = 0; i + 1 < log->segment_count; i++)
         if (!log->segments[i]->sealed)
             om_segment_seal(log->segments[i]);
+}
+
+/* Trimmed: the crash came before the removal. It goes with the first checkpoint, like any other. */
+static int doom_trimmed(om_patient *patient, om_segment *segment, int64_t next_base) {
+    om_store *store = patient->log->store;
+    om_segment_ref(segment);
+    om_segment_node *node = om_segment_node_new(patient->log, segment);
+    if (!node) {
+        om_segment_unref(segment);
+        return OM_E_NO_MEMORY;
+    }
+    om_segment_trust(segment, next_base < patient->first_segment ? next_base : patient->first_segment, segment->size,
+                     -1, -1);
+    node->rule = patient->log->trim_rule;
+    om_turn_take(&store->turn);
+    node->next = store->doomed;
+    store->doomed = node;
+    om_turn_give(&store->turn);
+    return OM_OK;
 }
 
 static int load_segments(om_store *store, om_patient *patient, const listing *listing, const om_manifest *manifest,
@@ -303,7 +328,7 @@ static int load_segments(om_store *store, om_patient *patient, const listing *li
         }
         const om_manifest_entry *entry = om_manifest_find(manifest, base);
         if (base < patient->first_segment) {
-            result = om_segment_unlink(segment); /* trimmed: the crash came before the removal */
+            result = doom_trimmed(patient, segment, next_base);
         } else if (base < log->recovery_base ||
                    (entry && entry->next_offset <= log->recovery_point && base != log->recovery_base)) {
             result = load_sealed(store, patient, segment, entry, next_base);

@@ -126,7 +126,9 @@ static int swap(om_log *log, om_segment *old, om_segment *fresh) {
 }
 
 static int replace(om_log *log, om_segment *old, const om_rewritten *rewritten) {
-    int result = forget_in_manifest(log, old->base_offset);
+    int result = om_removal_record_one(log, old, OM_RULE_COMPACTION, old->base_offset, old->next_offset, rewritten->size);
+    if (result == OM_OK)
+        result = forget_in_manifest(log, old->base_offset);
     om_segment *fresh = result == OM_OK ? take_name(log, old, rewritten, &result) : NULL;
     int swapped = swap(log, old, fresh ? fresh : old);
     if (!fresh)

@@ -310,6 +310,8 @@ static void store_free(om_store *store) {
     om_segment_nodes_free(store->seals);
     om_segment_nodes_free(store->doomed);
     om_segment_nodes_free(store->leaving);
+    om_removal_notes_free(store->notes);
+    om_removed_close(store->removed);
     for (uint32_t i = 0; i < store->table_size; i++) {
         for (om_log *log = store->table[i], *next; log; log = next) {
             next = log->next_in_table;
@@ -425,8 +427,14 @@ static void lease_what_came_back(om_store *store) {
 
 int om_store_start(om_store *store, char *err, size_t err_len) {
     om_wal_tail tail;
+    int fresh;
     om_handed_open(store);
+    store->removed = om_removed_open(store->dir, store->options.removals_file_size, &fresh, err, err_len);
+    if (!store->removed)
+        return OM_E_IO;
     int result = om_recover(store, &tail, err, err_len);
+    if (result == OM_OK && fresh)
+        result = om_removal_baseline(store);
     if (result == OM_OK)
         result = open_wal(store, &tail, err, err_len);
     if (result != OM_OK)

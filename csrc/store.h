@@ -14,6 +14,7 @@
 #define OM_STORE_H
 
 #include "batch.h"
+#include "removed.h"
 #include "segment.h"
 #include "shared.h"
 #include "turn.h"
@@ -128,6 +129,7 @@ struct om_log {
     uint8_t folder_synced;   /* its directory entry is known to be on disk */
     uint8_t has_files;       /* recovery: the folder was there */
     uint8_t handing;         /* this tick gave something out */
+    uint8_t trim_rule;       /* why it starts where it does: enum om_rule */
     uint32_t writing;        /* hot batches at the head that the writer holds now */
 
     om_build *open;          /* this tick's batch, NULL while there is none ... */
@@ -175,7 +177,16 @@ typedef struct om_segment_node {
     om_segment *segment;
     struct om_segment_node *next;
     int at_once;             /* its name may be wanted again */
+    uint8_t rule;            /* why it goes */
+    uint8_t recorded;        /* ... and that is on disk */
 } om_segment_node;
+
+/* Something else that the record of what is gone is to say: records went, but no file yet. */
+typedef struct om_removal_note {
+    om_log *log;             /* held */
+    om_removed removed;
+    struct om_removal_note *next;
+} om_removal_note;
 
 typedef struct om_report_node {
     om_report report;
@@ -253,6 +264,9 @@ struct om_store {
     om_segment_node *doomed; /* until a checkpoint no longer names them */
     om_segment_node *leaving; /* no longer named: removed bit by bit */
     uint64_t removal_after;  /* not before this; the checkpoint's thread only */
+    om_removal_note *notes;  /* recorded with the next checkpoint */
+    om_removed_file *removed; /* the record of what is gone */
+    int record_failed;       /* atomic: and it has been said */
     pthread_mutex_t checkpoint_mutex; /* one checkpoint at a time */
     pthread_mutex_t checkpoint_timer; /* pairs with the condition */
     pthread_cond_t checkpoint_wake;
@@ -379,7 +393,7 @@ om_segment *om_log_active(om_log *log);
 int om_log_add_segment(om_log *log, om_segment *segment);
 /* The first segment whose records reach past offset; segment_count when there is none. */
 uint32_t om_log_segment_for(const om_log *log, int64_t offset);
-void om_log_doom_segments(om_log *log, uint32_t from, uint32_t count, int at_once);
+void om_log_doom_segments(om_log *log, uint32_t from, uint32_t count, int at_once, int rule);
 void om_log_start_at(om_log *log, int64_t offset); /* the trim itself, without its record */
 int64_t om_log_record_end(const om_log *log);    /* one past the last record; logs without a cursor */
 int64_t om_log_record_count(const om_log *log);
@@ -445,6 +459,16 @@ void om_segment_node_remove(om_segment_node *node); /* its file, and the node */
 void om_removal_release(om_store *store, om_segment_node *doomed);
 void om_removal_some(om_store *store);           /* as many as may go now */
 void om_removal_all(om_store *store);
+/* On disk: that these (not yet recorded ones) and all that was noted will go. Before any file does. */
+int om_removal_record(om_store *store, om_segment_node *doomed);
+int om_removal_record_deleted(om_store *store, const om_grave *graves);
+/* A part of a log, or a file that stays in part. NULL segment: no file. Blocks. */
+int om_removal_record_one(om_log *log, const om_segment *segment, int rule, int64_t first, int64_t next, uint64_t left);
+/* Records went, under the lock: said with the next checkpoint. */
+void om_removal_note_range(om_log *log, int rule, int64_t first, int64_t next);
+void om_removal_notes_free(om_removal_note *list);
+/* The first time that there is a record: what is gone already. */
+int om_removal_baseline(om_store *store);
 uint64_t om_thread_cpu_ns(void);
 
 /* ---- checkpoint_file.c ---- */

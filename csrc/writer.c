@@ -350,6 +350,7 @@ static void bury(om_store *store) {
         open = grave;
     }
     om_turn_give(&store->turn);
+    int recorded = om_removal_record_deleted(store, open) == OM_OK;
     while (open) {
         om_grave *grave = open;
         open = grave->next;
@@ -358,10 +359,12 @@ static void bury(om_store *store) {
             free(grave);
             continue;
         }
-        remove_files(grave->log);
+        if (recorded)
+            remove_files(grave->log);
         om_turn_take(&store->turn);
-        forget_contents(grave->log);
-        grave->files_gone = 1;
+        if (recorded)
+            forget_contents(grave->log);
+        grave->files_gone = recorded;
         grave->next = store->graves;
         store->graves = grave;
         om_turn_give(&store->turn);

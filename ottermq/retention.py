@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import cache
+from itertools import groupby
 
 import trio
 
@@ -17,7 +18,9 @@ from ottermq import eventlog
 from ottermq.config import Config, Retention
 from ottermq.wal import Log, LogError, Store
 from ottermq.wal.catalog import INTERNAL_VHOST
-from ottermq.wal.retention import Expired, Policy, Rule, expired
+from ottermq.wal.log import SegmentStat
+from ottermq.wal.retention import Policy, expired
+from ottermq.wal.rules import Rule
 
 SLICE = 0.002  # seconds of CPU before it sleeps
 SHARE = 50  # it works one part in so many of the time
@@ -73,26 +76,26 @@ def trim(log: Log, config: Config, limit: Policy | None = None) -> bool:
     gone = expired(segments, total, floor, time.time_ns() // 1_000_000, policy)
     if not gone:
         return False
-    log.trim(gone[-1].segment.next_offset)
-    _tell(log, gone)
+    # One trim a run of the same rule: the record of what was removed names it.
+    for rule, run in groupby(gone, key=lambda each: each.rule):
+        going = [each.segment for each in run]
+        log.trim(going[-1].next_offset, rule)
+        _tell(log, rule, going)
     return len(gone) == AT_A_TIME
 
 
-def _tell(log: Log, gone: list[Expired]) -> None:
+def _tell(log: Log, rule: Rule, segments: list[SegmentStat]) -> None:
     """What was settled goes unnoticed; what wasn't, by a limit, is worth a line."""
-    for rule in Rule:
-        segments = [each.segment for each in gone if each.rule is rule]
-        if segments:
-            eventlog.log(
-                logging.DEBUG if rule is Rule.SETTLED else logging.INFO,
-                "segments expired",
-                log=log.name,
-                rule=rule.value,
-                segments=len(segments),
-                first=segments[0].base_offset,
-                last=segments[-1].next_offset - 1,
-                bytes=sum(segment.size for segment in segments),
-            )
+    eventlog.log(
+        logging.DEBUG if rule is Rule.SETTLED else logging.INFO,
+        "segments expired",
+        log=log.name,
+        rule=rule.label,
+        segments=len(segments),
+        first=segments[0].base_offset,
+        last=segments[-1].next_offset - 1,
+        bytes=sum(segment.size for segment in segments),
+    )
 
 
 @cache

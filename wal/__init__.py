@@ -7,11 +7,13 @@
     store.py      all of them over one WAL: open, recover, close
     waiting.py    waiting for the disk in trio
     retention.py  when whole segments go
+    rules.py      why one went
+    orphans.py    what a deletion that was cut short has left
 
 and to look at what lies on disk, also while a broker runs:
 
     window.py      a file in pieces
-    segmentfile.py, walfile.py, checkpoint.py, manifest.py    what is in each kind of file
+    segmentfile.py, walfile.py, checkpoint.py, manifest.py, removals.py    what is in each kind
     dump.py        the same, item by item
     verify.py      is it right?
 
@@ -23,6 +25,7 @@ told in docs/design.md, and every byte on disk in docs/log-format.md.
 from ottermq.wal.errors import LogError
 from ottermq.wal.log import Appended, Log, Transaction
 from ottermq.wal.records import Batch, Record
+from ottermq.wal.rules import Rule
 from ottermq.wal.store import FlushMode, LogFlags, LogOptions, Options, Report, ReportKind, Store
 
 __all__ = [
@@ -37,6 +40,7 @@ __all__ = [
     "Record",
     "Report",
     "ReportKind",
+    "Rule",
     "Store",
     "Transaction",
 ]

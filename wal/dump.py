@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ottermq._core import lib
-from ottermq.wal import checkpoint, manifest, segmentfile, walfile
+from ottermq.wal import checkpoint, manifest, removals, segmentfile, walfile
 from ottermq.wal.errors import CorruptData, LogError
 from ottermq.wal.log import CursorStat
 from ottermq.wal.records import Record, batches
@@ -165,6 +165,24 @@ class FenceItem:
     last_good_seq: int
 
 
+@dataclass(frozen=True, slots=True)
+class RemovalItem:
+    kind: ClassVar = "removal"
+    seq: int
+    time: int
+    rule: str
+    vhost: str
+    name: str
+    log_id: int
+    segment: int
+    first_offset: int
+    next_offset: int
+    size: int
+    left: int
+    first_timestamp: int
+    max_timestamp: int
+
+
 Item = (
     BatchItem
     | RecordItem
@@ -180,6 +198,7 @@ Item = (
     | ManifestSegmentItem
     | HandedItem
     | FenceItem
+    | RemovalItem
 )
 
 
@@ -198,7 +217,7 @@ def dump(path: Path, *, with_records: bool = False) -> Iterator[Item]:
 def file_kind(path: Path) -> str:
     """By its name, else by how it starts."""
     name = path.name
-    for suffix in ("timeindex", "index", "wal", "log"):
+    for suffix in ("timeindex", "index", "wal", "log", "removals"):
         if name.endswith(f".{suffix}"):
             return suffix
     if ".log.corrupt-" in name:
@@ -212,7 +231,7 @@ def file_kind(path: Path) -> str:
         return name
     raise UnknownFile(
         f"{path}: not a file of a data directory that can be shown (.log, .index, .timeindex, "
-        ".wal, checkpoint, manifest, handed, fence)"
+        ".wal, .removals, checkpoint, manifest, handed, fence)"
     )
 
 
@@ -222,6 +241,7 @@ _MAGICS = {
     checkpoint.MAGIC: "checkpoint",
     manifest.MAGIC: "manifest",
     HANDED_MAGIC: "handed",
+    removals.MAGIC: "removals",
 }
 
 
@@ -400,6 +420,38 @@ def _fence(path: Path) -> Iterator[Item]:
         yield DamageItem(0, len(raw), str(error))
 
 
+def _removals(path: Path) -> Iterator[Item]:
+    raw = path.read_bytes()
+    try:
+        for found in removals.parse(raw):
+            if isinstance(found, removals.Removal):
+                yield _removal(found)
+            elif found.torn:
+                yield NoteItem(found.position, f"{found.size} bytes: a write that was cut short")
+            else:
+                yield DamageItem(found.position, found.size, "no record")
+    except CorruptData as error:
+        yield DamageItem(0, len(raw), str(error))
+
+
+def _removal(found: removals.Removal) -> RemovalItem:
+    return RemovalItem(
+        seq=found.seq,
+        time=found.time,
+        rule=found.rule.label,
+        vhost=found.vhost,
+        name=found.name,
+        log_id=found.log_id,
+        segment=found.segment,
+        first_offset=found.first,
+        next_offset=found.next,
+        size=found.bytes,
+        left=found.left,
+        first_timestamp=found.first_timestamp,
+        max_timestamp=found.max_timestamp,
+    )
+
+
 _READERS: dict[str, Callable[[Path], Iterator[Item]]] = {
     "index": _index,
     "timeindex": _timeindex,
@@ -408,4 +460,5 @@ _READERS: dict[str, Callable[[Path], Iterator[Item]]] = {
     "manifest": _manifest,
     "handed": _handed,
     "fence": _fence,
+    "removals": _removals,
 }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ottermq._core import ffi, lib
 from ottermq.wal.errors import Deleted, Refused, Unreadable, check, error_for
 from ottermq.wal.records import Batch, Record, RecordArray, batches
+from ottermq.wal.rules import Rule
 
 if TYPE_CHECKING:
     from ottermq.wal.store import Store
@@ -265,10 +266,10 @@ class Log:
             for i in range(count)
         ]
 
-    def trim(self, offset: int) -> int:
-        """Nothing below `offset` is needed any more. Returns the record's sequence."""
+    def trim(self, offset: int, rule: Rule = Rule.UNKNOWN) -> int:
+        """Nothing below `offset` is needed any more. rule: why. Returns the record's sequence."""
         seq = ffi.new("uint64_t *")
-        check(lib.om_log_trim(self._log, offset, seq), f"trim {self.name} to {offset}")
+        check(lib.om_log_trim(self._log, offset, rule, seq), f"trim {self.name} to {offset}")
         return int(seq[0])
 
     def truncate(self, offset: int) -> None:

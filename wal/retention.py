@@ -18,19 +18,13 @@ larger than max_size by what its active segment holds.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
 
 from ottermq.wal.log import SegmentStat
+from ottermq.wal.rules import Rule
 
 # A queue that is drained all the time would otherwise make and remove a file at every look.
 ACTIVE_WORTH = 1 << 20
 ACTIVE_IDLE_MS = 300_000
-
-
-class Rule(Enum):
-    SETTLED = "settled"
-    MAX_AGE = "max_age"
-    MAX_SIZE = "max_size"
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from ottermq._core import ffi, lib
+from ottermq.wal import orphans
 from ottermq.wal.catalog import Catalog, Entry, Statement
 from ottermq.wal.errors import LogError, StorageFailure, check
 from ottermq.wal.log import Appended, Log, Transaction
 from ottermq.wal.records import Record, RecordArray
+from ottermq.wal.rules import Rule
 from ottermq.wal.waiting import Waiting
 
 SCRATCH_IDS = 1 << 63  # logs that no catalogue names count from here
@@ -75,6 +77,7 @@ class Options:
     low_space_limit: int = 0
     checkpoint_interval_ms: int = 30_000
     recovery_threads: int = 0
+    removals_file_size: int = 8 << 20
     log: LogOptions = field(default_factory=LogOptions)
 
 
@@ -195,7 +198,9 @@ class Store:
             raise Interrupted if result == lib.OM_END else StorageFailure(_text(error))
         self._early_reports = list(self._take_reports())
         self._forget_deleted()
-        for folder in existing.difference(folders[id] for id in self._by_id):
+        left = sorted(existing.difference(folders[id] for id in self._by_id))
+        self._record_orphans(left)
+        for folder in left:
             shutil.rmtree(self.data / folder, ignore_errors=True)
 
     def _existing_folders(self) -> set[str]:
@@ -215,6 +220,27 @@ class Store:
             log = self._by_id.pop(id)
             del self._by_name[log.vhost, log.name]
             self._let_go(log)
+
+    def _record_orphans(self, folders: Sequence[str]) -> None:
+        """Their deletion was cut short, or no commit ever named them: said before they go."""
+        removed = [
+            (folder, segment)
+            for folder in folders
+            for segment in orphans.segments(self.data / folder)
+        ]
+        items = ffi.new("om_removed[]", len(removed))
+        names = []  # must outlive the call
+        for item, (folder, segment) in zip(items, removed, strict=True):
+            id, name = orphans.identity(folder)
+            names += [ffi.new("char[]", folder.encode()), ffi.new("char[]", name.encode())]
+            item.log_id, item.rule = id, Rule.ORPHAN
+            item.folder, item.name = names[-2:]
+            item.segment = item.first = segment.base_offset
+            item.next, item.bytes = segment.next_offset, segment.size
+            item.first_timestamp = segment.first_timestamp
+            item.max_timestamp = segment.max_timestamp
+        result = lib.om_store_note_removed(self._handle, items, len(removed))
+        check(result, "record what a deletion left")
 
     def close(self) -> None:
         """Flush, checkpoint, stop. LogError: it couldn't be clean; nothing durable is lost."""

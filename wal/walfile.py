@@ -206,6 +206,11 @@ def _cursor(payload: bytes) -> dict[str, object]:
     }
 
 
+def _trim(payload: bytes) -> dict[str, object]:
+    start, rule = struct.unpack_from("<qI", payload)
+    return {"start": start, "rule": rule}
+
+
 def _offset_and_epoch(offset_name: str, payload: bytes) -> dict[str, object]:
     offset, epoch = struct.unpack_from("<qi", payload)
     return {offset_name: offset, "epoch": epoch}
@@ -217,7 +222,7 @@ _DESCRIBE: dict[int, Callable[[bytes], dict[str, object]]] = {
     4: _atomic,
     5: lambda payload: _offset_and_epoch("end", payload),
     6: _cursor,
-    7: lambda payload: {"start": struct.unpack_from("<q", payload)[0]},
+    7: _trim,
     8: lambda payload: _offset_and_epoch("offset", payload),
 }
 

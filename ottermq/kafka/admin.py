@@ -16,7 +16,7 @@ from ottermq.kafka.offsets import partition_log
 from ottermq.kafka.request import Body, Handler, Request
 from ottermq.kafka.room import Room
 from ottermq.kafka.topics import MOST_PARTITIONS, IllegalName, Topic, TopicExists
-from ottermq.wal import Log, LogError
+from ottermq.wal import Log, LogError, Rule
 
 BY_DEFAULT = -1
 HIGH_WATERMARK = -1
@@ -258,7 +258,7 @@ def _trim(log: Log, offset: int) -> int:
         raise KafkaError(Error.OFFSET_OUT_OF_RANGE)
     if log.has_cursor and offset > log.cursor().floor:
         raise KafkaError(Error.POLICY_VIOLATION)
-    return log.trim(offset) if offset > stat.start_offset else 0
+    return log.trim(offset, Rule.DELETE_RECORDS) if offset > stat.start_offset else 0
 
 
 HANDLERS: dict[Api, Handler] = {

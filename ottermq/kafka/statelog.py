@@ -31,7 +31,7 @@ from typing import Self
 import trio
 
 from ottermq import eventlog
-from ottermq.wal import Appended, Log, LogError, LogFlags, LogOptions, Record, Store
+from ottermq.wal import Appended, Log, LogError, LogFlags, LogOptions, Record, Rule, Store
 from ottermq.wal.catalog import INTERNAL_VHOST
 from ottermq.wal.errors import Full, OutOfRange, Unreadable
 
@@ -192,7 +192,7 @@ class StateLog:
         before = self._log_bytes
         for keys in self._slices():
             await self._put(partial(self._values, keys))
-        self._log.trim(boundary)
+        self._log.trim(boundary, Rule.SNAPSHOT)
         self._log_bytes -= before
 
     def _slices(self) -> list[list[bytes]]:

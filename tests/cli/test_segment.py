@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ottermq.cli.main import ottermq
-from ottermq.wal import Store
+from ottermq.wal import Rule, Store
 from tests import brokers
 from tests.brokers import Broker
 from tests.wal.shelves import Shelf, fill, flip
@@ -74,6 +74,7 @@ def test_bytes_that_are_no_text_are_base64_in_json(tmp_path: Path) -> None:
         ("checkpoint", "2 logs; the WAL is needed from sequence"),
         ("wal/0*.wal", "WAL file 1 of epoch 1"),
         ("wal/spare*.wal", "a spare file"),
+        ("removals/*.removals", ""),
     ],
 )
 def test_every_kind_of_file_can_be_shown(whole: Shelf, pattern: str, expected: str) -> None:
@@ -81,6 +82,18 @@ def test_every_kind_of_file_can_be_shown(whole: Shelf, pattern: str, expected: s
     result = run("dump", path)
     assert result.exit_code == 0 and expected in result.output
     assert all(item["kind"] for item in items(run("dump", "--json", path)))
+
+
+def test_a_removal_is_shown_with_its_rule(whole: Shelf, tmp_path: Path) -> None:
+    data = whole.copy(tmp_path / "data").data
+    with Store.open(data, SMALL) as store:
+        store.get("orders").trim(60, Rule.DELETE_RECORDS)
+    [path] = data.glob("removals/*.removals")
+    heading, first = run("dump", path).output.splitlines()
+    assert "rule" in heading
+    assert "delete_records" in first and "0–59" in first and first.endswith('"orders"')
+    [item] = items(run("dump", "--json", path))
+    assert item["vhost"] == "/" and item["segment"] == 0 and item["size"] > 60_000
 
 
 def test_damage_is_shown_and_ends_with_1(whole: Shelf, tmp_path: Path) -> None:

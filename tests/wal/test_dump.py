@@ -115,7 +115,7 @@ def test_a_wal_file_is_its_records_in_words(tmp_path: Path) -> None:
     assert ("part", {}) in said
     parts = by_type["atomic"]["parts"]
     assert isinstance(parts, list) and {part["type"] for part in parts} >= {"batch"}
-    assert by_type["trim"] == {"start": 1}
+    assert by_type["trim"] == {"start": 1, "rule": 0}
     assert by_type["delete"] == {}
     assert {"lease", "cursor"} <= set(by_type)
 

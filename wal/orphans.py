@@ -1,0 +1,48 @@
+"""A log's folder that the catalogue doesn't name: which segments it still holds.
+
+What its manifest tells is taken as it is; a file that it doesn't name is walked, batch by batch.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote
+
+from ottermq.wal import manifest
+from ottermq.wal.errors import CorruptData
+from ottermq.wal.manifest import Sealed
+from ottermq.wal.segmentfile import Damage, base_offset_of, batches
+from ottermq.wal.window import Window
+
+
+def identity(folder: str) -> tuple[int, str]:
+    """vhosts/%2F/queues/orders.17 → 17, "orders"; the name is cut when it is very long."""
+    name, _, id = PurePosixPath(folder).name.rpartition(".")
+    return (int(id) if id.isascii() and id.isdigit() else 0), unquote(name)
+
+
+def segments(folder: Path) -> Iterator[Sealed]:
+    named = {segment.base_offset: segment for segment in _manifest(folder)}
+    for path in sorted(folder.glob("*.log")):
+        base = base_offset_of(path)
+        if base is not None:
+            yield named.get(base) or _walked(path, base)
+
+
+def _manifest(folder: Path) -> tuple[Sealed, ...]:
+    try:
+        found = manifest.load(folder)
+    except CorruptData:
+        return ()
+    return found.segments if found else ()
+
+
+def _walked(path: Path, base: int) -> Sealed:
+    end, first, newest = base, -1, -1
+    with Window(path) as window:
+        for batch in batches(window):
+            if isinstance(batch, Damage):
+                continue
+            end = batch.last_offset + 1
+            first = batch.base_timestamp if first < 0 else first
+            newest = max(newest, batch.max_timestamp)
+        return Sealed(base, end, window.size, first, newest)
