@@ -40,7 +40,6 @@ GROWTH = 4  # compacted when this many times as large as what is live
 LEAST = 1 << 20  # bytes that aren't worth the trouble
 SLICE = 256 << 10  # bytes written again at a time
 RECORD = 24  # bytes of a record beside its key and value, about
-ROOM_POLL = 0.01  # seconds between two tries when the WAL is full
 PAUSE = 1.0  # seconds before a compaction that failed is tried again
 
 Items = Mapping[bytes, bytes | None]
@@ -129,7 +128,7 @@ class StateLog:
             while True:
                 with suppress(Full):
                     return self._write(items())
-                await trio.sleep(ROOM_POLL)
+                await self._store.waiting.wait_moved()
 
     def _write(self, items: Items) -> Appended:
         """The log and the map, in one step: they never disagree on an order."""

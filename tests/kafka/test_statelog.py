@@ -14,7 +14,7 @@ from ottermq.errors import InvalidRequest
 from ottermq.kafka import statelog as module
 from ottermq.kafka.statelog import StateLog
 from ottermq.topology.topology import Topology
-from ottermq.wal import Store
+from ottermq.wal import Record, Store
 from ottermq.wal.catalog import INTERNAL_VHOST
 from ottermq.wal.errors import Full
 from ottermq.wal.retention import Policy
@@ -213,26 +213,33 @@ def test_a_compaction_may_end_anywhere(
         assert entries(store) == left == {b"k%d" % n: b"%d" % n for n in range(12)}
 
 
-def test_nobody_overtakes_who_waits_for_room(
+def test_who_waits_for_room_tries_again_when_the_disk_gets_on_and_nobody_overtakes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def live(state: StateLog) -> None:
         write = state._write
-        refused = 3
+        full = True
+        tries = 0
 
         def refuse(items: module.Items) -> object:
-            nonlocal refused
-            if refused:
-                refused -= 1
+            nonlocal tries
+            tries += 1
+            if full:
                 raise Full("no room")
             return write(items)
 
         monkeypatch.setattr(state, "_write", refuse)
+        other = store.create("other")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(state.put, {b"k": b"first"})
             await trio.testing.wait_all_tasks_blocked()
             nursery.start_soon(state.put, {b"k": b"second"})
-            await trio.testing.wait_all_tasks_blocked()
+            await trio.sleep(0.2)  # time for all that the start had to tell
+            tried = tries
+            await trio.sleep(0.2)
+            assert tries == tried  # not by the clock
+            full = False
+            other.append([Record(b"on disk in a moment")])
 
     with Store.open(tmp_path, SMALL) as store:
         assert run(store, live) == {b"k": b"second"}

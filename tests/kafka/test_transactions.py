@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,8 +18,8 @@ from ottermq.kafka.topics import Partition, Topic
 from ottermq.kafka.transactions.coordinator import LOG, Transactions
 from ottermq.kafka.transactions.settings import TransactionSettings
 from ottermq.kafka.transactions.transaction import Producer, State
-from ottermq.wal import Log, LogFlags, Store
-from ottermq.wal.errors import Refused
+from ottermq.wal import Log, LogFlags, Record, Store
+from ottermq.wal.errors import Full, Refused
 from tests.wal.producing import INVALID_EPOCH, batch
 from tests.wal.stores import SMALL
 
@@ -267,6 +268,37 @@ async def test_offsets_are_committed_only_by_the_transaction_that_has_their_grou
     await transactions.end("tx", producer, True)
     with pytest.raises(KafkaError), transactions.committing("tx", producer, "g"):
         pass
+
+
+async def test_a_marker_that_finds_no_room_waits_until_the_disk_gets_on(
+    hall: Hall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, other = hall.topic("t", 2)
+    transactions = await hall.coordinator()
+    producer = await transactions.begin("tx", MINUTE)
+    await transactions.join("tx", producer, TWO[:1])
+    write(log, producer)
+    full, tries = True, 0
+    mark = MortalLog.mark
+
+    def refuse(self: MortalLog, *who: int, commit: bool) -> Any:
+        nonlocal tries
+        tries += 1
+        if full:
+            raise Full("no room")
+        return mark(self, *who, commit=commit)
+
+    monkeypatch.setattr(MortalLog, "mark", refuse)
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(transactions.end, "tx", producer, commit=True))
+            await trio.sleep(0.2)  # time for all that was put before to be told
+            tried = tries
+            await trio.sleep(0.2)
+            assert tries == tried > 0  # not by the clock
+            full = False
+            other.append([Record(b"on disk in a moment")])
+    assert log.stat().last_stable == 2
 
 
 async def test_a_topic_that_was_deleted_meanwhile_is_in_nobodys_way(hall: Hall) -> None:

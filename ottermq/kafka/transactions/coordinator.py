@@ -42,7 +42,6 @@ from ottermq.wal.errors import Deleted, Full, Refused, StaleEpoch
 LOG = "kafka transactions"
 PREFIX = b"transaction "
 LOOK = 1.0  # seconds between two looks at what is overdue
-ROOM_POLL = 0.01  # seconds between two tries when the WAL is full
 AT_A_TIME = 64  # markers, before others get their turn
 
 
@@ -278,7 +277,7 @@ class Transactions:
             try:
                 return partition.log.mark(*now.producer, commit=now.commits).seq
             except Full:
-                await trio.sleep(ROOM_POLL)
+                await self._store.waiting.wait_moved()
             except Deleted:
                 break
             except Refused as error:  # a later producer was there: it has been ended before
