@@ -49,6 +49,18 @@ static void look_at_times(om_walk *walk, int64_t last) {
     }
 }
 
+/* 0: no room for it. */
+static int note_gap(om_walk *walk, const om_batch_info *batch) {
+    if (!walk->gaps || batch->base_offset == walk->next_offset)
+        return 1;
+    if (walk->gap_count == walk->gap_room)
+        return 0;
+    int32_t before = walk->batches ? walk->epoch : batch->leader_epoch;
+    walk->gaps[walk->gap_count++] =
+        (om_gap){walk->next_offset, batch->base_offset, before, batch->leader_epoch};
+    return 1;
+}
+
 int om_walk_batches(om_walk *walk, const uint8_t *data, size_t len, uint64_t stop) {
     size_t at = 0;
     while (walk->position < stop) {
@@ -60,10 +72,14 @@ int om_walk_batches(om_walk *walk, const uint8_t *data, size_t len, uint64_t sto
             result = OM_E_STALE_EPOCH;
         if (result != OM_OK)
             return result;
+        if (!note_gap(walk, &batch))
+            return OM_E_FULL;
         int64_t last = batch.base_offset + batch.last_offset_delta;
-        if (!walk->batches)
+        if (!walk->batches) {
+            walk->first_epoch = batch.leader_epoch;
             walk->first_timestamp = batch.attributes & OM_ATTR_DELETE_HORIZON ? batch.max_timestamp
                                                                               : batch.base_timestamp;
+        }
         if (batch.max_timestamp > walk->max_timestamp) {
             walk->max_timestamp = batch.max_timestamp;
             walk->max_timestamp_offset = last;
@@ -74,6 +90,7 @@ int om_walk_batches(om_walk *walk, const uint8_t *data, size_t len, uint64_t sto
         walk->next_offset = last + 1;
         walk->batches++;
         walk->records += (uint64_t)batch.record_count;
+        walk->left_out += (uint64_t)(batch.last_offset_delta + INT64_C(1) - batch.record_count);
         walk->position += (uint64_t)batch.size;
         at += (size_t)batch.size;
     }

@@ -802,6 +802,12 @@ void om_engine_stat_get(om_engine *engine, om_engine_stat *out);
 
 /* ---- inspection (inspect.c): files as they lie there, for tools ------------------------- */
 
+/* Offsets that no batch has: [first, end), with the leader epochs of the batches around them. */
+typedef struct om_gap {
+    int64_t first, end;
+    int32_t epoch_before, epoch_after;
+} om_gap;
+
 typedef struct om_walk {
     int64_t base_offset;
     uint64_t position;               /* where the next batch starts */
@@ -814,11 +820,15 @@ typedef struct om_walk {
     uint32_t offset_count, time_count;
     uint32_t offset_at, time_at;     /* the next one to look at */
     int64_t wrong_offset, wrong_time; /* the first entry that is wrong; start with -1 */
+    int32_t first_epoch;             /* of the first batch */
+    uint64_t left_out;               /* offsets within batches that no record has: compacted ones */
+    om_gap *gaps;                    /* between batches; NULL: they aren't asked for */
+    uint32_t gap_room, gap_count;
 } om_walk;
 /* Walk over batches, up to position `stop` or beyond it: CRCs right, offsets growing, epochs not
  * going down; index entries are looked at on the way. data lies at walk->position. OM_E_SHORT:
- * the next batch isn't all there. OM_E_CORRUPT, OM_E_RANGE (offset), OM_E_STALE_EPOCH: the next
- * batch is wrong; walk stands before it. */
+ * the next batch isn't all there. OM_E_FULL: no room for another gap. OM_E_CORRUPT, OM_E_RANGE
+ * (offset), OM_E_STALE_EPOCH: the next batch is wrong; walk stands before it. */
 int om_walk_batches(om_walk *walk, const uint8_t *data, size_t len, uint64_t stop);
 
 typedef struct om_wal_summary {

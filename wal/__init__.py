@@ -15,7 +15,7 @@ and to look at what lies on disk, also while a broker runs:
     window.py      a file in pieces
     segmentfile.py, walfile.py, checkpoint.py, manifest.py, removals.py    what is in each kind
     dump.py        the same, item by item
-    verify.py      is it right?
+    verify.py      is it right?     segmentcheck.py    one segment of it
 
 The promise: what `Store.wait` has answered for is on disk, and comes back after any crash, in
 order and once; what was refused never does; an offset is never given twice. How that is kept is

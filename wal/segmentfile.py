@@ -16,6 +16,7 @@ from ottermq.wal.window import PIECE, Window
 
 MAGIC_AT, MAGIC = 16, b"\x02"
 NO_STOP = (1 << 64) - 1
+GAPS_AT_A_TIME = 64
 OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
 
@@ -28,6 +29,18 @@ class Damage:
     size: int
     what: str
     torn: bool = False  # nothing good follows: a write that was cut short looks like this
+    offset: int = 0  # the first one that it may have held
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Offsets that no batch has, from `first` up to `end`. An unclean stop leaves some out, and the
+    leader epoch goes up: then the epochs on both sides differ."""
+
+    first: int
+    end: int
+    epoch_before: int
+    epoch_after: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +156,7 @@ class Walk:
     def __init__(self, window: Window, base_offset: int, offsets: bytes, times: bytes) -> None:
         self.window = window
         self.damages: list[Damage] = []
+        self.gaps: list[Gap] = []
         self.at_end = False
         self._indexes = offsets, times  # kept alive: the walk points into them
         state = self._state = ffi.new("om_walk *")
@@ -153,18 +167,28 @@ class Walk:
         state.times = ffi.from_buffer("uint8_t[]", times)
         state.offset_count = len(offsets) // OFFSET_ENTRY.size
         state.time_count = len(times) // TIME_ENTRY.size
+        self._gaps = ffi.new("om_gap[]", GAPS_AT_A_TIME)
+        state.gaps, state.gap_room = self._gaps, GAPS_AT_A_TIME
 
     def to(self, stop: int = NO_STOP) -> None:
         """Up to that position, or the end; what is damaged is stepped over."""
         while self.position < stop and not self.at_end:
             pointer, have = self.window.at(self.position, lib.OM_BATCH_OVERHEAD)
             result = lib.om_walk_batches(self._state, pointer, have, stop)
+            self._take_gaps()
             if self.position >= self.window.size:
                 self.at_end = True
+            elif result == lib.OM_E_FULL:
+                continue
             elif result == lib.OM_E_SHORT and self._load_next():
                 continue
             elif result != lib.OM_OK:
                 self._step_over(result)
+
+    def _take_gaps(self) -> None:
+        for gap in self._gaps[0 : self._state.gap_count]:
+            self.gaps.append(Gap(gap.first, gap.end, gap.epoch_before, gap.epoch_after))
+        self._state.gap_count = 0
 
     def _load_next(self) -> bool:
         """Have the next batch in the window, whole. False: the file doesn't."""
@@ -178,12 +202,15 @@ class Walk:
     def _step_over(self, result: int) -> None:
         window, position = self.window, self.position
         if window.is_zero(position):
-            self.damages.append(Damage(position, window.size - position, "zeros", torn=True))
+            size = window.size - position
+            self.damages.append(Damage(position, size, "zeros", True, self.next_offset))
             self.at_end = True
             return
         resumed = find_batch(window, position + 1, self.next_offset)
         end = window.size if resumed is None else resumed
-        self.damages.append(Damage(position, end - position, _WHAT[result], resumed is None))
+        self.damages.append(
+            Damage(position, end - position, _WHAT[result], resumed is None, self.next_offset)
+        )
         self._state.position = end
         if result == lib.OM_E_STALE_EPOCH:
             self._state.epoch = 0  # said once
@@ -212,6 +239,16 @@ class Walk:
     @property
     def max_timestamp(self) -> int:
         return int(self._state.max_timestamp)
+
+    @property
+    def epochs(self) -> tuple[int, int]:
+        """Of the first batch and the last."""
+        return int(self._state.first_epoch), int(self._state.epoch)
+
+    @property
+    def left_out(self) -> int:
+        """Offsets within batches that no record has."""
+        return int(self._state.left_out)
 
     @property
     def batches(self) -> int:

@@ -27,10 +27,10 @@ from ottermq.wal import catalog, checkpoint, manifest
 from ottermq.wal.checkpoint import Checkpoint, Saved
 from ottermq.wal.errors import CorruptData, LogError
 from ottermq.wal.manifest import Manifest, Sealed
-from ottermq.wal.segmentfile import Walk, base_offset_of
+from ottermq.wal.segmentcheck import SegmentCheck, trusted_size
+from ottermq.wal.segmentfile import base_offset_of
 from ottermq.wal.window import Window
 
-MOST_A_FILE = 5  # findings; more of the same help nobody
 TRIES = 3  # against a broker that moves on while we read
 
 
@@ -271,7 +271,7 @@ class _Log:
             elif self.saved and base < self.saved.first_segment:
                 self.add(path, "trimmed: about to go", is_problem=False)
             else:
-                trusted = self._trusted(base, sealed.get(base))
+                trusted = trusted_size(base, sealed.get(base), self.saved)
                 self.segments.append(_Segment(path, base, sealed.get(base), trusted))
         self._note_missing({segment.base for segment in self.segments}, sealed)
         return [self._task(segment) for segment in self.segments]
@@ -285,19 +285,9 @@ class _Log:
     def _task(self, segment: "_Segment") -> Callable[[], None]:
         def run() -> None:
             segment.verify()
-            self.looked_at(segment.size)
+            self.looked_at(segment.check.size)
 
         return run
-
-    def _trusted(self, base: int, sealed: Sealed | None) -> int | None:
-        """Up to this position the file must be right, what comes after may be torn; None: all."""
-        if sealed:
-            return sealed.size
-        if self.saved is None or base > self.saved.recovery_segment:
-            return 0
-        if base == self.saved.recovery_segment:
-            return self.saved.recovery_position
-        return None
 
     def _note_missing(self, there: set[int], sealed: dict[int, Sealed]) -> None:
         start = self.saved.start_offset if self.saved else 0
@@ -338,11 +328,11 @@ class _Log:
                 self.add(
                     segment.path, f"begins at {segment.base}, the one before ends at {end - 1}"
                 )
-            end = max(end, segment.next_offset)
+            end = max(end, segment.check.next_offset)
             self.result.segments += 1
-            self.result.batches += segment.batches
-            self.result.records += segment.records
-            self.result.size += segment.size
+            self.result.batches += segment.check.batches
+            self.result.records += segment.check.records
+            self.result.size += segment.check.size
         return self.result
 
     def _check_cursor(self) -> None:
@@ -366,38 +356,25 @@ class _Segment:
     def __init__(self, path: Path, base: int, sealed: Sealed | None, trusted: int | None) -> None:
         self.path = path
         self.base = base
-        self.sealed = sealed
-        self.trusted = trusted or 0
-        self.trust_all = trusted is None
-        self.findings: list[Finding] = []
+        self.check = SegmentCheck(base, sealed, trusted)
         self.vanished = False
-        self.size = self.batches = self.records = 0
-        self.next_offset = base
 
-    def add(
-        self, what: str, position: int | None = None, is_problem: bool = True, suffix: str = ".log"
-    ) -> None:
-        path = self.path.with_suffix(suffix)
-        self.findings.append(Finding(path, what, position, is_problem))
+    @property
+    def findings(self) -> Iterator[Finding]:
+        for flaw in self.check.flaws:
+            path = self.path.with_suffix(flaw.suffix)
+            yield Finding(path, flaw.what, flaw.position, flaw.is_problem)
 
     def verify(self) -> None:
         # The indexes first: an entry is written after its batch, never before.
         offsets, times = self._read(".index"), self._read(".timeindex")
         try:
             with Window(self.path) as window:
-                if self.trust_all:
-                    self.trusted = window.size
-                walk = Walk(window, self.base, offsets, times)
-                walk.to(self.trusted)
-                if walk.position != self.trusted <= window.size and not walk.damages:
-                    self.add("no batch starts at the recovery point", self.trusted)
-                walk.to()
-                self._take(walk, window.size)
-                self._check_indexes(walk, offsets, times)
+                self.check.run(window, offsets, times)
         except FileNotFoundError:
             self.vanished = True  # trimmed meanwhile
         except OSError as error:
-            self.add(f"can't be read: {error.strerror}")
+            self.check.add(f"can't be read: {error.strerror}")
 
     def _read(self, suffix: str) -> bytes:
         try:
@@ -405,44 +382,5 @@ class _Segment:
         except FileNotFoundError:
             return b""
         except OSError as error:
-            self.add(f"can't be read: {error.strerror}", suffix=suffix)
+            self.check.add(f"can't be read: {error.strerror}", suffix=suffix)
             return b""
-
-    def _take(self, walk: Walk, size: int) -> None:
-        self.size, self.batches, self.records = size, walk.batches, walk.records
-        self.next_offset = walk.next_offset
-        for damage in walk.damages[:MOST_A_FILE]:
-            is_problem = damage.position < self.trusted or not damage.torn
-            after = "" if is_problem else "; after the recovery point: mended at the next start"
-            what = f"{damage.size} bytes: {damage.what}{after}"
-            self.add(what, damage.position, is_problem)
-        if len(walk.damages) > MOST_A_FILE:
-            self.add(f"and {len(walk.damages) - MOST_A_FILE} more damaged places")
-        if size < self.trusted:
-            self.add(f"{size} bytes, {self.trusted} should be there")
-        elif self.sealed and not walk.damages:
-            self._compare(walk, self.sealed)
-
-    def _compare(self, walk: Walk, sealed: Sealed) -> None:
-        found = {
-            "next offset": (walk.next_offset, sealed.next_offset),
-            "size": (walk.position, sealed.size),
-            "first timestamp": (walk.first_timestamp, sealed.first_timestamp),
-            "largest timestamp": (walk.max_timestamp, sealed.max_timestamp),
-        }
-        for what, (here, said) in found.items():
-            if here != said:
-                self.add(f"its {what} is {here}, the manifest says {said}")
-
-    def _check_indexes(self, walk: Walk, offsets: bytes, times: bytes) -> None:
-        if walk.damages:
-            return  # entries that point into damage are not the index's fault
-        # After the recovery point an index may be of another life: it is made anew.
-        is_problem = bool(self.sealed)
-        for suffix, size, raw, entry in zip(
-            (".index", ".timeindex"), (8, 12), (offsets, times), walk.wrong_entries(), strict=True
-        ):
-            if entry is not None:
-                self.add(f"wrong from entry {entry} on", entry * size, is_problem, suffix)
-            elif len(raw) % size:
-                self.add("part of an entry at its end", len(raw), is_problem, suffix)
