@@ -16,7 +16,9 @@ class Flaw:
     position: int | None
     is_problem: bool  # not: the next start mends it
     suffix: str  # of the file that has it
-    offsets: tuple[int, int] | None = None  # that can't be read for it: first, and one past the last
+    offsets: tuple[int, int] | None = (
+        None  # that can't be read for it: first, and one past the last
+    )
 
 
 def trusted_size(base: int, sealed: Sealed | None, saved: Saved | None) -> int | None:
