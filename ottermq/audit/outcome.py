@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottermq.audit.findings import Finding
+from ottermq.config import Config
 
 if TYPE_CHECKING:
     import pyarrow
@@ -23,6 +24,7 @@ class Context:
     spark: "SparkSession"
     data: Path
     now: datetime  # what ages are measured against
+    config: Config  # the broker's: its rules of retention
     options: Mapping[str, Any] = field(default_factory=dict)  # the job's own, by their names
 
 
@@ -44,6 +46,7 @@ class Bars:
     unit: str  # "bytes" is written as KiB, MiB …
     labels: Sequence[str]
     series: Mapping[str, Sequence[float]]  # a value a label
+    ordered: bool = False  # the series have an order, as age bands do
     note: str = ""
 
 

@@ -10,19 +10,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
 from ottermq.audit.errors import CantRun
 from ottermq.audit.java import java_home
-
-try:
-    from pyspark import SparkConf, SparkContext
-    from pyspark.errors import PySparkException
-    from pyspark.java_gateway import launch_gateway
-    from pyspark.sql import SparkSession
-except ImportError:
-    raise CantRun(
-        "`ottermq audit` needs Spark, which isn't installed; please run: "
-        "pip install 'ottermq[audit]'"
-    ) from None
 
 LOCAL = "local[*]"
 LAST_WORDS = 4096  # bytes of the log, to tell why there is no session

@@ -1,0 +1,168 @@
+"""What a run leaves behind: Parquet, JSON, a page; and the terminal."""
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+from ottermq.audit.findings import Finding, Severity
+from ottermq.audit.outcome import Bars, Lines, Outcome, Sheet
+from ottermq.audit.report import axes, charts, files, terminal, words
+from ottermq.audit.report.page import page
+
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+RUN = files.Run("retention", "/srv/<data>", "local[2]", NOW, 1.5, 1)
+GAP = Finding(
+    "gap", Severity.VIOLATION, "3 <b>records</b> are gone", "/", "or/ders & co", 0, 7, 9,
+    time=NOW - timedelta(days=1),
+)  # fmt: skip
+ORPHAN = Finding("orphan", Severity.WARNING, "a folder that no log has")
+OUTCOME = Outcome(
+    headline={"logs": 2, "bytes": "3 MiB"},
+    findings=[ORPHAN, GAP],
+    sheets=[Sheet("Queues", ["queue", "records"], [["<orders>", 12345], ["b", None]])],
+    charts=[
+        Bars("Age", "bytes", ["a", "b"], {"young": [1024, 0], "old": [10, 5]}, ordered=True),
+        Lines("Growth", "bytes", [NOW, NOW + timedelta(days=30)], {"all": [1, 2]}, now=NOW),
+    ],
+    tables={"ages": pa.table({"queue": ["a", "b"], "bytes": [1, 2]})},
+    summary={"projected": 7},
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    files.write(tmp_path, RUN, OUTCOME)
+    return tmp_path
+
+
+def test_findings_are_parquet_by_date_and_queue(folder: Path) -> None:
+    found = ds.dataset(folder / "findings", partitioning="hive").to_table().to_pylist()
+    by_kind = {row["kind"]: row for row in found}
+    assert by_kind["gap"]["queue"] == "or/ders & co"
+    assert by_kind["gap"]["date"] == "2026-11-15"
+    assert (by_kind["gap"]["first_offset"], by_kind["gap"]["last_offset"]) == (7, 9)
+    assert by_kind["orphan"]["date"] == "2026-11-16"  # no time of its own: the run's
+    assert by_kind["orphan"]["queue"] == files.NO_QUEUE
+
+
+def test_a_jobs_own_tables_are_parquet_too(folder: Path) -> None:
+    found = ds.dataset(folder / "ages", partitioning="hive").to_table()
+    assert sorted(found["queue"].to_pylist()) == ["a", "b"]
+    assert set(found["date"].to_pylist()) == {"2026-11-16"}
+
+
+def test_a_second_run_replaces_the_first(folder: Path) -> None:
+    files.write(folder, RUN, Outcome({"logs": 0}))
+    assert not list((folder / "findings").rglob("*.parquet"))
+    assert json.loads((folder / "summary.json").read_text())["findings"] == []
+
+
+def test_the_summary_is_json(folder: Path) -> None:
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["counts"] == {
+        "severity": {"warning": 1, "violation": 1},
+        "kind": {"orphan": 1, "gap": 1},
+    }
+    assert summary["exit_code"] == 1 and summary["projected"] == 7
+    assert summary["findings"][1]["time"] == "2026-11-15T12:00:00.000+00:00"
+
+
+class Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.open: list[str] = []
+        self.outside: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+        self.outside += [value or "" for name, value in attrs if name in ("href", "src")]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+
+def test_the_page_is_whole_and_needs_nothing_else() -> None:
+    text = page(RUN, OUTCOME)
+    parsed = Links()
+    parsed.feed(text)
+    assert not parsed.open and not parsed.outside
+    assert "script" not in parsed.tags and "url(" not in text and "@import" not in text
+    assert parsed.tags.count("svg") == 3  # the time line and two charts
+
+
+def test_names_in_the_page_are_text_and_never_markup() -> None:
+    text = page(RUN, OUTCOME)
+    assert "<b>records" not in text and "&lt;b&gt;records" in text
+    assert "<orders>" not in text and "/srv/&lt;data&gt;" in text
+
+
+def test_charts_are_well_formed() -> None:
+    for drawn in [*map(charts.chart, OUTCOME.charts), charts.timeline(OUTCOME.findings)]:
+        ElementTree.fromstring(drawn)
+
+
+def test_bars_are_as_long_as_what_they_stand_for() -> None:
+    drawn = charts.bars(Bars("t", "", ["a", "b"], {"s": [100.0, 50.0]}))
+    long, short = (float(width) for width in re.findall(r'<rect.*?width="([\d.]+)"', drawn))
+    assert (long + 1.5) / (short + 1.5) == pytest.approx(2, rel=0.01)
+
+
+def test_more_bars_than_one_can_read_become_others() -> None:
+    labels = [f"q{number}" for number in range(100)]
+    drawn = charts.bars(Bars("t", "", labels, {"s": [float(n) for n in range(100)]}))
+    assert drawn.count("<rect") == charts.MOST_BARS
+    assert "81 others" in drawn
+
+
+def test_findings_at_the_same_time_share_a_mark() -> None:
+    other = Finding("gap", Severity.NOTE, "later", queue=GAP.queue, time=NOW)
+    drawn = charts.timeline([GAP, GAP, GAP, other])
+    assert drawn.count("<circle") == 2
+    assert "and 2 more findings" in drawn
+
+
+def test_what_has_no_time_has_no_time_line() -> None:
+    assert charts.timeline([ORPHAN]) == ""
+
+
+def test_axes_have_round_numbers() -> None:
+    assert axes.round_steps(97, "") == [0, 25, 50, 75, 100]
+    assert axes.round_steps(3 << 30, "bytes")[-1] == 3 << 30
+    ticks = axes.time_steps(NOW, NOW + timedelta(days=30))
+    assert 3 <= len(ticks) <= 7 and ticks[0][1] == "19 Nov"
+
+
+@pytest.mark.parametrize(
+    ("count", "written"), [(0, "0 B"), (1536, "1.5 KiB"), (1 << 40, "1 TiB"), (999, "999 B")]
+)
+def test_sizes_are_written_as_people_do(count: int, written: str) -> None:
+    assert words.size(count) == written
+
+
+def test_the_terminal_shows_tables_findings_and_a_verdict(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    terminal.show(OUTCOME)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["queue", "records"]
+    assert "12,345" in lines[1]
+    assert lines[-3].startswith("violation gap  or/ders & co: 3 <b>records</b> are gone")
+    assert lines[-1] == "2 logs, 3 MiB bytes: 1 violation, 1 warning"
+
+
+def test_the_terminal_says_when_all_is_well(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.show(Outcome({"logs": 3}))
+    assert capsys.readouterr().out == "3 logs: clean\n"
