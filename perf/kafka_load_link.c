@@ -108,10 +108,25 @@ uint8_t *link_answer(int fd, buffer *in, size_t *len) {
 /* ---- topics ---- */
 
 #define TOPIC_ALREADY_EXISTS 36
+#define INVALID_REPLICATION_FACTOR 38
+#define FENCED_TRIES 100 /* of 100 ms */
+
+/* Kafka's error. */
+static int64_t ask_for_topic(int fd, const buffer *request) {
+    buffer in = {0};
+    size_t len;
+    link_send(fd, request->bytes, request->len);
+    /* correlation 4, throttle 4, topics 4, name, error 2 */
+    const uint8_t *answer = link_answer(fd, &in, &len);
+    size_t at = 12 + 2 + strlen(options.topic);
+    int64_t error = len >= at + 2 ? number(answer + at, 2) : -1;
+    free(in.bytes);
+    return error;
+}
 
 void topic_create(void) {
-    buffer out = {0}, in = {0};
-    size_t len, start = request_begin(&out, CREATE_TOPICS, 4);
+    buffer out = {0};
+    size_t start = request_begin(&out, CREATE_TOPICS, 4);
     put_number(&out, 1, 4);
     put_string(&out, options.topic);
     put_number(&out, options.create, 4);
@@ -122,16 +137,17 @@ void topic_create(void) {
     put_number(&out, 0, 1);
     request_end(&out, start);
     int fd = link_open();
-    link_send(fd, out.bytes, out.len);
-    /* correlation 4, throttle 4, topics 4, name, error 2 */
-    const uint8_t *answer = link_answer(fd, &in, &len);
-    size_t at = 12 + 2 + strlen(options.topic);
-    int64_t error = len >= at + 2 ? number(answer + at, 2) : -1;
+    int64_t error = ask_for_topic(fd, &out);
+    /* A Kafka that stood still while others had their turn is fenced by its own controller until its
+     * heart beats again: no node is left to have a replica. */
+    for (int tries = 0; error == INVALID_REPLICATION_FACTOR && tries < FENCED_TRIES; tries++) {
+        usleep(100000);
+        error = ask_for_topic(fd, &out);
+    }
     if (error && error != TOPIC_ALREADY_EXISTS)
         fail("creating %s: error %ld", options.topic, (long)error);
     close(fd);
     free(out.bytes);
-    free(in.bytes);
 }
 
 void topic_delete(void) {

@@ -1,9 +1,10 @@
 """What is measured on the Kafka side: the same requests to us and to Apache Kafka."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 
-from perf import kafka_load
+from perf import kafka_clients, kafka_load
 from perf.report import Figures
 from perf.scenarios import Address, Effort, Measure, Options, Scenario, at_least, at_most, timed
 
@@ -50,16 +51,21 @@ def produce(record: int, batch: int, acks: int, *options: object, partitions: in
     return measure
 
 
+def fill(address: Address, record: int, total: int, effort: Effort) -> tuple[str, int]:
+    """A topic with so many bytes: its name, and how many records that were."""
+    count = max(1000, int(total / record * effort.scale))
+    place = topic(1)
+    shape = ("--record", record, "--producers", 1, "--records", count, "--keep")
+    kafka_load.run(address, *place, *shape)
+    return str(place[1]), count
+
+
 def consume(record: int, total: int) -> Measure:
     """From the page cache, again and again over the same records."""
 
     def measure(address: Address, own: Options, effort: Effort) -> Figures:
-        count = max(1000, int(total / record * effort.scale))
-        place = topic(1)
-        shape = ("--record", record, "--producers", 1, "--records", count, "--keep")
-        kafka_load.run(address, *place, *shape, *own)
-        name = place[:2]
-        found = kafka_load.run(address, *name, "--consumers", 1, *own, *warm(effort))
+        name, _ = fill(address, record, total, effort)
+        found = kafka_load.run(address, "--topic", name, "--consumers", 1, *own, *warm(effort))
         per_cpu = found.fetched_rate / max(found.watched_cpu, 0.01)
         return {"rate": found.fetched_rate, "per CPU second": per_cpu, "load CPU": found.cpu}
 
@@ -72,6 +78,30 @@ def end_to_end(rate: int) -> Measure:
     def measure(address: Address, own: Options, effort: Effort) -> Figures:
         found = kafka_load.run(address, *topic(1), *options, *own, *warm(effort))
         return {"p50": found.p50_us, "p99": found.p99_us}
+
+    return measure
+
+
+def client_produces(client: Callable[[Address, str, int, float], float], record: int) -> Measure:
+    def measure(address: Address, own: Options, effort: Effort) -> Figures:
+        place = topic(1)
+        kafka_load.run(address, *place, "--producers", 1, "--records", 1000, "--keep")
+        return {"rate": client(address, str(place[1]), record, effort.seconds)}
+
+    return measure
+
+
+def librdkafka_consumes(record: int, total: int) -> Measure:
+    def measure(address: Address, own: Options, effort: Effort) -> Figures:
+        name, _ = fill(address, record, total, effort)
+        return {"rate": kafka_clients.librdkafka_consume(address, name, effort.seconds)}
+
+    return measure
+
+
+def java_consumes(record: int, total: int) -> Measure:
+    def measure(address: Address, own: Options, effort: Effort) -> Figures:
+        return {"rate": kafka_clients.java_consume(address, *fill(address, record, total, effort))}
 
     return measure
 
@@ -113,5 +143,22 @@ SCENARIOS = (
         produce(100, 1_200, 1, "--batches", 50, partitions=1000),
         (at_least("kafka", 1), at_most("kafka", 0.2, "start s")),
         PEERS,
+    ),
+    # The client is the limit of these: shown, held to nothing.
+    Scenario(
+        "librdkafka-produce", "librdkafka produces 100 B records, acks=1",
+        client_produces(kafka_clients.librdkafka_produce, 100), (), PEERS,
+    ),
+    Scenario(
+        "java-produce", "the Java client produces 100 B records, acks=1",
+        client_produces(kafka_clients.java_produce, 100), (), PEERS,
+    ),
+    Scenario(
+        "librdkafka-consume", "librdkafka consumes 1 KB records",
+        librdkafka_consumes(1000, 1 << 29), (), PEERS,
+    ),
+    Scenario(
+        "java-consume", "the Java client consumes 1 KB records", java_consumes(1000, 1 << 29),
+        (), PEERS,
     ),
 )  # fmt: skip

@@ -4,11 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from perf import kafka_load
+from perf import apache_kafka, kafka_load
+from perf.apache_kafka import NotFetched
 from perf.kafka_load import KafkaLoad
 from perf.kafka_scenarios import SCENARIOS
 from perf.load import LoadFailed
 from perf.ottermq import OtterMQ
+from perf.scenarios import Effort
+
+CLIENTS = ("librdkafka", "java")  # shown beside the others, held to nothing
 
 
 @pytest.fixture(scope="module")
@@ -54,5 +58,17 @@ def test_errors_end_the_run(broker: OtterMQ) -> None:
 def test_scenarios_have_names_of_their_own_and_bars_on_what_they_measure() -> None:
     assert len({scenario.name for scenario in SCENARIOS}) == len(SCENARIOS)
     for scenario in SCENARIOS:
-        assert scenario.bars
+        assert scenario.bars or scenario.name.startswith(CLIENTS)
         assert {bar.peer for bar in scenario.bars} <= set(scenario.contestants)
+
+
+@pytest.mark.parametrize("name", ["produce", "consume"])
+@pytest.mark.parametrize("client", ["librdkafka", pytest.param("java", marks=pytest.mark.java)])
+def test_peoples_own_clients_are_measured(broker: OtterMQ, client: str, name: str) -> None:
+    if client == "java":
+        try:
+            apache_kafka.jars()
+        except NotFetched as error:
+            pytest.skip(str(error))
+    [scenario] = [each for each in SCENARIOS if each.name == f"{client}-{name}"]
+    assert scenario.measure(broker.address, (), Effort(0.2, 0.1, 0.01))["rate"] > 0
