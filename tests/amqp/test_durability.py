@@ -7,21 +7,18 @@ told is written down; the deliveries of the lives that follow must agree with it
 """
 
 import random
-import signal
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
 
-from tests.amqp.wire import Address, Channel, Client, Confirms, Gone
+from tests.amqp.wire import Address, Channel, Client, Confirms
 from tests.brokers import Broker
+from tests.lives import ENDINGS, live
 
 Start = Callable[..., Broker]
 
 ORDERS, LEFT, RIGHT = "orders", "left", "right"
-ENDINGS = (Gone, OSError)
 
 
 @dataclass
@@ -94,40 +91,15 @@ def consume(address: Address, ledger: Ledger, chance: random.Random) -> None:
         channel.client.drop()
 
 
-def live(broker: Broker, ledger: Ledger, chance: random.Random) -> None:
-    """One life, up to its kill."""
+def one_life(broker: Broker, ledger: Ledger, chance: random.Random) -> None:
     address = broker.address("amqp")
-    failures: list[BaseException] = []
-
-    killed = threading.Event()
-
-    def guarded(act: Callable[[], None]) -> None:
-        try:
-            act()
-        except BaseException as failure:
-            # Still connecting when the kill came: that is an ending like any other.
-            if not (killed.is_set() and isinstance(failure, ENDINGS)):
-                failures.append(failure)
-
     acts: list[Callable[[], None]] = [
         lambda: publish(address, ledger),
         lambda: transact(address, ledger),
         lambda: consume(address, ledger, chance),
     ]
-    threads = [threading.Thread(target=guarded, args=(act,)) for act in acts]
-    enough = len(ledger.confirmed) + 1
-    for thread in threads:
-        thread.start()
-    limit = time.monotonic() + 20
-    while len(ledger.confirmed) < enough and not failures and time.monotonic() < limit:
-        time.sleep(0.005)
-    time.sleep(chance.uniform(0, 0.2))
-    killed.set()
-    broker.stop(signal.SIGKILL)
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    before = len(ledger.confirmed)
+    live(broker, acts, lambda: len(ledger.confirmed) > before, chance)
 
 
 def check(address: Address, ledger: Ledger) -> None:
@@ -167,7 +139,7 @@ def test_nothing_confirmed_or_committed_is_lost_by_kills(start: Start, rounds: i
         channel.client.close()
     for _ in range(rounds):
         with start() as broker:
-            live(broker, ledger, chance)
+            one_life(broker, ledger, chance)
     with start() as broker:
         check(broker.address("amqp"), ledger)
     assert len(ledger.confirmed) >= rounds

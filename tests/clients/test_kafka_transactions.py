@@ -324,16 +324,16 @@ def test_a_client_that_dies_in_the_middle_loses_and_doubles_nothing(tmp_path: Pa
 
 
 @pytest.mark.soak
-def test_kills_at_any_time_lose_and_double_nothing(tmp_path: Path) -> None:
-    chance = random.Random(4711)
+@pytest.mark.parametrize("seed", range(10))
+def test_kills_at_any_time_lose_and_double_nothing(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
     with mortal(tmp_path / "data") as broker:
         values = fill(broker.kafka, 3000)
         over = threading.Event()
 
         def killer() -> None:
-            while not over.wait(chance.uniform(0.2, 3.0)):
-                if broker.killed < 30:
-                    broker.kill()
+            while broker.killed < 15 and not over.wait(chance.uniform(0.1, 2.0)):
+                broker.kill()
 
         thread = threading.Thread(target=killer)
         thread.start()
@@ -342,4 +342,5 @@ def test_kills_at_any_time_lose_and_double_nothing(tmp_path: Path) -> None:
         finally:
             over.set()
             thread.join()
+        assert broker.killed > 5
         check(broker.kafka, values)

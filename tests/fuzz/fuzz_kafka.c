@@ -386,7 +386,7 @@ static int feed(client *client, const uint8_t *data, size_t len, size_t pace, in
         idle = taken || busy ? 0 : idle + 1;
         if (idle > 20)
             usleep(200); /* a fetch waits, or the disk has the word */
-        if (idle == 200)
+        if (idle == (reads ? 60 : 30))
             return 1;
     }
     return 1;

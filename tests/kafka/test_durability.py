@@ -4,25 +4,22 @@ answer for leaves no duplicate.
 """
 
 import random
-import signal
-import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
 from tests.brokers import Broker
 from tests.engine.kafka_plane import batch
-from tests.kafka.talker import Gone
 from tests.kafka.wire import Link
+from tests.lives import live
 
 Start = Callable[..., Broker]
 Address = tuple[str, int]
 PLAIN, ONCE = "plain", "once"
 WINDOW = 5  # requests under way, as clients have it
-ENDINGS = (Gone, OSError)
 
 
 @dataclass
@@ -74,36 +71,14 @@ class Once:
                 self.acknowledged = first + 3
 
 
-def live(broker: Broker, plain: Plain, once: Once, chance: random.Random) -> None:
-    """One life, up to its kill."""
+def one_life(broker: Broker, plain: Plain, once: Once, chance: random.Random) -> None:
     address = broker.address("kafka")
-    failures: list[BaseException] = []
+    before = len(plain.acknowledged), once.acknowledged
 
-    def guarded(produce: Callable[[Address], None]) -> None:
-        try:
-            produce(address)
-        except ENDINGS:
-            pass
-        except BaseException as failure:
-            failures.append(failure)
+    def has_moved() -> bool:
+        return len(plain.acknowledged) > before[0] and once.acknowledged > before[1]
 
-    enough = len(plain.acknowledged), once.acknowledged
-    threads = [
-        threading.Thread(target=guarded, args=(each,)) for each in (plain.produce, once.produce)
-    ]
-    for thread in threads:
-        thread.start()
-    limit = time.monotonic() + 20
-    while time.monotonic() < limit and not failures:
-        if len(plain.acknowledged) > enough[0] and once.acknowledged > enough[1]:
-            break
-        time.sleep(0.005)
-    time.sleep(chance.uniform(0, 0.2))
-    broker.stop(signal.SIGKILL)
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    live(broker, [partial(each.produce, address) for each in (plain, once)], has_moved, chance)
 
 
 def check(address: Address, plain: Plain, once: Once) -> None:
@@ -131,7 +106,7 @@ def test_nothing_acknowledged_is_lost_by_kills(start: Start, rounds: int) -> Non
         link.create(ONCE)
     for _ in range(rounds):
         with start() as broker:
-            live(broker, plain, once, chance)
+            one_life(broker, plain, once, chance)
     with start() as broker:
         check(broker.address("kafka"), plain, once)
     assert len(plain.acknowledged) >= rounds

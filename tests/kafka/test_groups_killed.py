@@ -8,13 +8,14 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error
 from tests.brokers import Broker
 from tests.kafka.talker import Gone, Talker
 from tests.kafka.test_groups import subscription
 
-ROUNDS = 4
 PARTITIONS = 3
 PATIENCE = 120.0
 
@@ -66,10 +67,13 @@ def committed(talker: Talker, group: str) -> list[tuple[int, str]]:
     return [(p["committed_offset"], p["metadata"]) for p in told["topics"][0]["partitions"]]
 
 
-def test_what_was_answered_is_there_after_a_kill_at_any_moment(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "rounds", [4, pytest.param(100, marks=pytest.mark.soak)], ids=["suite", "soak"]
+)
+def test_what_was_answered_is_there_after_a_kill_at_any_moment(tmp_path: Path, rounds: int) -> None:
     groups = ["a", "b", "c"]
     last = dict.fromkeys(groups, (0, 0))
-    for round in range(ROUNDS):
+    for round in range(rounds):
         with Broker(tmp_path / "data") as broker:
             address = broker.address("kafka")
             with Talker(address) as talker:
@@ -86,7 +90,7 @@ def test_what_was_answered_is_there_after_a_kill_at_any_moment(tmp_path: Path) -
                         offset, noted = found[0]
                         assert acked <= offset <= tried and noted == str(offset)
             committers = [Committer(address, group, *last[group]) for group in groups]
-            until(partial(all_have, committers, 10 + 7 * round))
+            until(partial(all_have, committers, 10 + 7 * (round % 10)))
             broker.stop(signal.SIGKILL)
             for each in committers:
                 each.join(PATIENCE)
