@@ -31,6 +31,26 @@ struct om_cursor {
     om_tally in_vain;        /* counted returns */
 };
 
+enum om_cursor_op_kind {
+    OM_OP_ACQUIRE = 1,
+    OM_OP_SETTLE = 2,
+    OM_OP_RETURN = 3,
+    OM_OP_RETURN_COUNTED = 4,
+    OM_OP_PURGE = 5,
+    OM_OP_PASS = 6,          /* given out by a life that was killed: handed.c knew */
+};
+
+/* A change, as the WAL has it (little-endian). Runs of the same kind join while a tick lasts. */
+typedef struct om_cursor_op {
+    uint64_t kind;
+    int64_t first, last;
+    int64_t bytes;
+} om_cursor_op;
+
+om_cursor_op om_cursor_op_at(const uint8_t *at);
+/* Do again what was done: what isn't there is passed over. OM_E_CORRUPT: no such change. */
+int om_cursor_apply(om_cursor *cursor, const om_cursor_op *op);
+
 /* For whoever embeds one. Start is an offset: 0 .. OM_OFFSET_MAX. */
 void om_cursor_init(om_cursor *cursor, int64_t start);
 void om_cursor_clear(om_cursor *cursor);

@@ -97,45 +97,15 @@ void om_log_log_ops(om_log *log) {
     }
 }
 
-static int64_t record_weight(int64_t bytes, int64_t first, int64_t last) {
-    return bytes / (last - first + 1);
-}
-
 int om_log_apply_op(om_log *log, const om_cursor_op *op) {
     if (!log->cursor)
         return OM_OK;
-    /* Records that vanished with the power may be named here: what isn't there is passed over. */
+    int64_t floor = log->cursor->floor, ready = log->cursor->ready_count;
     int64_t last = op->last < log->cursor->end ? op->last : log->cursor->end - 1;
-    if (op->kind == OM_OP_PURGE) {
-        /* In recovery the cursor may know records that came after the purge: they stay. */
-        int64_t floor = log->cursor->floor, purged = om_cursor_purge(log->cursor, last + 1);
-        if (purged > 0)
-            om_removal_note_range(log, OM_RULE_PURGE, floor, last + 1);
-        return purged < 0 ? OM_E_CORRUPT : OM_OK;
-    }
-    if (op->first < 0 || op->last < op->first || (op->bytes < 0 && op->kind != OM_OP_SETTLE))
-        return OM_E_CORRUPT;
-    if (op->kind == OM_OP_SETTLE)
-        return om_cursor_settle(log->cursor, op->first, op->last, op->bytes) < 0 ? OM_E_CORRUPT : OM_OK;
-    if (op->kind == OM_OP_PASS) {
-        om_cursor_pass(log->cursor, last + 1, op->bytes);
-        return OM_OK;
-    }
-    int64_t each = record_weight(op->bytes, op->first, op->last);
-    /* What was given out for the first time was next then. Offsets before it that the WAL doesn't
-     * name are a gap, which recovery finds only at its end and which weighs nothing, or were given
-     * out behind a fence. */
-    if (op->kind == OM_OP_ACQUIRE && op->first > log->cursor->next)
-        om_cursor_pass(log->cursor, op->first, 0);
-    for (int64_t offset = op->first; offset <= last; offset++) {
-        if (op->kind == OM_OP_ACQUIRE)
-            om_cursor_acquire(log->cursor, offset, each);
-        else if (op->kind == OM_OP_RETURN || op->kind == OM_OP_RETURN_COUNTED)
-            om_cursor_return(log->cursor, offset, each, op->kind == OM_OP_RETURN_COUNTED);
-        else
-            return OM_E_CORRUPT;
-    }
-    return OM_OK;
+    int result = om_cursor_apply(log->cursor, op);
+    if (op->kind == OM_OP_PURGE && log->cursor->ready_count < ready)
+        om_removal_note_range(log, OM_RULE_PURGE, floor, last + 1);
+    return result;
 }
 
 int om_log_acquire_one(om_log *log, int64_t offset, int64_t bytes) {

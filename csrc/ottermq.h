@@ -182,6 +182,8 @@ void om_cursor_stat_get(const om_cursor *cursor, om_cursor_stat *out);
  * OM_E_CORRUPT, never a crash. */
 int64_t om_cursor_encode(const om_cursor *cursor, uint8_t *out, size_t cap);
 int om_cursor_decode(om_cursor **out, const uint8_t *data, size_t len);
+/* Do again what a cursor record of the WAL says. OM_E_CORRUPT: it is none. */
+int om_cursor_replay(om_cursor *cursor, const uint8_t *ops, size_t len);
 
 /* ---- the store (store.c and friends): every log of the broker, one WAL -------------- */
 
@@ -838,5 +840,80 @@ typedef struct om_wal_summary {
 } om_wal_summary;
 /* Read the WAL in that folder as recovery would. OM_OK, or OM_E_* with a line in `error`. */
 int om_wal_survey(const char *dir, uint64_t after_seq, om_wal_summary *out);
+
+typedef struct om_wal_reader om_wal_reader;
+typedef struct om_wal_record {
+    uint64_t seq;
+    uint64_t log_id;
+    const uint8_t *payload;  /* valid until the next call */
+    size_t len;
+    uint32_t epoch;
+    uint8_t type;
+} om_wal_record;
+/* Records after after_seq, which a checkpoint made needless. A folder that doesn't exist is an
+ * empty log; NULL: it can't be listed, or the fence file or a version can't be read. */
+om_wal_reader *om_wal_reader_open(const char *dir, uint64_t after_seq, char *err, size_t err_len);
+/* OM_OK, OM_END, OM_E_CORRUPT: a hole (the error text says which sequences are missing), OM_E_IO:
+ * a read failed, OM_E_NO_MEMORY. Once it isn't OM_OK it stays so. */
+int om_wal_reader_next(om_wal_reader *reader, om_wal_record *record);
+const char *om_wal_reader_error(const om_wal_reader *reader);
+void om_wal_reader_close(om_wal_reader *reader);
+
+/* ---- columns (columns.c): records in bulk, laid out as Arrow has them ------------------- */
+
+enum om_column {
+    OM_COL_OFFSET,           /* int64, always there */
+    OM_COL_TIMESTAMP,        /* int64: microseconds */
+    OM_COL_SIZE,             /* int32: of the record; of a damaged stretch, its bytes */
+    OM_COL_POSITION,         /* int64: of the batch */
+    OM_COL_BATCH_BASE,       /* int64 */
+    OM_COL_CODEC,            /* int8 */
+    OM_COL_PRODUCER_ID,      /* int64 */
+    OM_COL_PRODUCER_EPOCH,   /* int32 */
+    OM_COL_BASE_SEQUENCE,    /* int32 */
+    OM_COL_LEADER_EPOCH,     /* int32 */
+    OM_COL_CRC_OK,           /* these are bits */
+    OM_COL_TRANSACTIONAL,
+    OM_COL_CONTROL,
+    OM_COL_ABORTED,          /* null: the transaction is open */
+    OM_COL_SETTLED,          /* null: no cursor */
+    OM_COL_KEY,              /* these are bytes with int32 ends */
+    OM_COL_BODY,
+    OM_COL_HEADERS,          /* a list of the next two, which come with it */
+    OM_COL_HEADER_KEY,
+    OM_COL_HEADER_VALUE,
+    OM_COLUMN_COUNT
+};
+enum om_column_part { OM_PART_VALID, OM_PART_ENDS, OM_PART_VALUES };
+
+typedef struct om_columns om_columns;
+
+/* Where the reading of a segment is, and what it is for. */
+typedef struct om_reading {
+    uint64_t position;               /* where the next batch starts */
+    int64_t next_offset;             /* the lowest offset it may have */
+    int64_t from, to;                /* rows wanted: from <= offset < to */
+    int64_t since, until;            /* since <= timestamp < until, in ms */
+    const om_cursor *cursor;         /* tells what is settled; NULL: nothing does */
+    const om_aborted *transactions;  /* aborted ones; open ones end at INT64_MAX */
+    uint32_t transaction_count;
+} om_reading;
+
+/* wanted: a bit (1 << OM_COL_*) a column. NULL: no memory. */
+om_columns *om_columns_new(uint32_t wanted, int64_t row_limit);
+void om_columns_free(om_columns *columns);
+/* Add batches up to position `stop`; data lies at reading->position. OM_OK: there. The reading stands
+ * before a batch that isn't all here (OM_E_SHORT), is damaged (OM_E_CORRUPT), has offsets that go
+ * back (OM_E_RANGE), is compressed and to be opened by the caller (OM_E_INVALID), or finds no room
+ * (OM_E_FULL: take the rows, go on with a new om_columns). OM_E_NO_MEMORY. */
+int om_columns_read(om_columns *columns, om_reading *reading, const uint8_t *data, size_t len, uint64_t stop);
+/* The batch that the reading stands before, its records opened. header: its first 61 bytes, checked. */
+int om_columns_opened(om_columns *columns, om_reading *reading, const uint8_t *header, const uint8_t *records, size_t len);
+/* Step over that many bytes that are not what should be there: a row that says so. */
+int om_columns_damaged(om_columns *columns, om_reading *reading, uint64_t size);
+int64_t om_columns_rows(const om_columns *columns);
+int64_t om_columns_items(const om_columns *columns); /* headers of all rows */
+/* A buffer and its length, as Arrow wants it; VALID has none (0) when nothing is null. */
+const void *om_columns_part(const om_columns *columns, int column, int part, size_t *len);
 
 #endif

@@ -188,8 +188,7 @@ static int apply_cursor(om_log *log, const uint8_t *data, size_t len, uint64_t s
     if (seq <= log->patient->cursor_seq)
         return OM_OK;
     for (size_t at = 0; at < len; at += sizeof(om_cursor_op)) {
-        om_cursor_op op = {om_get_le64(data + at), (int64_t)om_get_le64(data + at + 8),
-                           (int64_t)om_get_le64(data + at + 16), (int64_t)om_get_le64(data + at + 24)};
+        om_cursor_op op = om_cursor_op_at(data + at);
         int result = om_log_apply_op(log, &op);
         if (result != OM_OK)
             return result;

@@ -14,6 +14,7 @@
 #define OM_STORE_H
 
 #include "batch.h"
+#include "cursor.h"
 #include "removed.h"
 #include "segment.h"
 #include "shared.h"
@@ -49,22 +50,6 @@ enum om_record_type {
 #define OM_LEASE_STEP 65536
 #define OM_FANOUT_ENTRY 24
 #define OM_ATOMIC_HEADER 16
-
-enum om_cursor_op_kind {
-    OM_OP_ACQUIRE = 1,
-    OM_OP_SETTLE = 2,
-    OM_OP_RETURN = 3,
-    OM_OP_RETURN_COUNTED = 4,
-    OM_OP_PURGE = 5,
-    OM_OP_PASS = 6,          /* given out by a life that was killed: handed.c knew */
-};
-
-/* On disk as it is here (little-endian). Runs of the same kind join while a tick lasts. */
-typedef struct om_cursor_op {
-    uint64_t kind;
-    int64_t first, last;
-    int64_t bytes;
-} om_cursor_op;
 
 /* A sealed batch in memory. The first 16 bytes (base offset, length, leader epoch) are its own;
  * the rest may be shared with other logs. */

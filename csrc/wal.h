@@ -124,26 +124,8 @@ typedef struct om_wal_stat {
 void om_wal_stat_get(const om_wal *wal, om_wal_stat *out);
 
 /* -- recovery (wal_reader.c): before om_wal_open; what it says is where that goes on -- */
-typedef struct om_wal_reader om_wal_reader;
-typedef struct om_wal_record {
-    uint64_t seq;
-    uint64_t log_id;
-    const uint8_t *payload;  /* valid until the next call */
-    size_t len;
-    uint32_t epoch;
-    uint8_t type;
-} om_wal_record;
-
-/* Records after after_seq, which a checkpoint made needless. A folder that doesn't exist is an
- * empty log; NULL: it can't be listed, or the fence file or a version can't be read. */
-om_wal_reader *om_wal_reader_open(const char *dir, uint64_t after_seq, char *err, size_t err_len);
-/* OM_OK, OM_END, OM_E_CORRUPT: a hole (the error text says which sequences are missing), OM_E_IO:
- * a read failed, OM_E_NO_MEMORY. Once it isn't OM_OK it stays so. */
-int om_wal_reader_next(om_wal_reader *reader, om_wal_record *record);
 void om_wal_reader_tail(const om_wal_reader *reader, om_wal_tail *tail);
-const char *om_wal_reader_error(const om_wal_reader *reader);
 uint64_t om_wal_reader_bytes(const om_wal_reader *reader, uint64_t *total); /* for a progress bar */
-void om_wal_reader_close(om_wal_reader *reader);
 /* The same for a log that is open: what is durable now. Nothing past after_seq may be released
  * until it is closed. */
 om_wal_reader *om_wal_reader_live(om_wal *wal, uint64_t after_seq, char *err, size_t err_len);

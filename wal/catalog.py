@@ -62,13 +62,21 @@ def _encode(name: str) -> str:
     return encoded.replace(".", "%2E") if not encoded.strip(".") else encoded
 
 
-def peek(data: Path) -> list[Entry]:
-    """The rows as a stranger sees them: nothing is locked for long, nothing is written."""
+def open_to_look(data: Path) -> sqlite3.Connection:
+    """meta.db as a stranger sees it: nothing is locked for long, nothing is written."""
     path = data / "meta.db"
     # Without its WAL nobody has it open, and SQLite would make one just to look.
     mode = "mode=ro" if path.with_name("meta.db-wal").exists() else "immutable=1"
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)) as db:
-        return [Entry(*row) for row in db.execute("SELECT id, vhost, name, flags FROM logs")]
+    return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None)
+
+
+def peek(data: Path) -> list[Entry]:
+    with closing(open_to_look(data)) as db:
+        return entries(db)
+
+
+def entries(db: sqlite3.Connection) -> list[Entry]:
+    return [Entry(*row) for row in db.execute("SELECT id, vhost, name, flags FROM logs")]
 
 
 class Catalog:
@@ -83,8 +91,7 @@ class Catalog:
         self._db.close()
 
     def __iter__(self) -> Iterator[Entry]:
-        for row in self._db.execute("SELECT id, vhost, name, flags FROM logs"):
-            yield Entry(*row)
+        yield from entries(self._db)
 
     def add(self, vhost: str, names: Iterable[str], flags: int) -> list[Entry]:
         """All of them in one commit."""

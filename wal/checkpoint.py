@@ -14,7 +14,7 @@ import xxhash
 
 from ottermq._core import ffi, lib
 from ottermq.wal.errors import CorruptData
-from ottermq.wal.log import CursorStat
+from ottermq.wal.log import Aborted, CursorStat
 
 NAME = "checkpoint"
 MAGIC = b"OTTERCKP"
@@ -88,6 +88,42 @@ def _entries(raw: bytes, end: int) -> Iterator[Saved]:
             fields.append(raw[at : at + size])
             at += (size + 7) // 8 * 8
         yield Saved(*fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Transactions:
+    """What a checkpoint knows of a log's transactions."""
+
+    open: dict[int, int]  # producer id → first offset
+    ended: dict[int, int]  # producer id → its last marker's offset
+    aborted: list[Aborted]
+
+
+PRODUCERS = struct.Struct("<II")
+PRODUCER = struct.Struct("<qqqqqihH")  # id, first open, ended first and at, heard, epochs, batches
+PRODUCER_BATCH = struct.Struct("<iiqq")
+ABORTED = struct.Struct("<qqqq")
+
+
+def decode_transactions(raw: bytes) -> Transactions:
+    out = Transactions({}, {}, [])
+    if not raw:
+        return out
+    try:
+        producers, aborted = PRODUCERS.unpack_from(raw)
+        at = PRODUCERS.size
+        for _ in range(producers):
+            id, first_open, _, ended, _, _, _, batches = PRODUCER.unpack_from(raw, at)
+            at += PRODUCER.size + batches * PRODUCER_BATCH.size
+            out.ended[id] = ended
+            if first_open >= 0:
+                out.open[id] = first_open
+        for _ in range(aborted):
+            out.aborted.append(Aborted(*ABORTED.unpack_from(raw, at)))
+            at += ABORTED.size
+    except struct.error:
+        raise CorruptData("the producers can't be read") from None
+    return out
 
 
 def decode_cursor(raw: bytes) -> CursorStat:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ottermq._core import ffi, lib
-from ottermq.wal.window import PIECE, Window
+from ottermq.wal.window import PIECE, Ranges
 
 MAGIC_AT, MAGIC = 16, b"\x02"
 NO_STOP = (1 << 64) - 1
@@ -77,7 +77,7 @@ _WHAT = {
 }
 
 
-def batches(window: Window) -> Iterator[Placed | Damage]:
+def batches(window: Ranges) -> Iterator[Placed | Damage]:
     """One by one to the end of the file."""
     info = ffi.new("om_batch_info *")
     position, least = 0, 0
@@ -103,7 +103,7 @@ def batches(window: Window) -> Iterator[Placed | Damage]:
         position += size
 
 
-def _placed(window: Window, position: int, info: Any, least: int) -> Placed:
+def _placed(window: Ranges, position: int, info: Any, least: int) -> Placed:
     pointer, have = window.at(position, info.size)
     checked = lib.om_batch_check(pointer, have, info)
     problem = None
@@ -129,7 +129,7 @@ def _placed(window: Window, position: int, info: Any, least: int) -> Placed:
     )
 
 
-def find_batch(window: Window, position: int, least: int) -> int | None:
+def find_batch(window: Ranges, position: int, least: int) -> int | None:
     """Where the first whole and right batch with such offsets starts, from there on."""
     info = ffi.new("om_batch_info *")
     while position < window.size:
@@ -150,10 +150,29 @@ def find_batch(window: Window, position: int, least: int) -> int | None:
     return None
 
 
+def load_batch(window: Ranges, position: int) -> bool:
+    """Have the batch there in the window, whole. False: there is no such."""
+    info = ffi.new("om_batch_info *")
+    pointer, have = window.at(position, lib.OM_BATCH_OVERHEAD)
+    if lib.om_batch_peek(pointer, have, info) != lib.OM_OK:
+        return False
+    _, have = window.at(position, info.size)
+    return bool(have >= info.size)
+
+
+def base_offset_at(window: Ranges, position: int, last_offset: int) -> int | None:
+    """Of the batch there; None: no batch that ends with that offset, as an index claimed."""
+    info = ffi.new("om_batch_info *")
+    pointer, have = window.at(position, lib.OM_BATCH_OVERHEAD)
+    if lib.om_batch_peek(pointer, have, info) != lib.OM_OK:
+        return None
+    return info.base_offset if info.base_offset + info.last_offset_delta == last_offset else None
+
+
 class Walk:
     """Over the batches of one segment, with the entries of its indexes looked at on the way."""
 
-    def __init__(self, window: Window, base_offset: int, offsets: bytes, times: bytes) -> None:
+    def __init__(self, window: Ranges, base_offset: int, offsets: bytes, times: bytes) -> None:
         self.window = window
         self.damages: list[Damage] = []
         self.gaps: list[Gap] = []
@@ -180,24 +199,31 @@ class Walk:
                 self.at_end = True
             elif result == lib.OM_E_FULL:
                 continue
-            elif result == lib.OM_E_SHORT and self._load_next():
+            elif result == lib.OM_E_SHORT and load_batch(self.window, self.position):
                 continue
             elif result != lib.OM_OK:
                 self._step_over(result)
+
+    def to_damage(self) -> None:
+        """Up to the end, or the first place where no whole and right batch is."""
+        result = lib.OM_E_FULL
+        while result == lib.OM_E_FULL or (
+            result == lib.OM_E_SHORT and load_batch(self.window, self.position)
+        ):
+            pointer, have = self.window.at(self.position, lib.OM_BATCH_OVERHEAD)
+            result = lib.om_walk_batches(self._state, pointer, have, NO_STOP)
+            self._take_gaps()
+
+    def start_at(self, position: int, next_offset: int, max_timestamp: int) -> None:
+        """What lies before is known."""
+        state = self._state
+        state.position, state.next_offset = position, next_offset
+        state.max_timestamp, state.max_timestamp_offset = max_timestamp, next_offset - 1
 
     def _take_gaps(self) -> None:
         for gap in self._gaps[0 : self._state.gap_count]:
             self.gaps.append(Gap(gap.first, gap.end, gap.epoch_before, gap.epoch_after))
         self._state.gap_count = 0
-
-    def _load_next(self) -> bool:
-        """Have the next batch in the window, whole. False: the file doesn't."""
-        info = ffi.new("om_batch_info *")
-        pointer, have = self.window.at(self.position, lib.OM_BATCH_OVERHEAD)
-        if lib.om_batch_peek(pointer, have, info) != lib.OM_OK:
-            return False
-        _, have = self.window.at(self.position, info.size)
-        return bool(have >= info.size)
 
     def _step_over(self, result: int) -> None:
         window, position = self.window, self.position

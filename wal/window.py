@@ -13,15 +13,18 @@ from ottermq._core import ffi
 PIECE = 1 << 20
 
 
-class Window:
-    """`size` is the file's when it was opened: what grows after that isn't looked at."""
+class Ranges:
+    """Bytes that are read in ranges, `size` of them."""
 
-    def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.size = os.fstat(self._fd).st_size
+    def __init__(self, size: int) -> None:
+        self.size = size
         self._start = 0
         self._have = 0
         self._grow(min(self.size, PIECE))
+
+    def read_into(self, room: memoryview, position: int) -> int:
+        """How many bytes came; 0: there are none any more."""
+        raise NotImplementedError
 
     def _grow(self, size: int) -> None:
         self._bytes = bytearray(max(size, 1))
@@ -43,7 +46,7 @@ class Window:
         while self._have < need:
             most = self.size - position - self._have
             room = memoryview(self._bytes)[self._have :][:most]
-            got = os.preadv(self._fd, [room], position + self._have)
+            got = self.read_into(room, position + self._have)
             if got == 0:
                 self.size = position + self._have  # cut meanwhile
                 return
@@ -64,7 +67,7 @@ class Window:
         return True
 
     def close(self) -> None:
-        os.close(self._fd)
+        """Nothing can be read after that."""
 
     def __enter__(self) -> Self:
         return self
@@ -73,3 +76,30 @@ class Window:
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         self.close()
+
+
+class Window(Ranges):
+    """`size` is the file's when it was opened: what grows after that isn't looked at."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        super().__init__(os.fstat(self._fd).st_size)
+
+    def read_into(self, room: memoryview, position: int) -> int:
+        return os.preadv(self._fd, [room], position)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class Held(Ranges):
+    """Bytes that are in memory already."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = memoryview(data)
+        super().__init__(len(data))
+
+    def read_into(self, room: memoryview, position: int) -> int:
+        piece = self._data[position : position + len(room)]
+        room[: len(piece)] = piece
+        return len(piece)

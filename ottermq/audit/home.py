@@ -1,4 +1,4 @@
-"""Where the log's bytes come from: list, size, range read. A directory is the first home.
+"""Where the log's bytes come from: list, and read in ranges. A directory is the first home.
 
 Names are relative, with slashes. What is gone answers None or nothing, never an exception: a broker
 at work removes files, and whoever looks at one must expect that.
@@ -8,6 +8,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from ottermq.wal.window import Ranges, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,16 +22,14 @@ class Home(Protocol):
     """Is sent to Spark's workers: it must pickle, and mean the same there."""
 
     @property
-    def url(self) -> str:
-        """For people."""
+    def tier(self) -> str:
+        """What the source calls it."""
 
     def list(self, folder: str) -> list[Found]:
         """The files right below it, by name. A folder that isn't there has none."""
 
-    def size(self, name: str) -> int | None: ...
-
-    def read(self, name: str, start: int, size: int) -> bytes | None:
-        """Fewer bytes when it ends first. None: it isn't there."""
+    def open(self, name: str) -> Ranges | None:
+        """None: it isn't there. Once open it can be read to its end, whoever removes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Directory:
     path: Path
 
     @property
-    def url(self) -> str:
-        return str(self.path)
+    def tier(self) -> str:
+        return "local"
 
     def list(self, folder: str) -> list[Found]:
         found = []
@@ -54,27 +54,8 @@ class Directory:
             return []
         return sorted(found, key=lambda each: each.name)
 
-    def size(self, name: str) -> int | None:
+    def open(self, name: str) -> Window | None:
         try:
-            return (self.path / name).stat().st_size
+            return Window(self.path / name)
         except FileNotFoundError:
             return None
-
-    def read(self, name: str, start: int, size: int) -> bytes | None:
-        try:
-            with open(self.path / name, "rb", buffering=0) as file:
-                return _read_all(file.fileno(), start, size)
-        except FileNotFoundError:
-            return None
-
-
-def _read_all(fd: int, start: int, size: int) -> bytes:
-    """A read may answer with less than it was asked for."""
-    pieces: list[bytes] = []
-    while size > 0:
-        piece = os.pread(fd, size, start)
-        if not piece:
-            break
-        pieces.append(piece)
-        start, size = start + len(piece), size - len(piece)
-    return b"".join(pieces) if len(pieces) != 1 else pieces[0]

@@ -195,7 +195,7 @@ class Topics:
             raise TopicExists(f"there is a queue '{taken}' already")
         exchange = host.exchanges.get(name)
         changes = []
-        if exchange is None or not _members(exchange):
+        if exchange is None or not parts_of(exchange):
             first = self.queue_of(topic.partitions[0])
             if exchange is not None or first is None:
                 raise PreconditionFailed(f"there is an exchange '{name}' already")
@@ -215,7 +215,7 @@ class Topics:
         gone = [queue for each in topic.partitions if (queue := self.queue_of(each))]
         host = self._topology.vhost(self.vhost)
         exchange = host.exchanges.get(name)
-        if exchange is not None and _members(exchange):
+        if exchange is not None and parts_of(exchange):
             self._topology.delete_exchange(self.vhost, name)  # saved with what follows
         waiting = self._queues.remove(self._topology.remove(dict.fromkeys(gone)))
         if waiting is not None:
@@ -249,7 +249,7 @@ class Topics:
             return None
         queue = host.queues.get(name)
         exchange = host.exchanges.get(name)
-        members = _members(exchange) if exchange is not None else []
+        members = parts_of(exchange) if exchange is not None else []
         if members and (queue is None or queue in members):
             return self._topic(name, members)
         if queue is None or queue.exclusive or self._is_part(queue):
@@ -262,7 +262,7 @@ class Topics:
             return False
         host = self._topology.vhosts[self.vhost]
         for binding in self._topology.bindings_to(queue):
-            members = _members(binding.source)
+            members = parts_of(binding.source)
             named_so = host.queues.get(binding.source.name)
             if queue in members and (named_so is None or named_so in members):
                 return True
@@ -287,8 +287,8 @@ class Topics:
         self._by_id[topic.id] = topic
         self.tell_engine(topic)
         exchange = self._topology.vhosts[self.vhost].exchanges.get(topic.name)
-        if exchange is not None and (members := _members(exchange)):
-            self._supers[exchange.id] = (topic.name, *(each.name for each in members))
+        if exchange is not None and (parts := parts_of(exchange)):
+            self._supers[exchange.id] = (topic.name, *(each.name for each in parts))
 
     def tell_engine(self, topic: Topic) -> None:
         """Its options may be others now, too."""
@@ -330,7 +330,7 @@ class Topics:
             names = dict.fromkeys(self._supers.pop(id, ()))
             exchange = self._topology.exchange_by_id(id)
             if exchange is not None and exchange.vhost == self.vhost and _may_be_super(exchange):
-                names |= dict.fromkeys((exchange.name, *(q.name for q in _members(exchange))))
+                names |= dict.fromkeys((exchange.name, *(q.name for q in parts_of(exchange))))
             for name in names:
                 self._review(name)
 
@@ -352,7 +352,7 @@ def _says_so(exchange: Exchange) -> bool:
     return bool(exchange.arguments.get(SUPER_STREAM))
 
 
-def _members(exchange: Exchange) -> list[Queue]:
+def parts_of(exchange: Exchange) -> list[Queue]:
     """A super stream's partitions in order; none if it is no super stream."""
     if not _may_be_super(exchange):
         return []

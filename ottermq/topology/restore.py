@@ -1,6 +1,6 @@
 """The topology as meta.db remembers it."""
 
-from typing import Any
+from typing import Any, Protocol
 
 from ottermq.topology import rows
 from ottermq.topology.exchange import Binding, Destination, Exchange, router_for
@@ -15,28 +15,39 @@ from ottermq.topology.vhost import VHost, VHostOptions
 DEFAULT_VHOST = "/"
 
 
+class Rows(Protocol):
+    """MetaDb, or whoever only looks at it."""
+
+    def read(self, sql: str) -> list[tuple[Any, ...]]: ...
+
+
 def restore(db: MetaDb) -> Topology:
     """Blocks. The first start makes the vhost `/`."""
     db.define(rows.SCHEMA)
     topology = Topology(db)
-    _vhosts(db, topology)
+    fill(topology, db)
     if not topology.vhosts:
         topology.save_now(topology.create_vhost(DEFAULT_VHOST))
+    return topology
+
+
+def fill(topology: Topology, db: Rows) -> None:
+    """With what there is; nothing is written."""
+    _vhosts(db, topology)
     _parameters(db, topology)
     _exchanges(db, topology)
     _queues(db, topology)
     _bindings(db, topology)
-    return topology
 
 
-def _vhosts(db: MetaDb, topology: Topology) -> None:
+def _vhosts(db: Rows, topology: Topology) -> None:
     for name, text in db.read("SELECT name, options FROM vhosts"):
         options: dict[str, Any] = load(text)
         options["tags"] = tuple(options.get("tags", ()))
         topology.put(VHost(name, VHostOptions(**options)))
 
 
-def _parameters(db: MetaDb, topology: Topology) -> None:
+def _parameters(db: Rows, topology: Topology) -> None:
     for name, component, key, text in db.read("SELECT * FROM parameters"):
         value = load(text)
         if not name:
@@ -62,7 +73,7 @@ def _policy(vhost: str, name: str, value: dict[str, Any], *, operator: bool) -> 
     )
 
 
-def _exchanges(db: MetaDb, topology: Topology) -> None:
+def _exchanges(db: Rows, topology: Topology) -> None:
     for vhost, name, type, auto_delete, internal, text in db.read("SELECT * FROM exchanges"):
         arguments = load(text)
         topology.put(
@@ -81,7 +92,7 @@ def _exchanges(db: MetaDb, topology: Topology) -> None:
         )
 
 
-def _queues(db: MetaDb, topology: Topology) -> None:
+def _queues(db: Rows, topology: Topology) -> None:
     for vhost, name, auto_delete, text in db.read("SELECT * FROM queues"):
         arguments = load(text)
         type = QueueType(arguments[QUEUE_TYPE])
@@ -90,7 +101,7 @@ def _queues(db: MetaDb, topology: Topology) -> None:
         )
 
 
-def _bindings(db: MetaDb, topology: Topology) -> None:
+def _bindings(db: Rows, topology: Topology) -> None:
     for vhost, source, kind, name, key, text in db.read("SELECT * FROM bindings"):
         host = topology.vhost(vhost)
         there: Destination = (host.queues if kind == "queue" else host.exchanges)[name]

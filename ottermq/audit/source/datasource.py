@@ -1,0 +1,97 @@
+"""`spark.read.format("ottermq")` and `spark.readStream.format("ottermq")`.
+
+| option                 | means                                                     |
+|------------------------|-----------------------------------------------------------|
+| `path`                 | the data directory: `load(path)` sets it too              |
+| `columns`              | those to read, separated by commas; all when it isn't set |
+| `vhost`, `queue`       | only of these, separated by commas                        |
+| `startingOffsets`      | of a stream: `earliest` (the default) or `latest`         |
+| `maxOffsetsPerTrigger` | of a stream: about so many a micro-batch                  |
+"""
+
+from pathlib import Path
+
+from pyspark.errors import PySparkValueError
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from ottermq.audit.source.plan import Limits
+from ottermq.audit.source.reader import Reader
+from ottermq.audit.source.schema import COLUMNS, DDL, NAMES, ddl_of
+from ottermq.audit.source.stream import StreamReader
+
+PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+class OtterMQ(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "ottermq"
+
+    def schema(self) -> str:
+        names = _names(self.options.get("columns"))
+        if names is None:
+            return DDL
+        unknown = [name for name in names if name not in NAMES]
+        if unknown:
+            raise _refused(f"no such column: {', '.join(unknown)}; there are {', '.join(NAMES)}")
+        return ddl_of(names)
+
+    def reader(self, schema: StructType) -> Reader:
+        return Reader(self._path(), _checked(schema), self._limits())
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        starting = self.options.get("startingOffsets", "earliest")
+        if starting not in ("earliest", "latest"):
+            raise _refused(f"startingOffsets is earliest or latest, not {starting}")
+        most = self.options.get("maxOffsetsPerTrigger")
+        if most is not None and not (most.isdecimal() and int(most) > 0):
+            raise _refused(f"maxOffsetsPerTrigger is a number above 0, not {most}")
+        return StreamReader(
+            self._path(),
+            _checked(schema),
+            self._limits(),
+            latest=starting == "latest",
+            most=None if most is None else int(most),
+        )
+
+    def _path(self) -> Path:
+        path = self.options.get("path")
+        if not path:
+            raise _refused("which data directory? The option path is not set")
+        return Path(path.removeprefix("file://")).absolute()
+
+    def _limits(self) -> Limits:
+        vhosts, queues = (_names(self.options.get(name)) for name in ("vhost", "queue"))
+        return Limits(
+            None if vhosts is None else frozenset(vhosts),
+            None if queues is None else frozenset(queues),
+        )
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the format known to this session. Filters come through only where Spark is told so."""
+    spark.conf.set(PUSH_DOWN, "true")
+    spark.dataSource.register(OtterMQ)
+
+
+def _names(option: str | None) -> tuple[str, ...] | None:
+    if option is None:
+        return None
+    return tuple(name.strip() for name in option.split(",") if name.strip())
+
+
+def _checked(schema: StructType) -> StructType:
+    """One that was given with the query may leave columns out, not make others of them."""
+    ours = {column.name: column.type for column in COLUMNS}
+    for field in schema:
+        type = field.dataType.simpleString()
+        if ours.get(field.name) != type:
+            wanted = ours.get(field.name, "no column of this source")
+            raise _refused(f"{field.name} {type}: it is {wanted}")
+    return schema
+
+
+def _refused(text: str) -> PySparkValueError:
+    return PySparkValueError(f"ottermq: {text}")

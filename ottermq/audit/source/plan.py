@@ -1,0 +1,126 @@
+"""What a read is made of: a stretch of a segment a task, large segments split at index entries."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import InputPartition
+
+from ottermq.audit.catalogue import INTERNAL
+from ottermq.audit.home import Home
+from ottermq.audit.snapshot import Log, Picture, Segment
+from ottermq.audit.source import transactions
+from ottermq.audit.source.decode import LEAST, MOST, Span, Wanted
+from ottermq.wal.log import Aborted
+from ottermq.wal.segmentfile import base_offset_at, offset_entries
+
+SPLIT = 16 << 20  # bytes of a segment a task, about
+WAL_PIECE = 4 << 20  # bytes that only the WAL has go with the task itself
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a query asks for, as far as it can be known before a record is read. None: all."""
+
+    vhosts: frozenset[str] | None = None
+    queues: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    offsets: tuple[int, int] = (0, MOST)
+    times: tuple[int, int] = (LEAST, MOST)
+
+    def take(self, log: Log) -> bool:
+        return (
+            log.kind != INTERNAL
+            and (self.vhosts is None or log.vhost in self.vhosts)
+            and (self.queues is None or log.queue in self.queues)
+            and (self.partitions is None or log.partition in self.partitions)
+        )
+
+
+class Stretch(InputPartition):
+    """Some batches of one log, for one task: in a segment, or (`held`) in the WAL alone."""
+
+    def __init__(
+        self, home: Home, log: Log, span: Span, wanted: Wanted, place: Segment | bytes
+    ) -> None:
+        self.home = home
+        self.vhost, self.queue, self.partition = log.vhost, log.queue, log.partition
+        self.span = span
+        self.wanted = wanted
+        self.segment = place.base_offset if isinstance(place, Segment) else None
+        self.file = f"{log.folder}/{place.file}" if isinstance(place, Segment) else None
+        self.held = place if isinstance(place, bytes) else b""
+
+    def __repr__(self) -> str:
+        return f"Stretch({self.vhost} {self.queue}/{self.partition}, {self.segment}, {self.span})"
+
+
+def stretches(picture: Picture, limits: Limits, *, marks: bool) -> list[Stretch]:
+    """marks: whether a transaction was aborted is asked for."""
+    out: list[Stretch] = []
+    for log in picture.logs:
+        if limits.take(log):
+            out += of_log(picture.home, log, limits, marks=marks)
+    return out
+
+
+def of_log(home: Home, log: Log, limits: Limits, *, marks: bool) -> Iterator[Stretch]:
+    aborted = transactions.of_log(home, log) if marks else ()
+    first, end = max(limits.offsets[0], log.start_offset), limits.offsets[1]
+    wanted = Wanted((first, end), limits.times)
+    for segment in log.segments:
+        if segment.next_offset <= first or segment.base_offset >= end:
+            continue
+        if 0 <= segment.max_timestamp < limits.times[0] and not segment.missing:
+            continue
+        for start, stop, least in _pieces(home, log, segment):
+            span = Span(start, stop, least, log.cursor, _reaching(aborted, least))
+            yield Stretch(home, log, span, wanted, segment)
+    for held in _held(log, first, end):
+        span = Span(0, len(held), 0, log.cursor, aborted)
+        yield Stretch(home, log, span, wanted, held)
+
+
+def _reaching(aborted: tuple[Aborted, ...], offset: int) -> tuple[Aborted, ...]:
+    return tuple(each for each in aborted if each.last_offset >= offset)
+
+
+def _pieces(home: Home, log: Log, segment: Segment) -> Iterator[tuple[int, int, int]]:
+    """Start, stop and the lowest offset of each; a batch starts at each start."""
+    start, least = 0, segment.base_offset
+    if segment.size > SPLIT * 3 // 2:
+        for position, base in _places(home, log, segment):
+            yield start, position, least
+            start, least = position, base
+    yield start, segment.size, least
+
+
+def _places(home: Home, log: Log, segment: Segment) -> Iterator[tuple[int, int]]:
+    """Where to split it, and the offset there. Indexes are hints: a batch must be there."""
+    batches = home.open(f"{log.folder}/{segment.file}")
+    index = home.open(f"{log.folder}/{segment.base_offset:020}.index")
+    if batches is None or index is None:
+        return
+    with batches, index:
+        next_split = SPLIT
+        for last, position in offset_entries(index.read(0, index.size), segment.base_offset):
+            if next_split <= position <= segment.size - SPLIT // 2:
+                base = base_offset_at(batches, position, last)
+                if base is not None:
+                    yield position, base
+                    next_split = position + SPLIT
+
+
+def _held(log: Log, first: int, end: int) -> Iterator[bytes]:
+    """What only the WAL has, in pieces."""
+    piece: list[bytes] = []
+    size = 0
+    for batch in log.wal:
+        if batch.next_offset <= first or batch.base_offset >= end:
+            continue
+        piece.append(batch.data)
+        size += len(batch.data)
+        if size >= WAL_PIECE:
+            yield b"".join(piece)
+            piece, size = [], 0
+    if piece:
+        yield b"".join(piece)

@@ -1,0 +1,98 @@
+"""Reading: a picture of the directory becomes tasks, a task's stretch becomes Arrow batches."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from ottermq.audit import snapshot
+from ottermq.audit.source import filters
+from ottermq.audit.source.decode import ROWS, Columns, Reading
+from ottermq.audit.source.plan import Limits, Stretch, stretches
+from ottermq.wal.window import Held
+
+WAL, GONE = "wal", "gone"
+
+
+class Reader(DataSourceReader):
+    def __init__(self, path: Path, schema: StructType, limits: Limits) -> None:
+        self._path = path
+        self._schema = schema
+        self._limits = limits
+
+    def pushFilters(self, given: list[Filter]) -> Iterable[Filter]:
+        """They narrow down what is read; Spark looks at each row all the same."""
+        self._limits = filters.narrowed(self._limits, given)
+        return given
+
+    def partitions(self) -> Sequence[InputPartition]:
+        marks = "aborted" in self._schema.names
+        return stretches(snapshot.take(self._path), self._limits, marks=marks)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Of no stretch at all Spark makes one that is none.
+        return rows(partition, self._schema) if isinstance(partition, Stretch) else iter(())
+
+
+def rows(stretch: Stretch, schema: StructType) -> Iterator[pa.RecordBatch]:
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    window = stretch.home.open(stretch.file) if stretch.file else Held(stretch.held)
+    if window is None:
+        yield _gone(stretch, arrow)
+        return
+    tier = stretch.home.tier if stretch.file else WAL
+    constants = _constants(stretch, tier)
+    with window:
+        for columns in Reading(window, stretch.span, stretch.wanted).batches(arrow.names):
+            yield _batch(columns, constants, arrow, is_held=not stretch.file)
+
+
+def _constants(stretch: Stretch, tier: str) -> dict[str, pa.Array]:
+    """Made once: a batch takes as many of them as it has rows."""
+    return {
+        "vhost": pa.repeat(stretch.vhost, ROWS),
+        "queue": pa.repeat(stretch.queue, ROWS),
+        "partition": pa.repeat(pa.scalar(stretch.partition, pa.int32()), ROWS),
+        "segment": pa.repeat(pa.scalar(stretch.segment, pa.int64()), ROWS),
+        "tier": pa.repeat(tier, ROWS),
+    }
+
+
+def _batch(
+    columns: Columns, constants: dict[str, pa.Array], schema: pa.Schema, *, is_held: bool
+) -> pa.RecordBatch:
+    count = columns.rows
+    arrays = []
+    for field in schema:
+        if field.name in constants:
+            arrays.append(_repeated(constants[field.name], count))
+        elif field.name == "position" and is_held:
+            arrays.append(pa.nulls(count, field.type))
+        else:
+            arrays.append(columns.array(field.name))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _repeated(constant: pa.Array, count: int) -> pa.Array:
+    if count <= len(constant):
+        return constant.slice(0, count)
+    return pa.repeat(constant[0], count)  # the last batch of a piece may be a long one
+
+
+def _gone(stretch: Stretch, schema: pa.Schema) -> pa.RecordBatch:
+    """The file went since the picture was taken: a row that says so, neither right nor wrong."""
+    known = {
+        "vhost": stretch.vhost,
+        "queue": stretch.queue,
+        "partition": stretch.partition,
+        "segment": stretch.segment,
+        "position": stretch.span.start,
+        "offset": stretch.span.first_offset,
+        "size": min(stretch.span.stop - stretch.span.start, 2**31 - 1),
+        "tier": GONE,
+    }
+    arrays = [pa.array([known.get(field.name)], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
