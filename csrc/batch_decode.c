@@ -148,6 +148,21 @@ int om_record_next(om_record_iter *iter, om_record *record, om_header *headers, 
     return next_record(iter, record, headers, header_cap);
 }
 
+int om_records_survey(const uint8_t *data, size_t len, int keyed, int64_t *first_time, int64_t *last_time) {
+    om_record_iter iter;
+    om_record record;
+    int result = om_record_iter_init(&iter, data, len);
+    *first_time = INT64_MAX;
+    *last_time = -1;
+    while (result == OM_OK && (result = om_record_next(&iter, &record, NULL, 0)) == OM_OK) {
+        if (keyed && record.key.len < 0)
+            return OM_E_INVALID;
+        *first_time = record.timestamp < *first_time ? record.timestamp : *first_time;
+        *last_time = record.timestamp > *last_time ? record.timestamp : *last_time;
+    }
+    return result == OM_END ? OM_OK : OM_E_CORRUPT;
+}
+
 int om_batch_validate(const uint8_t *data, size_t len, int compacted, om_batch_info *info) {
     int result = om_batch_check(data, len, info);
     if (result != OM_OK)

@@ -1,6 +1,7 @@
 /* kafka.h -- the Kafka door's inside: requests are cut here, Produce and Fetch answered here.
  *
  *   socket -> kafka_conn.c (cut) -+-> kafka_produce.c -> log ... durable -> kafka_gate.c -> socket
+ *                                 |        batches to be opened first: kafka_repack.c -> Python -> again
  *                                 +-> kafka_fetch.c (what is wanted) -> kafka_read.c (what there is)
  *                                 |        nothing yet: kafka_watch.c and wheel.c wake it up
  *                                 +-> Python: OM_EV_KAFKA_REQUEST -> om_kafka_answer
@@ -79,6 +80,7 @@ struct om_kafka {
     uint64_t opened_to;      /* gates up to this sequence are open */
     om_conn *woken;          /* fetches that waited, and are to be looked at in this tick */
     om_conn *cold;           /* ... for pages that aren't in memory */
+    uint64_t repacking;      /* bytes of batches that Python has, or has given back */
 };
 
 int om_kafka_new(om_engine *engine);
@@ -120,6 +122,7 @@ enum om_kafka_wait {
     OM_KAFKA_ASKED_FETCH = 4, /* Python looks the rights up; the fetch is in hand */
     OM_KAFKA_FETCHING = 5,   /* nobody: a fetch waits for more */
     OM_KAFKA_MUTED = 6,      /* nobody: it was told to keep away for a while */
+    OM_KAFKA_ASKED_BATCHES = 7, /* Python repacks batches; the request is still in the input */
 };
 
 struct om_kafka_conn {
@@ -145,6 +148,9 @@ struct om_kafka_conn {
     uint64_t produced_bytes, fetched_bytes;
     uint32_t throttle_ms;    /* for the next answer */
     om_wheel_timer mute;     /* set while muted */
+    struct om_kafka_parcel *parcels; /* what Python made of the batches of the request at the front of the input */
+    uint32_t parcel_count, parcel_at; /* at: the next to be appended */
+    uint64_t repacking;      /* its share of the engine's */
 };
 
 /* ---- requests (kafka_conn.c) ---- */
@@ -255,6 +261,46 @@ void om_kafka_set_timer(om_conn *conn, om_wheel_timer *timer, enum om_kafka_time
 void om_kafka_run_timers(om_engine *engine);
 int64_t om_kafka_next_timer(const om_engine *engine);
 void om_kafka_serve_woken(om_engine *engine);    /* the end of a tick */
+
+/* ---- a producer's batch (kafka_batch.c) ---- */
+
+/* What became of one partition. */
+typedef struct om_kafka_outcome {
+    int error;
+    om_span text;            /* for version 8 and later; null: the code says it all */
+    int64_t offset, append_time, log_start;
+} om_kafka_outcome;
+
+typedef struct om_kafka_batch {
+    om_span data;
+    om_batch_info info;
+    int64_t first_time, last_time; /* as its records tell, where they can be looked at */
+    om_bytes *bytes;         /* the same in memory of its own, not held, if it was repacked; else NULL */
+} om_kafka_batch;
+
+int om_kafka_refuse(om_kafka_outcome *out, int error, const char *text); /* returns the error */
+/* Is it one batch that may be appended as it is, or once it was opened? 0, or Kafka's error. */
+int om_kafka_batch_check(om_kafka_batch *batch, const om_kafka_topic *topic, int version, int may_be_transactional,
+                         om_kafka_outcome *out);
+int om_kafka_batch_check_times(const om_kafka_batch *batch, const om_kafka_topic *topic, int64_t now_ms,
+                               om_kafka_outcome *out);
+
+/* ---- batches that must be opened (kafka_repack.c) ---- */
+
+#define OM_KAFKA_REPACKING (64u << 20) /* bytes under way, before further ones wait */
+
+static inline int om_kafka_topic_opens(const om_kafka_topic *topic) {
+    return topic->options.codec != OM_KAFKA_AS_SENT || (topic->options.flags & OM_KAFKA_COMPACTED);
+}
+#define OM_KAFKA_PARCEL_HEAD 14      /* bytes before a batch of the event */
+/* Adds a checked batch to the event, if this topic doesn't take it as it is. Returns where the next one goes. */
+uint8_t *om_kafka_repack_put(uint8_t *at, const om_kafka_topic *topic, uint32_t place, const om_kafka_batch *batch);
+/* The request waits until Python has repacked these; or for its turn. */
+void om_kafka_repack_ask(om_conn *conn, const uint8_t *batches, size_t len);
+/* What came back for the batch at that place takes its place. 0, or Kafka's error. */
+int om_kafka_repack_take(om_conn *conn, uint32_t place, om_kafka_batch *batch, const om_kafka_topic *topic,
+                         om_kafka_outcome *out);
+void om_kafka_repack_forget(om_conn *conn);
 
 /* ---- gates (kafka_gate.c) ---- */
 

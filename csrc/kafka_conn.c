@@ -45,6 +45,7 @@ void om_kafka_conn_free(om_conn *conn) {
     om_kafka_fetch_free(conn);
     om_wheel_clear(&conn->engine->kafka->wheel, &kafka->mute);
     om_kafka_rights_clear(&kafka->rights);
+    om_kafka_repack_forget(conn);
     free(kafka->producer);
     free(kafka->gates);
     free(kafka->held);

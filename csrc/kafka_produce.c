@@ -2,7 +2,8 @@
  *
  * Two walks over the request. The first finds out whether it can be read at all and whether this
  * connection may write there; nothing has happened until it is over, so that a question to Python
- * simply means: the same request again later. The second appends, partition by partition, and writes
+ * simply means: the same request again later. (Another question may be what is in a compressed batch:
+ * kafka_repack.c.) The second appends, partition by partition, and writes
  * the response beside it. acks=all puts that response behind a gate (kafka_gate.c), the sequence of
  * the last of its batches.
  *
@@ -18,8 +19,6 @@
 
 #define FLEXIBLE_FROM 9
 #define VERSION_MAX 11
-#define ZSTD_FROM 7
-#define CODEC_ZSTD 4
 #define TOPIC_LEAST 3                /* a name, a count, tags */
 #define PARTITION_LEAST 6
 #define ANSWER_HEAD 32
@@ -36,16 +35,10 @@ typedef struct produce {
     om_wire topics;          /* where they start */
     int32_t topic_count;
     size_t bound;            /* of the response */
+    int opens;               /* some of the topics don't take every batch as it is */
     int error;               /* for all of it */
     uint64_t seq;            /* what must be durable before it is answered */
 } produce;
-
-/* What became of one partition. */
-typedef struct outcome {
-    int error;
-    om_span text;            /* for version 8 and later; null: the code says it all */
-    int64_t offset, append_time, log_start;
-} outcome;
 
 /* ---- the first walk ---- */
 
@@ -89,6 +82,7 @@ static int64_t survey(produce *p, om_wire *wire, uint8_t *unknown) {
         if (wire->bad || name.len < 0 || name.len > INT16_MAX)
             return -1;
         const om_kafka_topic *topic = om_kafka_topic_named(p->engine, name.data, (size_t)name.len);
+        p->opens |= topic && om_kafka_topic_opens(topic);
         if (!topic || may_write(p, topic) < 0)
             at = om_wire_put_string(at, 0, name);
     }
@@ -111,79 +105,37 @@ static void ask_rights(produce *p, const om_kafka_request *request, const uint8_
     om_event_push(conn->engine, &event);
 }
 
-/* ---- a batch ---- */
+/* ---- between the walks: batches that Python must open ---- */
 
-static int refuse(outcome *out, int error, const char *text) {
-    out->error = error;
-    out->text = (om_span){(const uint8_t *)text, text ? (int32_t)strlen(text) : -1};
-    return error;
-}
-
-/* The first and the last time of a batch: as its records tell, where they can be looked at. */
-typedef struct times {
-    int64_t first, last;
-} times;
-
-static int check_times(const produce *p, const om_kafka_topic *topic, const om_batch_info *info, const times *times,
-                       outcome *out) {
-    const om_kafka_topic_options *options = &topic->options;
-    int64_t now = p->engine->wall_ms;
-    if (options->flags & OM_KAFKA_LOG_APPEND_TIME)
-        return 0;
-    if (info->attributes & OM_ATTR_LOG_APPEND_TIME)
-        return refuse(out, OM_KAFKA_E_INVALID_TIMESTAMP, "a producer can't know the time of its append");
-    if ((times->first >= 0 && times->first < now && now - times->first > options->timestamp_before_max_ms) ||
-        (times->last > now && times->last - now > options->timestamp_after_max_ms))
-        return refuse(out, OM_KAFKA_E_INVALID_TIMESTAMP, "a timestamp out of the topic's range");
-    return 0;
-}
-
-static int check_records(const om_kafka_topic *topic, om_span batch, times *times, outcome *out) {
-    om_record_iter iter;
-    om_record record;
-    int compacted = topic->options.flags & OM_KAFKA_COMPACTED;
-    int result = om_record_iter_init(&iter, batch.data, (size_t)batch.len);
-    times->first = INT64_MAX;
-    times->last = -1;
-    while (result == OM_OK && (result = om_record_next(&iter, &record, NULL, 0)) == OM_OK) {
-        if (compacted && record.key.len < 0)
-            return refuse(out, OM_KAFKA_E_INVALID_RECORD, "a compacted topic takes no record without a key");
-        times->first = record.timestamp < times->first ? record.timestamp : times->first;
-        times->last = record.timestamp > times->last ? record.timestamp : times->last;
+/* Returns whether there are any: then the same request comes again, with what was made of them. */
+static int ask_repack(produce *p, const om_kafka_request *request) {
+    om_wire wire = p->topics;
+    uint8_t *room = om_kafka_reply_room(p->engine, request->len * 2); /* a batch is longer than its parcel's head */
+    uint8_t *at = room;
+    uint32_t place = 0;
+    for (int32_t i = 0; room && i < p->topic_count; i++) {
+        om_span name = om_wire_string(&wire);
+        int32_t count = om_wire_count(&wire, PARTITION_LEAST);
+        const om_kafka_topic *topic = om_kafka_topic_named(p->engine, name.data, (size_t)name.len);
+        int opens = topic && om_kafka_topic_opens(topic) && may_write(p, topic) > 0;
+        for (int32_t j = 0; j < count; j++, place++) {
+            om_wire_i32(&wire);
+            om_kafka_batch batch = {.data = om_wire_bytes(&wire)};
+            om_kafka_outcome out;
+            om_wire_skip_tags(&wire);
+            if (opens && !om_kafka_batch_check(&batch, topic, p->version, p->transactional.len >= 0, &out))
+                at = om_kafka_repack_put(at, topic, place, &batch);
+        }
+        om_wire_skip_tags(&wire);
     }
-    return result == OM_END ? 0 : refuse(out, OM_KAFKA_E_INVALID_RECORD, "records that don't lie within their batch");
+    if (!room)
+        om_conn_break(p->conn, "out of memory");
+    else if (at != room)
+        om_kafka_repack_ask(p->conn, room, (size_t)(at - room));
+    return at != room;
 }
 
-/* Is it one batch that may be appended as it is? 0, or Kafka's error. */
-static int check_batch(const produce *p, const om_kafka_topic *topic, om_span batch, om_batch_info *info, outcome *out) {
-    if (batch.len <= 0)
-        return refuse(out, OM_KAFKA_E_INVALID_RECORD, "no record batch");
-    if (batch.len > 16 && batch.data[16] != OM_BATCH_MAGIC)
-        return refuse(out, OM_KAFKA_E_INVALID_RECORD, "a message format that isn't version 2");
-    if (om_batch_peek(batch.data, (size_t)batch.len, info) != OM_OK || info->size > batch.len)
-        return refuse(out, OM_KAFKA_E_CORRUPT_MESSAGE, NULL);
-    if (info->size > topic->options.max_message_bytes)
-        return refuse(out, OM_KAFKA_E_MESSAGE_TOO_LARGE, "larger than max.message.bytes");
-    if (info->size < batch.len)
-        return refuse(out, OM_KAFKA_E_INVALID_RECORD, "more than one record batch");
-    if (om_batch_check(batch.data, (size_t)batch.len, info) != OM_OK)
-        return refuse(out, OM_KAFKA_E_CORRUPT_MESSAGE, NULL);
-    if (info->attributes & (OM_ATTR_CONTROL | OM_ATTR_DELETE_HORIZON))
-        return refuse(out, OM_KAFKA_E_INVALID_RECORD, "clients don't write control batches");
-    if (info->record_count < 1 || info->record_count - 1 != info->last_offset_delta)
-        return refuse(out, OM_KAFKA_E_INVALID_RECORD, "a last offset delta that isn't the count of records - 1");
-    int codec = info->attributes & OM_ATTR_CODEC_MASK;
-    if (codec > CODEC_ZSTD || (codec == CODEC_ZSTD && p->version < ZSTD_FROM))
-        return refuse(out, OM_KAFKA_E_UNSUPPORTED_COMPRESSION, NULL);
-    if ((info->attributes & OM_ATTR_TRANSACTIONAL) && p->transactional.len < 0)
-        return refuse(out, OM_KAFKA_E_INVALID_RECORD, "a transactional batch without a transactional id");
-    times times = {info->max_timestamp, info->max_timestamp};
-    int error = codec ? 0 : check_records(topic, batch, &times, out);
-    if (!error)
-        error = check_times(p, topic, info, &times, out);
-    info->max_timestamp = times.last;
-    return error;
-}
+/* ---- a batch ---- */
 
 /* The one copy: from the read buffer into what the log, the WAL and the readers share. */
 static om_bytes *copy_batch(om_span batch) {
@@ -211,8 +163,9 @@ static int error_of(int result) {
                                       : OM_KAFKA_E_STORAGE_ERROR;
 }
 
-static void append(produce *p, om_kafka_topic *topic, om_queue *queue, om_log *log, om_span batch, om_batch_info *info,
-                   outcome *out) {
+static void append(produce *p, om_kafka_topic *topic, om_queue *queue, om_log *log, om_kafka_batch *batch,
+                   om_kafka_outcome *out) {
+    om_batch_info *info = &batch->info;
     om_producer_verdict verdict = {0};
     int unlogged = p->acks != -1 || (topic->options.flags & OM_KAFKA_ASYNC) ? OM_APPEND_UNLOGGED : 0;
     int result = om_log_admit(log, OM_ANY_EPOCH);
@@ -229,10 +182,12 @@ static void append(produce *p, om_kafka_topic *topic, om_queue *queue, om_log *l
         return;
     }
     if (result == OM_E_INVALID) {
-        refuse(out, verdict.error, NULL);
+        om_kafka_refuse(out, verdict.error, NULL);
         return;
     }
-    om_bytes *bytes = result == OM_OK ? copy_batch(batch) : NULL;
+    om_bytes *bytes = result != OM_OK ? NULL : batch->bytes ? batch->bytes : copy_batch(batch->data);
+    if (bytes && bytes == batch->bytes)
+        om_bytes_ref(bytes);
     if (result == OM_OK && !bytes)
         result = OM_E_NO_MEMORY;
     if (topic->options.flags & OM_KAFKA_LOG_APPEND_TIME) {
@@ -245,7 +200,7 @@ static void append(produce *p, om_kafka_topic *topic, om_queue *queue, om_log *l
     if (result == OM_OK)
         result = om_log_append_bytes(log, bytes, info, unlogged);
     if (result != OM_OK) {
-        refuse(out, error_of(result), NULL);
+        om_kafka_refuse(out, error_of(result), NULL);
         return;
     }
     out->offset = info->base_offset;
@@ -253,43 +208,46 @@ static void append(produce *p, om_kafka_topic *topic, om_queue *queue, om_log *l
         p->seq = log->last_logged_seq;
     queue->published += info->record_count;
     p->conn->published += (uint64_t)info->record_count;
-    p->conn->kafka->produced_bytes += (uint64_t)batch.len;
+    p->conn->kafka->produced_bytes += (uint64_t)info->size;
     p->engine->stat.published += (uint64_t)info->record_count;
     om_queue_activate(queue);
 }
 
-static void write_partition(produce *p, om_kafka_topic *topic, int32_t partition, om_span batch, outcome *out) {
+static void write_partition(produce *p, om_kafka_topic *topic, int32_t partition, uint32_t place, om_span data,
+                            om_kafka_outcome *out) {
     om_queue *queue;
-    om_batch_info info;
+    om_kafka_batch batch = {.data = data};
     om_log *log = topic ? om_kafka_topic_log(p->engine, topic, partition, &queue) : NULL;
-    *out = (outcome){.error = p->error, .offset = -1, .append_time = -1, .log_start = -1, .text = {NULL, -1}};
+    *out = (om_kafka_outcome){.error = p->error, .offset = -1, .append_time = -1, .log_start = -1, .text = {NULL, -1}};
     if (out->error)
         return;
     if (topic && may_write(p, topic) <= 0) {
-        refuse(out, OM_KAFKA_E_TOPIC_AUTHORIZATION_FAILED, NULL);
+        om_kafka_refuse(out, OM_KAFKA_E_TOPIC_AUTHORIZATION_FAILED, NULL);
         return;
     }
     if (!log) {
-        refuse(out, OM_KAFKA_E_UNKNOWN_TOPIC_OR_PARTITION, NULL);
+        om_kafka_refuse(out, OM_KAFKA_E_UNKNOWN_TOPIC_OR_PARTITION, NULL);
         return;
     }
     if (topic->options.flags & OM_KAFKA_INTERNAL) {
-        refuse(out, OM_KAFKA_E_INVALID_TOPIC, "clients don't write to internal topics");
+        om_kafka_refuse(out, OM_KAFKA_E_INVALID_TOPIC, "clients don't write to internal topics");
         return;
     }
     out->log_start = log->start_offset;
-    if (check_batch(p, topic, batch, &info, out))
+    if (om_kafka_batch_check(&batch, topic, p->version, p->transactional.len >= 0, out) ||
+        (p->conn->kafka->parcels && om_kafka_repack_take(p->conn, place, &batch, topic, out)) ||
+        om_kafka_batch_check_times(&batch, topic, p->engine->wall_ms, out))
         return;
-    if (om_overflow_refuses(queue, batch.len)) {
-        refuse(out, OM_KAFKA_E_POLICY_VIOLATION, "the queue is full");
+    if (om_overflow_refuses(queue, batch.info.size)) {
+        om_kafka_refuse(out, OM_KAFKA_E_POLICY_VIOLATION, "the queue is full");
         return;
     }
-    append(p, topic, queue, log, batch, &info, out);
+    append(p, topic, queue, log, &batch, out);
 }
 
 /* ---- the second walk ---- */
 
-static uint8_t *put_outcome(uint8_t *at, const produce *p, int32_t partition, const outcome *out) {
+static uint8_t *put_outcome(uint8_t *at, const produce *p, int32_t partition, const om_kafka_outcome *out) {
     int flexible = p->version >= FLEXIBLE_FROM;
     at = om_wire_put_i32(at, partition);
     at = om_wire_put_i16(at, (int16_t)out->error);
@@ -308,6 +266,7 @@ static uint8_t *put_outcome(uint8_t *at, const produce *p, int32_t partition, co
 static uint8_t *write_all(produce *p, uint8_t *at, int *failed) {
     om_wire wire = p->topics;
     int flexible = wire.flexible;
+    uint32_t place = 0;
     at = om_wire_put_count(at, flexible, p->topic_count);
     for (int32_t i = 0; i < p->topic_count; i++) {
         om_span name = om_wire_string(&wire);
@@ -316,11 +275,11 @@ static uint8_t *write_all(produce *p, uint8_t *at, int *failed) {
         at = om_wire_put_string(at, flexible, name);
         at = om_wire_put_count(at, flexible, count);
         for (int32_t j = 0; j < count; j++) {
-            outcome out;
+            om_kafka_outcome out;
             int32_t partition = om_wire_i32(&wire);
             om_span batch = om_wire_bytes(&wire);
             om_wire_skip_tags(&wire);
-            write_partition(p, topic, partition, batch, &out);
+            write_partition(p, topic, partition, place++, batch, &out);
             *failed |= out.error;
             at = put_outcome(at, p, partition, &out);
         }
@@ -383,10 +342,14 @@ int om_kafka_produce(const om_kafka_request *request, const uint8_t *body) {
               : may_id <= 0                               ? OM_KAFKA_E_TRANSACTIONAL_ID_AUTHORIZATION_FAILED
               : p.acks != 0 && p.acks != 1 && p.acks != -1 ? OM_KAFKA_E_INVALID_REQUIRED_ACKS
                                                           : 0;
+    if (p.opens && !p.error && !kafka->parcels && ask_repack(&p, request))
+        return 0;
     uint8_t *reply = om_kafka_reply_room(engine, p.bound);
     if (reply)
         answer(&p, request, reply);
     else
         om_conn_break(conn, "out of memory");
+    if (kafka->parcels)
+        om_kafka_repack_forget(conn);
     return 1;
 }

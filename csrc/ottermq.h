@@ -118,6 +118,9 @@ typedef struct om_record_iter {
 } om_record_iter;
 int om_record_iter_init(om_record_iter *iter, const uint8_t *data, size_t len);
 int om_record_next(om_record_iter *iter, om_record *record, om_header *headers, int32_t header_cap);
+/* All records of such a batch: when was the first and the last of them? OM_E_INVALID: one has no key, though
+ * `keyed`; OM_E_CORRUPT: they don't lie within their bounds, or are more or fewer than the header says. */
+int om_records_survey(const uint8_t *data, size_t len, int keyed, int64_t *first_time, int64_t *last_time);
 
 /* ---- cursors (cursor.c): what is settled, in flight, to be given out again ----------- */
 
@@ -563,6 +566,10 @@ enum om_event_kind {
                               * method = API version, count = slot. Paused until om_kafka_answer. */
     OM_EV_OPEN = 17,         /* an AMQP reader needs a compressed batch: payload = its records, code = codec,
                               * queue = log id, count = base offset. Answer with om_batch_opened. */
+    OM_EV_KAFKA_BATCHES = 18, /* batches of a Produce that can't be appended as they are: payload = each of them
+                              * behind its place u32, the codec it is to have i8 (OM_KAFKA_AS_SENT: its own),
+                              * whether its records need keys u8, the codec's level i32, its length u32
+                              * (big-endian). Answer with om_kafka_batches_repacked. */
     OM_EV_KAFKA_TOPICS = 16  /* a Produce or Fetch wants topics whose rights aren't known: key = their names,
                               * each behind its length u16 (big-endian); code, method as above. Answer with
                               * om_kafka_permit for each, then om_kafka_retry. */
@@ -772,6 +779,16 @@ int om_kafka_permit(om_engine *engine, uint64_t conn, const uint8_t *name, size_
 int om_kafka_permit_producer(om_engine *engine, uint64_t conn, const uint8_t *id, size_t len, int allowed);
 /* Go on with the request that asked (OM_EV_KAFKA_TOPICS): what is still unknown gets its error. */
 int om_kafka_retry(om_engine *engine, uint64_t conn);
+/* What became of a batch of OM_EV_KAFKA_BATCHES. */
+typedef struct om_kafka_repacked {
+    uint32_t place;                  /* as the event had it */
+    int error;                       /* Kafka's code: it is refused */
+    const uint8_t *data;             /* the batch as it is to be kept; NULL: as it was sent */
+    size_t len;
+    int64_t first_time, last_time;   /* of its records */
+} om_kafka_repacked;
+/* Of all of them, in their order: the request goes on. */
+int om_kafka_batches_repacked(om_engine *engine, uint64_t conn, const om_kafka_repacked *batches, uint32_t count);
 /* Responses tell the client to keep away so long, and its requests wait as long. Used up by the next
  * Produce or Fetch answer. */
 int om_kafka_throttle(om_engine *engine, uint64_t conn, uint32_t ms);
@@ -784,8 +801,11 @@ typedef struct om_kafka_partition {
     uint64_t queue;
     int32_t lane;
 } om_kafka_partition;
+#define OM_KAFKA_AS_SENT -1
 typedef struct om_kafka_topic_options {
     uint32_t flags;
+    int32_t codec;                   /* that batches are kept in; OM_KAFKA_AS_SENT: their producer's */
+    int32_t level;                   /* for whoever compresses */
     int64_t max_message_bytes;       /* of a batch */
     int64_t timestamp_before_max_ms, timestamp_after_max_ms; /* INT64_MAX: any */
 } om_kafka_topic_options;

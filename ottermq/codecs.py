@@ -1,10 +1,15 @@
 """The codecs of Kafka's batches, opened within limits.
 
-A batch stays compressed as its producer sent it; it is opened for AMQP readers only. What comes out
-may be a thousand times what went in, so room is given step by step up to a limit, and a batch that
-wants more is refused: nobody fills our memory by mail.
+A batch stays compressed as its producer sent it; it is opened for AMQP readers, for compaction, and
+for topics that want another codec. What comes out may be a thousand times what went in, so room is
+given step by step up to a limit, and a batch that wants more is refused: nobody fills our memory by
+mail.
+
+What is closed here Kafka's own clients must be able to open. Java's reads lz4 only in blocks that
+stand for themselves, which cramjam's frames don't have: they are made here.
 """
 
+import struct
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
@@ -17,6 +22,13 @@ ANY_RATIO = 16 << 20  # so much may always come out: a message of zeros is a mes
 FIRST_ROOM = 64 << 10
 XERIAL = b"\x82SNAPPY\x00"  # snappy in blocks, as the Java client frames it
 XERIAL_HEAD = len(XERIAL) + 8  # two version numbers follow
+# An lz4 frame's head: magic, independent blocks, of 64 KiB at most, checksum of these two.
+LZ4_HEAD = b"\x04\x22\x4d\x18\x60\x40\x82"
+LZ4_BLOCK = 64 << 10
+LZ4_PLAIN = 1 << 31  # a block that would have grown
+LZ4_END = bytes(4)
+LZ4_FAST = 9  # Kafka's default level: not the ninth one, but the fast one
+ZSTD_USUAL = 3
 
 Into = Callable[[bytes, bytearray], int]
 
@@ -35,6 +47,10 @@ class NotOpened(Exception):
     """The text says why."""
 
 
+class TooMuch(NotOpened):
+    """More would come out than we let."""
+
+
 def open_records(codec: int, data: bytes) -> bytes:
     """A batch's records, plain."""
     limit = min(SIZE_LIMIT, max(ANY_RATIO, len(data) * RATIO_LIMIT))
@@ -45,9 +61,9 @@ def open_records(codec: int, data: bytes) -> bytes:
     return _open_stream(STREAMS[Codec(codec)], data, limit)
 
 
-def close_records(codec: int, data: bytes) -> bytes:
-    """The other way: for a batch that lost some of its records."""
-    return bytes(CLOSERS[Codec(codec)](data))
+def close_records(codec: int, data: bytes, level: int | None = None) -> bytes:
+    """The other way. level: as Kafka numbers them; None: its default."""
+    return CLOSERS[Codec(codec)](data, level)
 
 
 def _open_stream(into: Into, data: bytes, limit: int) -> bytes:
@@ -60,7 +76,7 @@ def _open_stream(into: Into, data: bytes, limit: int) -> bytes:
             if "whole buffer" not in str(error):
                 raise NotOpened(str(error)) from None
             if room == limit:
-                raise NotOpened(f"more than {limit} bytes come out of {len(data)}") from None
+                raise TooMuch(f"more than {limit} bytes come out of {len(data)}") from None
             room = min(room * 4, limit)
         else:
             return bytes(memoryview(out)[:size])
@@ -86,7 +102,7 @@ def _open_block(data: bytes, limit: int) -> bytes:
     try:
         size = cramjam.snappy.decompress_raw_len(data)
         if size > limit:
-            raise NotOpened(f"more than {limit} bytes come out of {len(data)}")
+            raise TooMuch(f"more than {limit} bytes come out of {len(data)}")
         out = bytearray(size)
         cramjam.snappy.decompress_raw_into(data, out)
     except cramjam.DecompressionError as error:
@@ -94,14 +110,42 @@ def _open_block(data: bytes, limit: int) -> bytes:
     return bytes(out)
 
 
+def _close_gzip(data: bytes, level: int | None) -> bytes:
+    return bytes(cramjam.gzip.compress(data, level=None if level == -1 else level))
+
+
+def _close_snappy(data: bytes, level: int | None) -> bytes:
+    return bytes(cramjam.snappy.compress_raw(data))
+
+
+def _close_lz4(data: bytes, level: int | None) -> bytes:
+    how: dict[str, Any] = {}
+    if level not in (None, LZ4_FAST):
+        how = {"mode": "high_compression", "compression": level}
+    frame = bytearray(LZ4_HEAD)
+    for at in range(0, len(data), LZ4_BLOCK):
+        block = data[at : at + LZ4_BLOCK]
+        packed = bytes(cramjam.lz4.compress_block(block, store_size=False, **how))
+        if len(packed) < len(block):
+            frame += struct.pack("<I", len(packed)) + packed
+        else:
+            frame += struct.pack("<I", len(block) | LZ4_PLAIN) + block
+    return bytes(frame + LZ4_END)
+
+
+def _close_zstd(data: bytes, level: int | None) -> bytes:
+    return bytes(cramjam.zstd.compress(data, level=ZSTD_USUAL if level is None else level))
+
+
 STREAMS: dict[Codec, Into] = {
     Codec.GZIP: cramjam.gzip.decompress_into,
     Codec.LZ4: cramjam.lz4.decompress_into,
     Codec.ZSTD: cramjam.zstd.decompress_into,
 }
-CLOSERS: dict[Codec, Callable[[bytes], Any]] = {
-    Codec.GZIP: cramjam.gzip.compress,
-    Codec.SNAPPY: cramjam.snappy.compress_raw,
-    Codec.LZ4: cramjam.lz4.compress,
-    Codec.ZSTD: cramjam.zstd.compress,
+CLOSERS: dict[Codec, Callable[[bytes, int | None], bytes]] = {
+    Codec.NONE: lambda data, level: data,
+    Codec.GZIP: _close_gzip,
+    Codec.SNAPPY: _close_snappy,
+    Codec.LZ4: _close_lz4,
+    Codec.ZSTD: _close_zstd,
 }

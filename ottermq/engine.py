@@ -39,6 +39,7 @@ class Kind(IntEnum):
     OPEN = lib.OM_EV_OPEN
     KAFKA_REQUEST = lib.OM_EV_KAFKA_REQUEST
     KAFKA_TOPICS = lib.OM_EV_KAFKA_TOPICS
+    KAFKA_BATCHES = lib.OM_EV_KAFKA_BATCHES
 
 
 class Door(IntEnum):
@@ -143,8 +144,19 @@ class KafkaTopicOptions:
 
     flags: KafkaTopicFlags = KafkaTopicFlags.NONE
     max_message_bytes: int = 1_048_588
+    codec: int | None = None  # that batches are kept in; None: their producer's
+    level: int = 0  # of the codec
     timestamp_before_max_ms: int | None = None
     timestamp_after_max_ms: int | None = None
+
+
+class Repacked(NamedTuple):
+    """What became of a batch that C couldn't take as it was."""
+
+    place: int
+    error: int = 0  # Kafka's code
+    data: bytes | None = None  # None: as it was sent
+    times: tuple[int, int] = (-1, -1)  # of its first and last record
 
 
 @dataclass(frozen=True)
@@ -499,6 +511,19 @@ class Engine:
     def kafka_retry(self, conn: int) -> bool:
         return bool(lib.om_kafka_retry(self._engine, conn) >= 0)
 
+    def kafka_repacked(self, conn: int, batches: Sequence[Repacked]) -> bool:
+        """The answer to Kind.KAFKA_BATCHES, for all of them."""
+        array = ffi.new("om_kafka_repacked[]", len(batches))
+        kept = []
+        for slot, each in zip(array, batches, strict=True):
+            slot.place, slot.error = each.place, each.error
+            slot.first_time, slot.last_time = each.times
+            if each.data is not None:
+                kept.append(ffi.from_buffer(each.data))
+                slot.data, slot.len = kept[-1], len(each.data)
+        result: int = lib.om_kafka_batches_repacked(self._engine, conn, array, len(batches))
+        return result >= 0
+
     def kafka_throttle(self, conn: int, milliseconds: int) -> bool:
         return bool(lib.om_kafka_throttle(self._engine, conn, milliseconds) >= 0)
 
@@ -515,6 +540,8 @@ class Engine:
         settings = ffi.new("om_kafka_topic_options *")
         settings.flags = int(options.flags)
         settings.max_message_bytes = options.max_message_bytes
+        settings.codec = lib.OM_KAFKA_AS_SENT if options.codec is None else options.codec
+        settings.level = options.level
         settings.timestamp_before_max_ms = _or_any(options.timestamp_before_max_ms)
         settings.timestamp_after_max_ms = _or_any(options.timestamp_after_max_ms)
         places = ffi.new("om_kafka_partition[]", list(partitions))

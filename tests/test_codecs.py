@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottermq import codecs
-from ottermq.codecs import XERIAL, Codec, NotOpened, open_records
+from ottermq.codecs import XERIAL, Codec, NotOpened, close_records, open_records
 
 PACK = {
     Codec.GZIP: cramjam.gzip.compress,
@@ -54,6 +54,24 @@ def test_snappy_in_the_java_clients_frames(blocks: list[bytes], cut: int) -> Non
     if cut and blocks:
         with pytest.raises(NotOpened):
             open_records(Codec.SNAPPY, framed[:-cut] if cut < len(raw[-1]) else framed[:-1])
+
+
+LEVELS = {Codec.GZIP: (-1, 0, 9), Codec.LZ4: (1, 9, 17), Codec.ZSTD: (-131072, 3, 22)}
+
+
+@pytest.mark.parametrize("codec", PACK)
+@given(data=st.binary(max_size=2000), times=st.integers(0, 300))
+def test_what_is_closed_here_opens_again_at_every_level(
+    codec: Codec, data: bytes, times: int
+) -> None:
+    for level in (None, *LEVELS.get(codec, ())):
+        assert open_records(codec, close_records(codec, data * times, level)) == data * times
+
+
+def test_lz4_has_blocks_that_stand_for_themselves() -> None:
+    """Java's client refuses all others."""
+    frame = close_records(Codec.LZ4, bytes(200_000))
+    assert frame[4] & 0x20
 
 
 def test_a_gzip_of_several_members_is_one() -> None:

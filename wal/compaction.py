@@ -22,10 +22,17 @@ from typing import Any, NamedTuple
 from ottermq._core import ffi, lib
 from ottermq.wal.errors import Full, OutOfRange, check
 from ottermq.wal.log import Aborted, Log, SegmentStat
-from ottermq.wal.records import CONTROL, OVERHEAD, TRANSACTIONAL, Batch, sealed, with_records
+from ottermq.wal.records import (
+    CODECS,
+    CONTROL,
+    OVERHEAD,
+    TRANSACTIONAL,
+    Batch,
+    sealed,
+    with_records,
+)
 
 MOST_KEYS = 4 << 20  # at a time: 24 to 48 bytes each
-CODECS = int(lib.OM_ATTR_CODEC_MASK)
 HORIZON = int(lib.OM_ATTR_DELETE_HORIZON)
 GROWTH = 11  # bytes a record may grow by when its batch gets a horizon
 
@@ -121,7 +128,11 @@ class Compaction:
         records = self._codecs.open(batch.codec, batch.data[OVERHEAD:])
         if records is None:
             return None
-        return with_records(batch.data, batch.attributes & ~CODECS, records)
+        plain = with_records(batch.data, batch.attributes & ~CODECS, records)
+        # What was compressed nobody has looked at yet: it may be other records than its head says.
+        info = ffi.new("om_batch_info *")
+        fits = lib.om_batch_validate(ffi.from_buffer(plain), len(plain), 1, info) == lib.OM_OK
+        return plain if fits else None
 
     def _is_aborted(self, batch: Batch) -> bool:
         return bool(batch.attributes & TRANSACTIONAL) and any(

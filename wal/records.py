@@ -11,6 +11,7 @@ from ottermq.wal.errors import check
 
 CONTROL = lib.OM_ATTR_CONTROL
 TRANSACTIONAL = lib.OM_ATTR_TRANSACTIONAL
+CODECS = int(lib.OM_ATTR_CODEC_MASK)
 OVERHEAD = int(lib.OM_BATCH_OVERHEAD)  # bytes before the records
 
 Headers = Sequence[tuple[bytes, bytes | None]]
@@ -44,11 +45,11 @@ class Batch:
 
     @property
     def codec(self) -> int:
-        return self.attributes & int(lib.OM_ATTR_CODEC_MASK)
+        return self.attributes & CODECS
 
     def opened(self, records: bytes) -> "Batch":
         """The same batch with its records as they were before they were compressed."""
-        data = with_records(self.data, self.attributes & ~int(lib.OM_ATTR_CODEC_MASK), records)
+        data = with_records(self.data, self.attributes & ~CODECS, records)
         return next(batches(data))
 
     def records(self) -> Iterator[Record]:

@@ -190,11 +190,14 @@ class Altered:
                 self._topic_of[partition.log.id] = topic
             if is_altered or was_altered:
                 self._store.set_options(partition.log, self._log_options(partition.log, found))
+        codec = configs.codec_of(found["compression.type"])
         return TopicOptions(
             compacted="compact" in listed(found["cleanup.policy"]),
             log_append_time=found["message.timestamp.type"] == "LogAppendTime",
             unsynced=found["flush.mode"] == "async",
             max_message_bytes=int(found["max.message.bytes"]),
+            codec=codec,
+            level=int(found.get(f"compression.{found['compression.type']}.level", 0)),
             timestamp_before_max_ms=int(found["message.timestamp.before.max.ms"]),
             timestamp_after_max_ms=int(found["message.timestamp.after.max.ms"]),
         )

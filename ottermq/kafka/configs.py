@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import IntEnum
 
+from ottermq.codecs import Codec
 from ottermq.config.schema import QueueSettings
 
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
+AS_SENT = "producer"
 
 
 class Type(IntEnum):
@@ -83,6 +85,15 @@ def _some_of(*choices: str) -> Check:
     return check
 
 
+def codec_name(codec: Codec) -> str:
+    return "uncompressed" if codec is Codec.NONE else codec.name.lower()
+
+
+def codec_of(name: str) -> Codec | None:
+    """None: as it was sent."""
+    return next((codec for codec in Codec if codec_name(codec) == name), None)
+
+
 def _anything(text: str) -> None:
     pass
 
@@ -130,10 +141,11 @@ TOPIC_CONFIGS: dict[str, Config] = {
         Config(
             "compression.type",
             Type.STRING,
-            "producer",
-            _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
-            "How batches are kept. Here they are kept as their producer sent them.",
+            AS_SENT,
+            _one_of(AS_SENT, *(codec_name(each) for each in Codec)),
+            "How producers' batches are kept: in this codec, or as they were sent.",
             "compression.type",
+            acts=True,
         ),
         Config(
             "compression.gzip.level",
@@ -142,6 +154,7 @@ TOPIC_CONFIGS: dict[str, Config] = {
             _whole(-1, 9),
             "The level of gzip.",
             "compression.gzip.level",
+            acts=True,
         ),
         Config(
             "compression.lz4.level",
@@ -150,6 +163,7 @@ TOPIC_CONFIGS: dict[str, Config] = {
             _whole(1, 17),
             "The level of lz4.",
             "compression.lz4.level",
+            acts=True,
         ),
         Config(
             "compression.zstd.level",
@@ -158,6 +172,7 @@ TOPIC_CONFIGS: dict[str, Config] = {
             _whole(-131072, 22),
             "The level of zstd.",
             "compression.zstd.level",
+            acts=True,
         ),
         _long(
             "delete.retention.ms",

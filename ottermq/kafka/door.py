@@ -43,6 +43,7 @@ from ottermq.kafka.codec import UnknownVersion
 from ottermq.kafka.errors import Error, KafkaError, LoginFailed, error_of
 from ottermq.kafka.groups import admin as groups
 from ottermq.kafka.groups import committing, membership
+from ottermq.kafka.repacking import Repacker
 from ottermq.kafka.request import Body, Connection, Handler, Request
 from ottermq.kafka.room import Room
 from ottermq.kafka.transactions import admin as transactions
@@ -87,6 +88,7 @@ class Door:
         self._pipes: dict[int, Pipe] = {}  # of TLS connections
         self._local: dict[int, str] = {}  # and where these came to
         self._strangers: dict[int, Connection] = {}  # who haven't said yet who they are
+        self._repacker = Repacker(room.engine)
         room.served = frozenset(HANDLERS) | ENGINES
         room.auth.on_change(self._permissions_changed)
 
@@ -267,6 +269,9 @@ class Door:
             self.room.engine.kafka_permit_producer(conn.id, event.header, allowed)
         self.room.engine.kafka_retry(conn.id)
 
+    def _batches(self, event: Event) -> None:
+        self._start(self._repacker.repack, event)
+
     def _closed(self, event: Event) -> None:
         conn = self.connections.pop(event.conn, None)
         self._strangers.pop(event.conn, None)
@@ -312,6 +317,7 @@ EVENTS: dict[int, Callable[[Door, Event], None]] = {
     Kind.OPENED: Door._opened,
     Kind.KAFKA_REQUEST: Door._request,
     Kind.KAFKA_TOPICS: Door._topics,
+    Kind.KAFKA_BATCHES: Door._batches,
     Kind.CLOSED: Door._closed,
     Kind.OUTPUT: Door._output,
     Kind.ROOM: Door._has_room,

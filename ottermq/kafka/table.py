@@ -26,6 +26,8 @@ class EngineTable:
             KafkaTopicOptions(
                 flags,
                 options.max_message_bytes,
+                options.codec,
+                options.level,
                 _limit(options.timestamp_before_max_ms),
                 _limit(options.timestamp_after_max_ms),
             ),

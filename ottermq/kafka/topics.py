@@ -69,6 +69,8 @@ class TopicOptions:
     log_append_time: bool = False
     unsynced: bool = False  # acks=all is answered from the page cache
     max_message_bytes: int = 1_048_588
+    codec: int | None = None  # that batches are kept in; None: their producer's
+    level: int = 0  # of the codec
     timestamp_before_max_ms: int = ANY_TIME
     timestamp_after_max_ms: int = ANY_TIME
 

@@ -7,8 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 
 from perf import apache_kafka
+from tests.clients.test_kafka_admin import done
 
 pytestmark = [
     pytest.mark.java,
@@ -72,6 +81,22 @@ def test_an_idempotent_producer_and_a_group(tool: Tool, unique: Unique, codec: s
     told = tool("consumer.group.ConsumerGroupCommand", "--describe", "--group", group)
     [row] = [line.split() for line in told.splitlines() if line.startswith(group)]
     assert row[1:6] == [topic, "0", "20", "20", "0"]  # committed, end, lag
+
+
+def test_what_was_compressed_here_is_read(kafka: str, tool: Tool, unique: Unique) -> None:
+    """lz4 above all: the Java client takes independent blocks only."""
+    topic, lines = unique("java"), []
+    admin = AdminClient({"bootstrap.servers": kafka})
+    done(admin.create_topics([NewTopic(topic)]))
+    producer = Producer({"bootstrap.servers": kafka})
+    for codec in ("gzip", "snappy", "lz4", "zstd"):
+        change = ConfigEntry("compression.type", codec, incremental_operation=AlterConfigOpType.SET)
+        altered = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[change])
+        done(admin.incremental_alter_configs([altered]))
+        lines.append(codec * 50_000)
+        producer.produce(topic, lines[-1].encode(), partition=0)
+        assert producer.flush(60) == 0
+    assert read(tool, topic, len(lines)) == lines
 
 
 def test_offsets_of_a_group_are_reset(tool: Tool, unique: Unique) -> None:

@@ -32,6 +32,7 @@ from ottermq.engine import (
 )
 from ottermq.kafka.api import Api
 from ottermq.kafka.codec import decode_response, encode_request
+from ottermq.kafka.repacking import repack_all
 from ottermq.wal import Options
 from tests.engine.plane import Plane
 from tests.wal.stores import SMALL
@@ -118,6 +119,8 @@ class KafkaPlane(Plane):
         self.kafkas: dict[int, KafkaClient] = {}
         self.topics: dict[str, list[str]] = {}
         self.rights: dict[str, KafkaRights] = {}
+        self.repacking = True
+        self.to_repack: list[Event] = []
 
     def topic(self, name: str, partitions: int = 1, stream: bool = True, **options: Any) -> bytes:
         """One stream queue a partition; the topic's id."""
@@ -136,6 +139,11 @@ class KafkaPlane(Plane):
 
     def wait_for(self, client: "KafkaClient") -> None:
         self.wait(lambda: client.drain_responses() or client.gone is not None)
+
+    def repack(self, limit: int = 1 << 30) -> bool:
+        """What was asked for first."""
+        event = self.to_repack.pop(0)
+        return self.engine.kafka_repacked(event.conn, repack_all(event.payload, limit))
 
     def _handle(self, event: Event) -> None:
         if event.door != Door.KAFKA:
@@ -157,6 +165,10 @@ class KafkaPlane(Plane):
             for name in topic_names(event):
                 self.engine.kafka_permit(event.conn, name, self.rights.get(name.decode(), both))
             self.engine.kafka_retry(event.conn)
+        elif event.kind == Kind.KAFKA_BATCHES:
+            self.to_repack.append(event)
+            if self.repacking:
+                self.repack()
         elif event.kind == Kind.CLOSED:
             client.gone = event.text
             del self.kafkas[event.conn]

@@ -16,6 +16,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -26,7 +27,7 @@ from pamqp import header
 from pamqp.base import Frame
 from pamqp.commands import Basic
 
-from ottermq.codecs import open_records
+from ottermq.codecs import NotOpened, open_records
 from ottermq.engine import (
     Consume,
     Engine,
@@ -168,7 +169,9 @@ class Plane:
     def answer(self, event: Event) -> None:
         """A question about a route, by the table; a batch to be opened."""
         if event.kind == Kind.OPEN:
-            records = open_records(event.code, event.payload)
+            records = None
+            with suppress(NotOpened):
+                records = open_records(event.code, event.payload)
             self.engine.batch_opened(event.queue, event.amount, records)
             return
         names = self.routes.get((event.exchange.decode(), event.key.decode()), [])

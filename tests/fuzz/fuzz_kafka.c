@@ -78,7 +78,13 @@ static void set_topic(int index, uint32_t flags)
     uint8_t id[16] = {0};
     int queue = queue_index(name);
     om_kafka_partition partitions[LANES];
-    om_kafka_topic_options options = {flags, 50000, INT64_MAX, INT64_MAX};
+    om_kafka_topic_options options = {
+        .flags = flags,
+        .codec = name == 'c' ? 4 : OM_KAFKA_AS_SENT,
+        .max_message_bytes = 50000,
+        .timestamp_before_max_ms = INT64_MAX,
+        .timestamp_after_max_ms = INT64_MAX,
+    };
     id[15] = (uint8_t)name;
     for (int32_t lane = 0; lane < QUEUES[queue].lanes; lane++)
         partitions[lane] = (om_kafka_partition){(uint64_t)queue + 1, lane};
@@ -113,6 +119,26 @@ static void start(void)
 
 /* ---- the door ---- */
 
+/* Each is left as it was, given back as another one, or refused. */
+static void answer_batches(const om_event *event)
+{
+    om_kafka_repacked made[256];
+    uint32_t count = 0;
+    for (const uint8_t *at = event->payload.data, *end = at + event->payload.len; at < end;) {
+        PROMISE(end - at > 14 && count < 256);
+        uint32_t place = om_get_be32(at), len = om_get_be32(at + 10);
+        PROMISE(len > 0 && len <= (size_t)(end - at) - 14);
+        made[count] = (om_kafka_repacked){.place = place, .error = place % 3 == 2 ? 2 : 0};
+        if (place % 3 == 1) {
+            made[count].data = good_batch;
+            made[count].len = good_len;
+        }
+        count++;
+        at += 14 + len;
+    }
+    om_kafka_batches_repacked(door.engine, event->conn, made, count);
+}
+
 static int answer_kafka(void)
 {
     int count = 0;
@@ -138,6 +164,8 @@ static int answer_kafka(void)
                 at += 2 + len;
             }
             om_kafka_retry(door.engine, event->conn);
+        } else if (event->kind == OM_EV_KAFKA_BATCHES) {
+            answer_batches(event);
         } else if (event->kind == OM_EV_DEAD_ROUTE) {
             answer_route(&door, event);
         }

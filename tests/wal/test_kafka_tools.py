@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from ottermq.codecs import Codec, close_records
 from ottermq.wal import Log, LogFlags, LogOptions, Record, Store
 from ottermq.wal.compaction import Codecs, Compaction
+from ottermq.wal.records import OVERHEAD, with_records
 from perf import apache_kafka
 from tests.wal.producing import batch
 from tests.wal.shelves import flip
@@ -115,6 +117,21 @@ def test_the_indexes_pass_its_checks(jars: Path, tmp_path: Path, flag: str) -> N
     indexes = [path for path in folder.iterdir() if path.suffix in (".index", ".timeindex")]
     passed = sum("passed sanity check" in line for line in lines)
     assert passed == (len(indexes) if flag == "--index-sanity-check" else 0)
+
+
+def test_what_we_compressed_is_read(jars: Path, tmp_path: Path) -> None:
+    with Store.open(tmp_path, SMALL) as store:
+        log = store.create("packed", flags=LogFlags.NO_CURSOR)
+        plain = batch(-1, -1, 3, epoch=-1, value=b"value" * 50_000)
+        for codec in Codec:
+            data = with_records(plain, codec, close_records(codec, plain[OVERHEAD:]))
+            store.wait(log.append_raw(data).seq)
+        store.checkpoint()
+        folder = folder_of(tmp_path, log)
+    lines = dumped(jars, folder, "--deep-iteration")
+    told = re.findall(r"compresscodec: (\w+)", "\n".join(lines))
+    assert told == [codec.name.lower() for codec in Codec]
+    assert sum(line.startswith("| offset: ") for line in lines) == 3 * len(Codec)
 
 
 def test_a_compacted_log_is_read_without_complaint(jars: Path, tmp_path: Path) -> None:

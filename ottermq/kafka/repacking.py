@@ -1,0 +1,100 @@
+"""Batches that a topic doesn't take as they are: opened, looked at, compressed in its own codec.
+
+    engine ── KAFKA_BATCHES ──▶ Repacker ── in a thread ──▶ kafka_repacked ──▶ engine
+              (a Produce waits)                                                (and goes on)
+
+Two reasons: the topic has a codec of its own (`compression.type`), or it is compacted and must see
+that every record has a key. The records stay byte for byte what they were, and so does the head of
+their batch but for codec, length and checksum: producer, sequence, times and transaction are in it.
+
+What comes out of one request is no more than a request may have; few are worked on at once.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import trio
+
+from ottermq import eventlog
+from ottermq._core import ffi, lib
+from ottermq.codecs import NotOpened, TooMuch, close_records, open_records
+from ottermq.engine import Engine, Event, Repacked
+from ottermq.kafka.errors import Error
+from ottermq.wal.records import CODECS, OVERHEAD, with_records
+
+AT_ONCE = 2  # each may want codecs.SIZE_LIMIT bytes, and then some
+HEAD = struct.Struct(">IbBiI")
+AS_SENT = int(lib.OM_KAFKA_AS_SENT)
+
+
+class Parcel(NamedTuple):
+    place: int
+    codec: int  # the one it is to have; AS_SENT: its own
+    keyed: bool  # every record needs a key
+    level: int
+    batch: bytes
+
+
+class Repacker:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._places = trio.CapacityLimiter(AT_ONCE)
+
+    async def repack(self, event: Event) -> None:
+        """KAFKA_BATCHES."""
+        limit = self._engine.options.kafka_max_request
+        try:
+            done = await trio.to_thread.run_sync(
+                repack_all, event.payload, limit, limiter=self._places
+            )
+        except Exception as error:
+            eventlog.failure("batches can't be repacked", error)
+            code = Error.UNKNOWN_SERVER_ERROR
+            done = [Repacked(each.place, code) for each in parcels(event.payload)]
+        self._engine.kafka_repacked(event.conn, done)
+
+
+def parcels(payload: bytes) -> Iterator[Parcel]:
+    at = 0
+    while at < len(payload):
+        place, codec, keyed, level, size = HEAD.unpack_from(payload, at)
+        at += HEAD.size
+        yield Parcel(place, codec, bool(keyed), level, payload[at : at + size])
+        at += size
+
+
+def repack_all(payload: bytes, limit: int) -> list[Repacked]:
+    """limit: how many bytes may come out of all of them."""
+    done = []
+    for parcel in parcels(payload):
+        made = repack(parcel)
+        limit -= len(made.data or b"")
+        if limit < 0:
+            made = Repacked(parcel.place, Error.MESSAGE_TOO_LARGE)
+        done.append(made)
+    return done
+
+
+def repack(parcel: Parcel) -> Repacked:
+    batch = parcel.batch
+    attributes = int.from_bytes(batch[21:23], "big")
+    codec = attributes & CODECS
+    try:
+        records = open_records(codec, batch[OVERHEAD:]) if codec else batch[OVERHEAD:]
+    except TooMuch:
+        return Repacked(parcel.place, Error.MESSAGE_TOO_LARGE)
+    except NotOpened:
+        return Repacked(parcel.place, Error.CORRUPT_MESSAGE)
+    plain = with_records(batch, attributes & ~CODECS, records)
+    first, last = ffi.new("int64_t *"), ffi.new("int64_t *")
+    if lib.om_records_survey(ffi.from_buffer(plain), len(plain), parcel.keyed, first, last):
+        return Repacked(parcel.place, Error.INVALID_RECORD)
+    times = (first[0], last[0])
+    if parcel.codec == AS_SENT:
+        return Repacked(parcel.place, data=None, times=times)
+    if not parcel.codec:
+        return Repacked(parcel.place, data=plain, times=times)
+    closed = close_records(parcel.codec, records, parcel.level)
+    data = with_records(batch, attributes & ~CODECS | parcel.codec, closed)
+    return Repacked(parcel.place, data=data, times=times)
