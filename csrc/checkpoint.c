@@ -362,8 +362,7 @@ static void save_all_indexes(om_store *store) {
         for (om_log *log = store->table[i]; log; log = log->next_in_table)
             if (log->segment_count && log->segments[log->segment_count - 1]->exists) {
                 save_index(log->segments[log->segment_count - 1], 1);
-                if (log->producers)
-                    om_producers_save(log);
+                om_producers_save(log, log->segments[log->segment_count - 1]);
             }
 }
 

@@ -118,7 +118,7 @@ int64_t om_log_stable_end(const om_log *log) {
 /* ---- aborted transactions ---- */
 
 /* The first whose marker lies at or past offset. */
-static uint32_t aborted_from(const om_producers *producers, int64_t offset) {
+uint32_t om_aborted_from(const om_producers *producers, int64_t offset) {
     uint32_t low = 0, high = producers->aborted_count;
     while (low < high) {
         uint32_t mid = low + (high - low) / 2;
@@ -136,7 +136,7 @@ int om_producer_note_aborted(om_log *log, const om_aborted *aborted) {
     om_producers *producers = need_producers(log);
     if (!producers)
         return OM_E_NO_MEMORY;
-    uint32_t at = aborted_from(producers, aborted->last_offset);
+    uint32_t at = om_aborted_from(producers, aborted->last_offset);
     if (at < producers->aborted_count && producers->aborted[at].last_offset == aborted->last_offset)
         return OM_OK;
     if (producers->aborted_count == producers->aborted_cap) {
@@ -158,7 +158,7 @@ int om_log_aborted(om_log *log, int64_t from, int64_t to, om_aborted *out, int c
     int found = 0;
     if (!producers)
         return 0;
-    for (uint32_t i = aborted_from(producers, from); i < producers->aborted_count; i++) {
+    for (uint32_t i = om_aborted_from(producers, from); i < producers->aborted_count; i++) {
         const om_aborted *aborted = &producers->aborted[i];
         if (aborted->first_offset < to) {
             if (found < cap)
@@ -176,7 +176,7 @@ int om_log_is_aborted(const om_log *log, const om_batch_info *info) {
     const om_producers *producers = log->producers;
     if (!(info->attributes & OM_ATTR_TRANSACTIONAL) || !producers)
         return 0;
-    for (uint32_t i = aborted_from(producers, info->base_offset); i < producers->aborted_count; i++) {
+    for (uint32_t i = om_aborted_from(producers, info->base_offset); i < producers->aborted_count; i++) {
         const om_aborted *aborted = &producers->aborted[i];
         if (aborted->producer_id == info->producer_id && aborted->first_offset <= info->base_offset)
             return 1;
@@ -331,7 +331,7 @@ void om_producers_cut(om_log *log, int64_t offset) {
     om_producers *producers = log->producers;
     if (!producers)
         return;
-    producers->aborted_count = aborted_from(producers, offset);
+    producers->aborted_count = om_aborted_from(producers, offset);
     for (uint32_t i = 0; i < producers->cap; i++)
         if (producers->table[i])
             cut_one(log, producers->table[i], offset);
@@ -339,7 +339,7 @@ void om_producers_cut(om_log *log, int64_t offset) {
 
 void om_producers_trim(om_log *log, int64_t start) {
     om_producers *producers = log->producers;
-    uint32_t gone = producers ? aborted_from(producers, start) : 0;
+    uint32_t gone = producers ? om_aborted_from(producers, start) : 0;
     if (!gone)
         return;
     producers->aborted_count -= gone;

@@ -86,6 +86,7 @@ int om_producer_marked(om_log *log, const om_batch_info *info, int32_t coordinat
 int om_marker_parse(const uint8_t *batch, size_t len, int32_t *coordinator_epoch, int *commit);
 void om_producer_open(om_log *log, om_producer *producer, int64_t first); /* its transaction */
 int om_producer_note_aborted(om_log *log, const om_aborted *aborted);
+uint32_t om_aborted_from(const om_producers *producers, int64_t offset); /* the first whose marker lies there or behind */
 void om_producers_cut(om_log *log, int64_t offset);  /* the log was cut: what lies past it never was */
 void om_producers_trim(om_log *log, int64_t start);  /* aborted transactions below are of no interest */
 /* Those without an open transaction that weren't heard of since. */
@@ -100,8 +101,10 @@ void om_producers_encode(const om_log *log, uint8_t *out);
 int om_producers_decode(om_log *log, const uint8_t *data, size_t len);
 
 /* ---- producer_files.c ---- */
-/* What Kafka's tools want to see, at a clean stop. Nothing depends on it. */
-void om_producers_save(const om_log *log);
+/* What Kafka's tools want to see, when that segment is full or is the last one at a clean stop.
+ * Takes the engine's lock for a moment, then writes. Nothing depends on it: failures are nobody's. */
+void om_producers_save(om_log *log, om_segment *full);
+void om_snapshots_remove(const char *folder);
 
 /* ---- producer_recover.c ---- */
 /* len: all of the batch. Batches without a producer are passed over. */

@@ -7,8 +7,10 @@
  *   NNN.txnindex   aborted transactions whose markers lie in the segment NNN, 34 bytes each:
  *                  version i16 = 0 | producer id i64 | first, last offset i64 x 2 | last stable i64
  *
- * Big-endian, byte for byte Apache Kafka's. Written at a clean stop. We don't read them ourselves:
- * the checkpoint knows more (five batches of each producer) and costs one file for all logs.
+ * Big-endian, byte for byte Apache Kafka's. Written when a segment is full and at a clean stop; they
+ * go with that segment. We don't read them ourselves: the checkpoint knows more (five batches of
+ * each producer) and costs one file for all logs. So they aren't synced, and what an earlier life
+ * has left is made anew or removed by the first segment that this life fills.
  */
 #define _GNU_SOURCE
 #include "producer.h"
@@ -55,59 +57,93 @@ static int make_snapshot(const om_producers *producers, om_blob *out) {
     return OM_OK;
 }
 
-/* Those of an earlier stop. */
-static void remove_snapshots(const char *folder, const char *kept) {
+void om_snapshots_remove(const char *folder) {
     DIR *dir = opendir(folder);
     if (!dir)
         return;
     for (struct dirent *entry; (entry = readdir(dir));) {
-        size_t len = strlen(entry->d_name);
-        if (len == strlen(kept) && strcmp(entry->d_name + 20, ".snapshot") == 0 && strcmp(entry->d_name, kept) != 0)
+        const char *dot = strchr(entry->d_name, '.');
+        if (dot && strcmp(dot, ".snapshot") == 0)
             unlinkat(dirfd(dir), entry->d_name, 0);
     }
     closedir(dir);
 }
 
-static int save(const om_log *log, int64_t offset, const char *suffix, const om_blob *bytes) {
+static int save(const om_log *log, int64_t offset, const char *suffix, const uint8_t *data, size_t len) {
     char name[64];
     snprintf(name, sizeof name, "%020lld%s", (long long)offset, suffix);
-    int result = om_file_write_tmp(log->folder, name, bytes->data, bytes->len, 0);
+    int result = om_file_write_tmp(log->folder, name, data, len, 0);
     return result == OM_OK ? om_file_commit_tmp(log->folder, name, 0) : result;
 }
 
-static int save_aborted(const om_log *log, const om_segment *segment, uint32_t *at) {
+/* What is to be written, as it was at one moment. */
+typedef struct picture {
+    int64_t end;             /* of the log then */
+    int is_first;            /* of this life */
+    om_blob snapshot;
+    om_blob aborted;         /* entries of .txnindex files ... */
+    om_blob bases;           /* ... and for each of them the segment it belongs to, an int64_t */
+} picture;
+
+static int put_aborted(picture *picture, const om_aborted *aborted, int64_t base) {
+    uint8_t entry[TXN_ENTRY] = {0};
+    om_put_be64(entry + 2, (uint64_t)aborted->producer_id);
+    om_put_be64(entry + 10, (uint64_t)aborted->first_offset);
+    om_put_be64(entry + 18, (uint64_t)aborted->last_offset);
+    om_put_be64(entry + 26, (uint64_t)aborted->last_stable);
+    int result = om_blob_put(&picture->aborted, entry, sizeof entry);
+    return result == OM_OK ? om_blob_put(&picture->bases, &base, sizeof base) : result;
+}
+
+static int holds(const om_log *log, const om_segment *segment) {
+    uint32_t at = om_log_segment_for(log, segment->base_offset);
+    return !log->deleted && at < log->segment_count && log->segments[at] == segment;
+}
+
+/* Under the engine's lock. */
+static int take(om_log *log, om_segment *full, picture *picture) {
     const om_producers *producers = log->producers;
-    om_blob bytes = {0};
-    int result = OM_OK;
-    for (; *at < producers->aborted_count && result == OM_OK; ++*at) {
-        const om_aborted *aborted = &producers->aborted[*at];
-        uint8_t entry[TXN_ENTRY] = {0};
-        if (aborted->last_offset >= segment->next_offset)
+    if (!producers || !holds(log, full))
+        return OM_E_RANGE;
+    picture->end = log->next_offset;
+    picture->is_first = !log->has_snapshots;
+    int result = make_snapshot(producers, &picture->snapshot);
+    uint32_t i = om_aborted_from(producers, picture->is_first ? 0 : full->base_offset);
+    for (; i < producers->aborted_count && result == OM_OK; i++) {
+        const om_aborted *aborted = &producers->aborted[i];
+        if (aborted->last_offset >= full->next_offset)
             break;
-        om_put_be64(entry + 2, (uint64_t)aborted->producer_id);
-        om_put_be64(entry + 10, (uint64_t)aborted->first_offset);
-        om_put_be64(entry + 18, (uint64_t)aborted->last_offset);
-        om_put_be64(entry + 26, (uint64_t)aborted->last_stable);
-        result = om_blob_put(&bytes, entry, sizeof entry);
+        const om_segment *segment = log->segments[om_log_segment_for(log, aborted->last_offset)];
+        result = put_aborted(picture, aborted, segment->base_offset);
     }
-    if (result == OM_OK && bytes.len)
-        result = save(log, segment->base_offset, ".txnindex", &bytes);
-    free(bytes.data);
+    if (result == OM_OK) {
+        full->snapshot = picture->end;
+        log->has_snapshots = 1;
+    }
     return result;
 }
 
-void om_producers_save(const om_log *log) {
-    const om_producers *producers = log->producers;
-    om_blob bytes = {0};
-    char kept[64];
-    uint32_t at = 0;
-    int result = make_snapshot(producers, &bytes);
-    snprintf(kept, sizeof kept, "%020lld.snapshot", (long long)log->next_offset);
+static void write_picture(const om_log *log, const picture *picture) {
+    const int64_t *bases = (const int64_t *)(const void *)picture->bases.data;
+    size_t count = picture->bases.len / sizeof *bases;
+    if (picture->is_first)
+        om_snapshots_remove(log->folder);
+    save(log, picture->end, ".snapshot", picture->snapshot.data, picture->snapshot.len);
+    for (size_t i = 0, end; i < count; i = end) {
+        for (end = i + 1; end < count && bases[end] == bases[i];)
+            end++;
+        save(log, bases[i], ".txnindex", picture->aborted.data + i * TXN_ENTRY, (end - i) * TXN_ENTRY);
+    }
+}
+
+void om_producers_save(om_log *log, om_segment *full) {
+    picture picture = {0};
+    om_turn_take(&log->store->turn);
+    int result = take(log, full, &picture);
+    om_turn_give(&log->store->turn);
     if (result == OM_OK)
-        result = save(log, log->next_offset, ".snapshot", &bytes);
-    free(bytes.data);
-    if (result == OM_OK)
-        remove_snapshots(log->folder, kept);
-    for (uint32_t i = 0; i < log->segment_count && result == OM_OK; i++)
-        result = save_aborted(log, log->segments[i], &at);
+        write_picture(log, &picture);
+    free(picture.snapshot.data);
+    free(picture.aborted.data);
+    free(picture.bases.data);
 }

@@ -98,6 +98,7 @@ static om_segment *take_name(om_log *log, om_segment *old, const om_rewritten *r
     }
     om_segment_trust(fresh, old->next_offset, rewritten->size, rewritten->first_timestamp, rewritten->max_timestamp);
     om_segment_seal(fresh);
+    fresh->snapshot = old->snapshot;
     return fresh;
 }
 

@@ -28,6 +28,7 @@ om_segment *om_segment_new(om_files *files, const char *dir, int64_t base_offset
     segment->dir = dir;
     segment->base_offset = segment->next_offset = base_offset;
     segment->first_timestamp = segment->max_timestamp = segment->max_timestamp_offset = -1;
+    segment->snapshot = -1;
     segment->index_loaded = 1;
     segment->refs = 1;
     return segment;

@@ -62,6 +62,7 @@ typedef struct om_segment {
     uint8_t sealed;          /* takes no more batches */
     uint8_t index_loaded;    /* `index` is this segment's, whole; else it is loaded on first use */
     uint8_t index_stale;     /* the index files hold entries that `index` doesn't */
+    int64_t snapshot;        /* the producers' that was taken when it was full, and goes with it; -1: none */
     uint64_t inherited;      /* bytes from before this process: what they are now is not known */
     /* -- the writer's -- */
     uint64_t allocated;

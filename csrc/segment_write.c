@@ -408,6 +408,13 @@ int om_segment_trim_file(om_segment *segment, uint64_t size) {
     return result;
 }
 
+static void remove_snapshot(const om_segment *segment) {
+    char path[OM_PATH_MAX];
+    int len = snprintf(path, sizeof path, "%s/%020lld.snapshot", segment->dir, (long long)segment->snapshot);
+    if (segment->snapshot >= 0 && len > 0 && (size_t)len < sizeof path)
+        unlink(path);
+}
+
 int om_segment_unlink(om_segment *segment) {
     static const char *const suffixes[] = {".log", ".index", ".timeindex", ".txnindex"};
     __atomic_store_n(&segment->deleted, 1, __ATOMIC_RELEASE);
@@ -420,6 +427,7 @@ int om_segment_unlink(om_segment *segment) {
         else if (unlink(path) < 0 && errno != ENOENT)
             result = om_errno_result();
     }
+    remove_snapshot(segment);
     om_files_reap(segment->files);
     return result;
 }

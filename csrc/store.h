@@ -114,6 +114,7 @@ struct om_log {
     uint8_t folder_synced;   /* its directory entry is known to be on disk */
     uint8_t has_files;       /* recovery: the folder was there */
     uint8_t handing;         /* this tick gave something out */
+    uint8_t has_snapshots;   /* of producers, written by this life; those of earlier ones are gone */
     uint8_t trim_rule;       /* why it starts where it does: enum om_rule */
     uint32_t writing;        /* hot batches at the head that the writer holds now */
 

@@ -302,8 +302,10 @@ static void seal_segments(om_store *store) {
     while (ready) {
         om_segment_node *node = ready;
         ready = node->next;
-        if (!node->log->deleted)
+        if (!node->log->deleted) {
             seal_file(node->segment); /* a failure costs an index: it is made again when missing */
+            om_producers_save(node->log, node->segment);
+        }
         om_segment_node_free(node);
     }
 }
@@ -320,7 +322,10 @@ static void remove_files(om_log *log) {
         snprintf(path, sizeof path, "%s/%s", log->folder, others[i]);
         unlink(path);
     }
-    rmdir(log->folder);
+    if (rmdir(log->folder) != 0 && errno == ENOTEMPTY) {
+        om_snapshots_remove(log->folder); /* of an earlier life: no segment knows of them */
+        rmdir(log->folder);
+    }
 }
 
 static int is_listed(const om_log *log) {
