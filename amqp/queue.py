@@ -118,6 +118,7 @@ def purge(channel: Channel, method: Methods.Purge) -> Answer:
     queue = room.topology.queue(conn.vhost, name, conn.id)
     if queue.type is QueueType.STREAM:
         raise Refused(540, f"queue.purge not supported by stream queues {queue.label}")
+    room.queues.holds.refuse(queue, "purged")
     purged = _purged(room.engine, queue)
     if purged is not None and not (purged.seq and queue.durable):
         return _purge_ok(channel, method, purged)
@@ -158,6 +159,7 @@ def delete(channel: Channel, method: Methods.Delete) -> Answer:
     messages = 0
     if queue is not None:
         queue.check_access(conn.id)
+        room.queues.holds.refuse(queue, "deleted")
         stat = room.engine.queue_stat(queue.id)
         if method.if_empty and stat.ready:  # as RabbitMQ: what is in flight doesn't count
             raise PreconditionFailed(f"{queue.label} not empty")

@@ -327,6 +327,12 @@ void om_log_set_options(om_log *log, const om_log_options *options) {
     om_store_leave(log->store);
 }
 
+void om_log_keep_settled(om_log *log, int keep) {
+    om_store_enter(log->store);
+    log->options.flags = keep ? log->options.flags | OM_LOG_KEEP_SETTLED : log->options.flags & ~(uint32_t)OM_LOG_KEEP_SETTLED;
+    om_store_leave(log->store);
+}
+
 /* ---- what it looks like ---- */
 
 void om_log_stat_get(om_log *log, om_log_stat *out) {

@@ -207,7 +207,7 @@ typedef struct om_store_options {
     uint64_t low_space_limit;        /* appends refused when the disk has less left */
     uint32_t checkpoint_interval_ms; /* 0: only when the WAL fills, and at close */
     uint32_t recovery_threads;       /* 0: one a core */
-    uint64_t removals_file_size;     /* of one file of the record of what was removed */
+    uint64_t removals_file_size;     /* of one file of the record of what was removed; 0: 8 MiB */
 } om_store_options;
 
 #define OM_LOG_SCRATCH 1     /* not durable: never touches the WAL, gone at the next start */
@@ -422,6 +422,8 @@ int om_log_delete(om_log *log, uint64_t *seq);
 om_log *om_log_hold(om_log *log);
 /* Forget the handle; the log itself stays unless deleted. */
 void om_log_release(om_log *log);
+/* OM_LOG_KEEP_SETTLED alone, on or off. */
+void om_log_keep_settled(om_log *log, int keep);
 void om_log_set_options(om_log *log, const om_log_options *options);
 
 /* ---- a log's cursor: changes are logged, synced with the next group or within a second -- */

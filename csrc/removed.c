@@ -22,6 +22,7 @@
 #define FIXED 96
 #define SUFFIX ".removals"
 #define FILE_MAX (64u << 20)  /* more than we write: what is larger isn't ours */
+#define FILE_SIZE (8u << 20)  /* when nobody says another */
 #define RESERVE (256u << 10)  /* a thousand records or more */
 
 struct om_removed_file {
@@ -183,7 +184,7 @@ om_removed_file *om_removed_open(const char *data, uint64_t file_size, int *fres
         return NULL;
     pthread_mutex_init(&file->mutex, NULL);
     file->fd = -1;
-    file->file_size = file_size;
+    file->file_size = file_size ? file_size : FILE_SIZE;
     snprintf(file->dir, sizeof file->dir, "%.*s/removals", OM_PATH_MAX - 32, data);
     *fresh = mkdir(file->dir, 0750) == 0;
     int result = *fresh || errno == EEXIST ? find_end(file) : om_errno_result();

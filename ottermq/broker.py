@@ -28,6 +28,7 @@ from ottermq.engine import Door as Protocols
 from ottermq.engine import Engine, EngineOptions
 from ottermq.errors import StartupError
 from ottermq.garbage import uncollected
+from ottermq.holds import Holds
 from ottermq.kafka.altered import Altered
 from ottermq.kafka.cluster import open_cluster
 from ottermq.kafka.compaction import Compactor
@@ -85,7 +86,10 @@ class Rooms(NamedTuple):
     compactor: Compactor
 
     def retention_of(self, log: Log) -> Policy | None:
-        """What somebody altered by Kafka's configs comes before arguments and policies."""
+        """A legal hold comes first; what somebody altered by Kafka's configs before arguments and
+        policies."""
+        if self.amqp.queues.holds.on_log(log):
+            return Policy(legal_hold=True)
         return self.kafka.configs.retention_of(log) or self.amqp.queues.retention_of(log)
 
 
@@ -105,13 +109,14 @@ async def open_rooms(config: Config, store: Store, stop: trio.Event) -> AsyncIte
                 store,
                 topology,
                 rules=lambda name: log_options(config.for_queue(name)),
+                holds=Holds(topology, lambda name: config.for_queue(name).retention.legal_hold),
                 consumer_timeout_ms=None if timeout is None else timeout // MILLISECOND,
             )
             with uncollected():
                 queues.start()
             cluster, table = open_cluster(db), EngineTable(engine)
             topics = Topics(topology, queues, cluster, vhost=config.kafka.vhost, table=table)
-            configs = Altered(db, store, topology, topics, config.for_queue)
+            configs = Altered(db, store, topology, topics, config.for_queue, queues.holds)
             configs.start()
             compactor = Compactor(db, store, configs)
             groups = await Groups.open(store, group_settings(config.kafka.groups))

@@ -24,6 +24,7 @@ import trio
 
 from ottermq import eventlog
 from ottermq.engine import Consumer, Engine, QueueFlags, QueueOptions
+from ottermq.holds import Holds
 from ottermq.topology import Change, Exchange, Queue, QueueSettings, QueueType, Topology
 from ottermq.wal import Log, LogError, LogFlags, LogOptions, Store
 from ottermq.wal.catalog import Catalog, Statement
@@ -54,8 +55,10 @@ class Queues:
         topology: Topology,
         *,
         rules: Callable[[str], LogOptions],
+        holds: Holds,
         consumer_timeout_ms: int | None = None,
     ) -> None:
+        self.holds = holds
         self._engine = engine
         self._store = store
         self._topology = topology
@@ -64,6 +67,7 @@ class Queues:
         self._vhosts: dict[str, int] = {}
         self._logs: dict[int, list[Log]] = {}
         self._by_id: dict[int, Queue] = {}
+        self._held: frozenset[int] = frozenset()
         self._delayed: dict[int, Exchange] = {}
         self._routed: dict[int, tuple[int, bytes]] = {}  # exchanges C may hold routes of
         self._expiring: list[tuple[float, int]] = []
@@ -182,7 +186,16 @@ class Queues:
                 for log in logs:
                     options = replace(self._rules(log.name), segment_size=segment_size(size))
                     self._store.set_options(log, options)
+            self._hold(thing, logs)
         return logs, rows
+
+    def _hold(self, queue: Queue, logs: Iterable[Log]) -> None:
+        """While a hold stands, what is settled stays in the log."""
+        held = self.holds.on(queue)
+        if held or queue.id in self._held:
+            for log in logs:
+                self._store.keep_settled(log, held or self._rules(log.name).keep_settled)
+        self._held = self._held | {queue.id} if held else self._held - {queue.id}
 
     def _names(self, thing: Queue | Exchange) -> list[str]:
         if isinstance(thing, Exchange):
@@ -199,6 +212,7 @@ class Queues:
         for queue in queues:
             if queue.id in self._by_id:
                 self._engine.set_queue(queue.id, self._options(queue))
+                self._hold(queue, self._logs[queue.id])
                 self._watch_expiry(queue)
 
     async def save(self, *changes: Change) -> None:
@@ -229,7 +243,10 @@ class Queues:
 
     async def delete_vhost(self, name: str) -> None:
         """With all that is in it; whoever is connected to it has to leave first. NotFound: there is
-        none. What users were granted there is theirs to take back: `auth.delete_vhost`."""
+        none. What users were granted there is theirs to take back: `auth.delete_vhost`. Held: a
+        queue in it is under legal hold."""
+        for queue in self._topology.vhost(name).queues.values():
+            self.holds.refuse(queue, "deleted with its vhost")
         change = self._topology.delete_vhost(name)
         removing = self.remove(change)
         for tell in self.on_vhost_gone:
@@ -284,7 +301,9 @@ class Queues:
         await self._store.waiting.wait_moved()
 
     def remove_unasked(self, queues: Iterable[Queue]) -> None:
-        """Nobody waits for it: they expired, their connection ended, their last consumer left."""
+        """Nobody waits for it: they expired, their connection ended, their last consumer left.
+        One under legal hold stays until it is lifted and the same happens again."""
+        queues = [queue for queue in queues if not self.holds.on(queue)]
         waiting = self.remove(self._topology.remove(queues))
         if waiting is not None:
             assert self._nursery is not None
@@ -312,7 +331,8 @@ class Queues:
             if queue is None or expires is None:
                 continue
             stat = self._engine.queue_stat(id)
-            left = expires if stat.consumers else expires - stat.idle_ms
+            is_used = stat.consumers or self.holds.on(queue)
+            left = expires if is_used else expires - stat.idle_ms
             if left > 0:
                 heappush(self._expiring, (now + left / 1000, id))
             else:

@@ -106,4 +106,5 @@ def policy_for(retention: Retention) -> Policy:
         max_age_ms=None if age is None else age // timedelta(milliseconds=1),
         max_size=retention.max_size,
         keep_settled=retention.keep_settled,
+        legal_hold=retention.legal_hold,
     )

@@ -3,14 +3,15 @@
 import logging
 import resource
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 
 import trio
 
-from ottermq import eventlog
+from ottermq import eventlog, holds
 from ottermq.config import Config, QueueSettings
 from ottermq.errors import OtterError, StartupError
 from ottermq.recovery import recover
@@ -56,11 +57,15 @@ def _told_in_one_line(config: Config) -> Iterator[None]:
 
 
 def _make(config: Config) -> Store:
-    return Store(
-        config.data,
-        store_options(config),
-        rules=lambda name: log_options(config.for_queue(name)),
-    )
+    held: Callable[[str], bool] | None = None
+
+    def rules(name: str) -> LogOptions:
+        nonlocal held
+        held = held or holds.at_rest(config.data)
+        options = log_options(config.for_queue(name))
+        return replace(options, keep_settled=True) if held(name) else options
+
+    return Store(config.data, store_options(config), rules=rules)
 
 
 async def _close(store: Store) -> None:
@@ -122,5 +127,5 @@ def log_options(queue: QueueSettings) -> LogOptions:
         segment_size=queue.segment_size,
         segment_max_age_ms=age // timedelta(milliseconds=1) if age else 0,
         pre_allocate=queue.pre_allocate,
-        keep_settled=queue.retention.keep_settled,
+        keep_settled=queue.retention.keep_settled or queue.retention.legal_hold,
     )

@@ -159,6 +159,7 @@ class Compaction:
                     file.write(left)
             if file is None:
                 return 0
+            self._breathe()  # the last moment to end it
             file.commit()
             return segment.size - file.size
         except OutOfRange:

@@ -11,6 +11,8 @@ come after it. A segment may go by three rules, any mix of them:
     max_age    its newest record is older than that, settled or not
     max_size   all segments together are larger than that: the oldest, until they fit
 
+A legal hold comes before all of them: nothing goes while it stands.
+
 The active segment goes too when its newest record is past max_age; by `settled` only once it is
 worth the file operations: large, or idle for a while. It never goes by size: so a log can be
 larger than max_size by what its active segment holds.
@@ -33,6 +35,7 @@ class Policy:
     max_age_ms: int | None = None
     max_size: int | None = None
     keep_settled: bool = False  # until age or size say otherwise: an audit trail
+    legal_hold: bool = False  # nothing goes, whatever the rest says
 
     @property
     def drops_settled(self) -> bool:
@@ -54,7 +57,7 @@ def expired(
     cursor, None when it has none.
     """
     gone: list[Expired] = []
-    for segment in segments:
+    for segment in () if policy.legal_hold else segments:
         rule = _rule(segment, total_size, floor, now_ms, policy)
         if rule is None:
             break

@@ -77,7 +77,7 @@ class Options:
     low_space_limit: int = 0
     checkpoint_interval_ms: int = 30_000
     recovery_threads: int = 0
-    removals_file_size: int = 8 << 20
+    removals_file_size: int = 0
     log: LogOptions = field(default_factory=LogOptions)
 
 
@@ -369,6 +369,10 @@ class Store:
 
     def set_options(self, log: Log, options: LogOptions) -> None:
         lib.om_log_set_options(log._log, _log_options(options, 0))
+
+    def keep_settled(self, log: Log, keep: bool) -> None:
+        """That option alone; the others stay as they are."""
+        lib.om_log_keep_settled(log._log, keep)
 
     def fanout(
         self, logs: Sequence[Log], records: Sequence[Record], *, unlogged: bool = False

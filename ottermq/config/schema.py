@@ -146,6 +146,7 @@ class Retention:
     max_age: timedelta | None = setting(MAX_AGE, "null")
     max_size: int | None = setting(Maybe(Size("64KiB", "1000TiB", "10GiB")), "null")
     keep_settled: bool = setting(Flag(), "false")
+    legal_hold: bool = setting(Flag(), "false")
 
 
 @dataclass(frozen=True)

@@ -247,6 +247,8 @@ def _emptied(kafka: Room, request: Request, name: str, index: int) -> Log:
     found = partition_log(kafka, name, index)
     if isinstance(found, Error):
         raise KafkaError(found)
+    if kafka.queues.holds.on_log(found):
+        raise KafkaError(Error.POLICY_VIOLATION, f"'{name}' is under legal hold")
     return found
 
 

@@ -15,11 +15,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ottermq.config.schema import QueueSettings
+from ottermq.holds import KAFKA_KEY, Holds
 from ottermq.kafka import configs
 from ottermq.kafka.configs import LONG_MAX, BadValue, Source, listed
 from ottermq.kafka.topics import Topic, TopicOptions, Topics
 from ottermq.queues import segment_size
-from ottermq.topology import MetaDb, Statement, Topology
+from ottermq.topology import MetaDb, Queue, Statement, Topology
 from ottermq.wal import FlushMode, Log, LogOptions, Store
 from ottermq.wal.retention import Policy
 from ottermq.wal.store import SCRATCH_IDS
@@ -52,6 +53,7 @@ class Altered:
         topology: Topology,
         topics: Topics,
         rules: Callable[[str], QueueSettings],
+        holds: Holds,
     ) -> None:
         """rules: what config.yaml says of a queue of that name."""
         self._db = db
@@ -59,6 +61,8 @@ class Altered:
         self._topology = topology
         self._topics = topics
         self._rules = rules
+        self._holds = holds
+        holds.also.append(self._holds_queue)
         self._values: dict[int, dict[str, str]] = {}  # by the log of the first partition
         self._topic_of: dict[int, Topic] = {}  # by the logs of all partitions
         topics.options_of = self._options_of
@@ -87,7 +91,20 @@ class Altered:
         found = {name: Effective(v, Source.DEFAULT) for name, v in self.usual(topic).items()}
         for layer in (self._declared(topic), self._values.get(_key(topic), {})):
             found |= {name: Effective(v, Source.DYNAMIC_TOPIC) for name, v in layer.items()}
+        if self._is_held(topic):  # whoever said so: the others can't lift it
+            found[KAFKA_KEY] = Effective("true", found[KAFKA_KEY].source)
         return found
+
+    def _is_held(self, topic: Topic) -> bool:
+        queue = self._topics.queue_of(topic.partitions[0])
+        return queue is not None and self._holds.on(queue)
+
+    def _holds_queue(self, queue: Queue) -> bool:
+        """Did a Kafka client ask for it?"""
+        if (queue.vhost, queue.name) not in self._store:
+            return False
+        topic = self._topic_of.get(self._store.get(queue.name, queue.vhost).id)
+        return topic is not None and self.altered(topic).get(KAFKA_KEY) == "true"
 
     def usual(self, topic: Topic | None) -> dict[str, str]:
         """What they are when nobody says otherwise. None: of any topic."""
@@ -126,6 +143,9 @@ class Altered:
         topics = {id(topic): topic for topic in self._topic_of.values()}
         found = [topic for topic in topics.values() if "compact" in self._policy(topic)]
         return [partition.log for topic in found for partition in topic.partitions]
+
+    def holds(self, log: Log) -> bool:
+        return self._holds.on_log(log)
 
     def values_of(self, log: Log) -> Values | None:
         """Of the topic that the log belongs to, if anything of it was altered."""
@@ -209,7 +229,7 @@ class Altered:
             segment_size=segment_size(int(found["segment.bytes"])),
             segment_max_age_ms=roll if roll < LONG_MAX else 0,
             pre_allocate=found["preallocate"] == "true",
-            keep_settled=self._rules(log.name).retention.keep_settled,
+            keep_settled=self._rules(log.name).retention.keep_settled or found[KAFKA_KEY] == "true",
         )
 
 

@@ -8,7 +8,7 @@ It works in a thread, one log at a time, and sleeps three times as long as it wo
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -96,7 +96,7 @@ class Compactor:
 
     async def _look_at(self, log: Log) -> None:
         values = self._configs.values_of(log)
-        if values is None:
+        if values is None or self._configs.holds(log):
             return
         now = time.time_ns() // 1_000_000
         cleaned_to = self._cleaned.get(log.id, 0)
@@ -105,7 +105,13 @@ class Compactor:
             return
         with log.held() as held:
             sift = partial(
-                _sift, held, cleaned_to, due.end, now, int(values["delete.retention.ms"])
+                _sift,
+                held,
+                cleaned_to,
+                due.end,
+                now,
+                int(values["delete.retention.ms"]),
+                partial(self._configs.holds, log),
             )
             outcome = await trio.to_thread.run_sync(sift)
         if outcome.cleaned_to > cleaned_to:
@@ -122,12 +128,25 @@ class Compactor:
         )
 
 
-def _sift(log: Log, cleaned_to: int, end: int, now: int, retention: int) -> Outcome:
+class _HeldMeanwhile(LogError):
+    """A legal hold came while a log was being sifted."""
+
+
+def _sift(
+    log: Log,
+    cleaned_to: int,
+    end: int,
+    now: int,
+    retention: int,
+    is_held: Callable[[], bool],
+) -> Outcome:
     began = time.thread_time()
 
     def breathe() -> None:
         nonlocal began
         trio.from_thread.check_cancelled()
+        if trio.from_thread.run_sync(is_held):
+            raise _HeldMeanwhile(f"{log.name} is under legal hold")
         time.sleep((time.thread_time() - began) * (SHARE - 1))
         began = time.thread_time()
 

@@ -4,7 +4,7 @@ Clients expect all of them to be listed, whether anything hangs on them here or 
 which ones something does. The defaults of those come from our own configuration, so that what
 DescribeConfigs says is what happens.
 
-`flush.mode` is ours: `async` answers acks=all from the page cache.
+`flush.mode` is ours: `async` answers acks=all from the page cache; so is `legal.hold`.
 """
 
 from collections.abc import Callable
@@ -229,6 +229,15 @@ TOPIC_CONFIGS: dict[str, Config] = {
             _anything,
             "There are no followers.",
         ),
+        Config(
+            "legal.hold",
+            Type.BOOLEAN,
+            "false",
+            _one_of("true", "false"),
+            "Nothing of the topic goes while this is true: no retention, compaction or deletion.",
+            "legal.hold",
+            acts=True,
+        ),
         _long(
             "local.retention.bytes",
             -2,
@@ -386,6 +395,7 @@ def ours(settings: QueueSettings) -> dict[str, str]:
     roll = settings.segment_max_age
     return {
         "flush.mode": settings.flush_mode,
+        "legal.hold": "true" if settings.retention.legal_hold else "false",
         "preallocate": "true" if settings.pre_allocate else "false",
         "retention.bytes": "-1" if size is None else str(size),
         "retention.ms": "-1" if age is None else str(age // timedelta(milliseconds=1)),

@@ -210,11 +210,13 @@ class Topics:
         return grown
 
     async def delete(self, name: str) -> None:
-        """With all that is in it. NotFound: there is none."""
+        """With all that is in it. NotFound: there is none. Held: a legal hold stands."""
         topic = self.find(name)
         if topic is None:
             raise NotFound(f"no topic '{name}'")
         gone = [queue for each in topic.partitions if (queue := self.queue_of(each))]
+        for queue in gone:
+            self._queues.holds.refuse(queue, "deleted")
         host = self._topology.vhost(self.vhost)
         exchange = host.exchanges.get(name)
         if exchange is not None and parts_of(exchange):

@@ -61,6 +61,7 @@ KEYS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "queue-version": (_one_of(1, 2), "queue-version value"),
     "overflow": (_one_of(*OVERFLOWS), "overflow value"),
     "delivery-limit": (_number(None), "delivery limit"),
+    "legal-hold": (lambda value: isinstance(value, bool), "legal hold: true or false"),
     "max-age": (lambda value: _text(value) and age_ms(value) is not None, "max age"),
     "stream-max-segment-size-bytes": (_number(0, MAX_STREAM_SEGMENT), "segment size"),
     "stream-filter-size-bytes": (_number(16, 255), "filter size. Valid range is 16-255"),
@@ -83,7 +84,7 @@ KEYS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
 OPERATOR_KEYS: Final = frozenset((
     "expires", "message-ttl", "max-length", "max-length-bytes", "max-in-memory-length",
     "max-in-memory-bytes", "delivery-limit", "queue-version", "overflow", "target-group-size",
-    "ha-mode", "ha-params", "ha-sync-mode",
+    "ha-mode", "ha-params", "ha-sync-mode", "legal-hold",
 ))  # fmt: skip
 
 _MIRRORING = frozenset(key for key in KEYS if key.startswith("ha-")) | {"queue-master-locator"}
@@ -190,5 +191,6 @@ LIMITS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "max-in-memory-bytes": min,
     "delivery-limit": _stricter_delivery_limit,
     "consumer-timeout": min,
+    "legal-hold": max,  # one of them is enough
     "max-age": lambda one, other: min(one, other, key=lambda age: age_ms(age) or 0),
 }

@@ -31,6 +31,7 @@ class QueueSettings:
     max_age_ms: int | None = None
     segment_size: int | None = None
     filter_size: int | None = None
+    legal_hold: bool = False
 
 
 def settings_of(queue: Queue, policy: Table) -> QueueSettings:
@@ -73,6 +74,7 @@ def settings_of(queue: Queue, policy: Table) -> QueueSettings:
         max_age_ms=None if age is None else age_ms(shown(age)),
         segment_size=look_up("stream-max-segment-size-bytes", policy_first=True),
         filter_size=look_up("stream-filter-size-bytes", policy_first=True),
+        legal_hold=policy.get("legal-hold", False),
     )
 
 

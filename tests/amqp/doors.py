@@ -33,6 +33,7 @@ from ottermq.engine import (
     QueueStat,
     RouteFlags,
 )
+from ottermq.holds import Holds
 from ottermq.queues import Queues
 from ottermq.topology import MetaDb, Topology, restore
 from ottermq.wal import LogOptions
@@ -311,7 +312,9 @@ async def open_desk(data: Path, settings: AmqpSettings | None = None) -> AsyncIt
         await auth.first_start()
         engine = FakeEngine()
         store: Any = FakeStore()
-        queues = Queues(engine, store, topology, rules=lambda name: LogOptions())
+        queues = Queues(
+            engine, store, topology, rules=lambda name: LogOptions(), holds=Holds(topology)
+        )
         room = Room(engine, topology, auth, queues, settings or AmqpSettings())
         desk = Desk(room, engine, auth, topology)
         async with trio.open_nursery() as nursery:

@@ -101,7 +101,7 @@ static void *consumer(void *arg) {
         om_cursor_stat cursor;
         om_log_cursor_stat(log, &cursor);
         if (draw(worker, 50) == 0)
-            om_log_trim(log, cursor.floor, &seq);
+            om_log_trim(log, cursor.floor, OM_RULE_SETTLED, &seq);
         if (draw(worker, 500) == 0)
             om_log_purge(log, &seq);
     }

@@ -134,7 +134,7 @@ static void clear_queues(void)
         if (!(QUEUES[i].flags & OM_QUEUE_STREAM))
             om_queue_purge(door.engine, (uint64_t)i + 1, &seq);
         else if (++inputs % 1000 == 0)
-            om_log_trim(door.logs[i][0], stat.next_offset, &seq);
+            om_log_trim(door.logs[i][0], stat.next_offset, OM_RULE_SETTLED, &seq);
     }
 }
 

@@ -380,7 +380,7 @@ static void disturb(client *client, int a, int b)
         break;
     case 3:
         om_log_stat_get(door.logs[queue][0], &stat);
-        om_log_trim(door.logs[queue][0], stat.start_offset + (stat.high_watermark - stat.start_offset) / 2, &seq);
+        om_log_trim(door.logs[queue][0], stat.start_offset + (stat.high_watermark - stat.start_offset) / 2, OM_RULE_SETTLED, &seq);
         break;
     case 4:
         om_kafka_throttle(door.engine, client->conn, (uint32_t)b % 3);
@@ -507,7 +507,7 @@ static void clear_topics(void)
             om_log_stat stat;
             end_transactions(door.logs[index][lane]);
             om_log_stat_get(door.logs[index][lane], &stat);
-            om_log_trim(door.logs[index][lane], stat.high_watermark, &seq);
+            om_log_trim(door.logs[index][lane], stat.high_watermark, OM_RULE_SETTLED, &seq);
         }
     }
 }

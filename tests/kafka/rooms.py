@@ -26,6 +26,7 @@ from ottermq.kafka.room import Room
 from ottermq.kafka.topics import Topic, TopicOptions, Topics
 from ottermq.kafka.transactions import Transactions, producing
 from ottermq.kafka.transactions import admin as transaction_admin
+from ottermq.holds import Holds
 from ottermq.queues import Queues
 from ottermq.topology import MetaDb, Queue, Topology, restore
 from ottermq.wal import Options, Store
@@ -139,11 +140,13 @@ async def open_house(
         await auth.first_start()
         engine = Engine(store)
         try:
-            queues = Queues(engine, store, topology, rules=lambda name: options.log)
+            queues = Queues(
+                engine, store, topology, rules=lambda name: options.log, holds=Holds(topology)
+            )
             queues.start()
             cluster, table = open_cluster(db), Table()
             topics = Topics(topology, queues, cluster, table=table)
-            configs = Altered(db, store, topology, topics, Config().for_queue)
+            configs = Altered(db, store, topology, topics, Config().for_queue, queues.holds)
             configs.start()
             usual = settings or KafkaSettings()
             groups = await Groups.open(store, GroupSettings(initial_rebalance_delay=0))

@@ -75,6 +75,20 @@ async def test_a_topic_is_compacted_if_its_policy_says_so(
         assert len(keys(log)) == left
 
 
+async def test_a_legal_hold_keeps_a_topic_from_being_compacted(tmp_path: Path) -> None:
+    async with open_house(tmp_path / "data", OPTIONS) as house:
+        configs = {"cleanup.policy": "compact", "segment.bytes": str(64 << 10)}
+        topic = await house.topics.create("keys", 1, configs | {"legal.hold": "true"})
+        log = topic.partitions[0].log
+        await fill(house, log, [Record(FILLER, key=b"k%d" % (n % 3)) for n in range(24)])
+        compactor = Compactor(house.db, house.store, house.configs)
+        await compactor.look_at_all()
+        assert len(keys(log)) == 24
+        await house.configs.set(topic, configs)
+        await compactor.look_at_all()
+        assert len(keys(log)) == 3
+
+
 async def test_tombstones_go_when_their_time_is_over(tmp_path: Path) -> None:
     async with open_house(tmp_path / "data", OPTIONS) as house:
         configs = {"cleanup.policy": "compact", "delete.retention.ms": "0"}
