@@ -14,6 +14,7 @@ from ottermq.auth import Auth, Permission, User, open_auth, passwords
 from ottermq.config import Config
 from ottermq.config.schema import AuthSettings, KafkaSettings
 from ottermq.engine import Engine
+from ottermq.holds import Holds
 from ottermq.kafka import acls, admin, codec, config_admin, logdirs, offsets, quotas, scram
 from ottermq.kafka.altered import Altered
 from ottermq.kafka.api import Api
@@ -26,7 +27,6 @@ from ottermq.kafka.room import Room
 from ottermq.kafka.topics import Topic, TopicOptions, Topics
 from ottermq.kafka.transactions import Transactions, producing
 from ottermq.kafka.transactions import admin as transaction_admin
-from ottermq.holds import Holds
 from ottermq.queues import Queues
 from ottermq.topology import MetaDb, Queue, Topology, restore
 from ottermq.wal import Options, Store
