@@ -132,6 +132,7 @@ struct om_kafka_conn {
     uint8_t drop;            /* the request at the front of the input was answered by Python */
     uint8_t answered;        /* Python has told what it knows about rights */
     uint8_t on_gated;
+    uint8_t trusted;         /* needs no login */
 
     om_kafka_gate *gates;    /* a ring */
     uint32_t gate_head, gate_count, gate_cap;

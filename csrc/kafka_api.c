@@ -8,6 +8,15 @@ static om_conn *find(om_engine *engine, uint64_t id) {
     return conn && conn->kafka && conn->state < OM_CONN_FLUSHING ? conn : NULL;
 }
 
+int om_kafka_trust(om_engine *engine, uint64_t id) {
+    om_engine_enter(engine);
+    om_conn *conn = find(engine, id);
+    if (conn)
+        conn->kafka->trusted = 1;
+    om_engine_leave(engine);
+    return conn ? OM_OK : OM_E_RANGE;
+}
+
 int om_kafka_open(om_engine *engine, uint64_t id, const char *user) {
     size_t len = strlen(user);
     if (len > 255)

@@ -207,7 +207,7 @@ static size_t cut(om_conn *conn, const uint8_t *data, size_t len) {
     while (!is_standing(conn) && len - at >= 4) {
         uint32_t size = om_get_be32(data + at), most = conn->engine->options.kafka_max_request;
         size_t have = len - at - 4;
-        if (conn->state < OM_CONN_OPEN && most > STRANGER_MAX)
+        if (conn->state < OM_CONN_OPEN && !conn->kafka->trusted && most > STRANGER_MAX)
             most = STRANGER_MAX;
         if (size < REQUEST_MIN || size > most ||
             (conn->state == OM_CONN_GREETING && have >= 2 && om_get_be16(data + at + 4) > KEY_MAX)) {

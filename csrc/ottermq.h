@@ -765,6 +765,8 @@ int om_reply_to_exists(om_engine *engine, const uint8_t *address, size_t len);
 
 /* -- Kafka (kafka.h): C cuts requests and answers Produce and Fetch; the rest are events -- */
 
+/* The client needs no login: its requests may be as large as anybody's, before it is let in. */
+int om_kafka_trust(om_engine *engine, uint64_t conn);
 /* The client may be served: from now on Produce and Fetch are C's. Before that every request is an
  * event; one of those two waits for om_kafka_retry (serve it now) or om_kafka_answer. */
 int om_kafka_open(om_engine *engine, uint64_t conn, const char *user);

@@ -491,6 +491,10 @@ class Engine:
 
     # -- Kafka
 
+    def kafka_trust(self, conn: int) -> bool:
+        """It needs no login: its requests may be as large as anybody's."""
+        return bool(lib.om_kafka_trust(self._engine, conn) >= 0)
+
     def kafka_open(self, conn: int, user: str) -> bool:
         return bool(lib.om_kafka_open(self._engine, conn, user.encode()) >= 0)
 

@@ -97,6 +97,17 @@ def test_before_its_login_a_client_has_little_to_say(plane: KafkaPlane) -> None:
     assert client.ends() == "sent a request of a size that can't be"
 
 
+def test_who_needs_no_login_may_begin_with_a_large_batch(plane: KafkaPlane) -> None:
+    client = plane.kafka(opened=False)
+    client.send(request(VERSIONS, 0, 1))
+    assert plane.engine.kafka_trust(client.id)
+    client.answer(client.asked(), b"versions")
+    assert client.response() == b"versions"
+    client.send(request(METADATA, 0, 2, b"x" * 900_000))
+    client.answer(client.asked(), b"heard")
+    assert client.response() == b"heard"
+
+
 STRANGERS = {
     "AMQP": b"AMQP\0\0\x09\x01",
     "HTTP": b"GET / HTTP/1.1\r\n\r\n",

@@ -12,7 +12,9 @@ from ottermq.kafka.api import Api
 from ottermq.kafka.codec import MESSAGES
 from ottermq.kafka.errors import Error
 from tests.brokers import Broker
+from tests.engine.kafka_plane import batch
 from tests.kafka.talker import Talker
+from tests.kafka.wire import Link
 
 
 @pytest.fixture
@@ -163,6 +165,16 @@ def test_partitions_are_described_page_by_page(talker: Talker) -> None:
         if cursor is None:
             break
     assert seen == [(name, index) for name in names for index in range(3)]
+
+
+def test_a_clients_first_batch_may_be_a_large_one(broker: Broker) -> None:
+    """Clients ask for versions, and nothing else, where they are going to produce."""
+    with Link(broker.address("kafka")) as link:
+        link.create("large-first")
+    with Link(broker.address("kafka")) as link:
+        link.ask(Api.API_VERSIONS)
+        link.send_produce("large-first", 0, batch(bytes(1_000_000)))
+        assert link.produced() == (0, 0)
 
 
 def test_who_only_asked_for_versions_is_not_sent_away(tmp_path: Path) -> None:
