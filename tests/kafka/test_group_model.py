@@ -43,6 +43,7 @@ class Groups(RuleBasedStateMachine):
         most=st.sampled_from([3, 100]),
     )
     def begin(self, delay: float, instant: bool, most: int) -> None:
+        self.gathers = delay > 0
         settings = GroupSettings(initial_rebalance_delay=delay, max_size=most)
         self.hall = Hall(settings, instant_disk=instant)
         # Two of them are doubles: the same instance, which can't be in the group twice.
@@ -126,6 +127,8 @@ class Groups(RuleBasedStateMachine):
             assert group.roster.leader in group.roster
             assert all(group.protocol in dict(m.protocols) for m in members)
             assert not any(member.join for member in members)
+        if group.state is State.PREPARING and not self.gathers:
+            assert group.is_waiting or not all(member.join for member in members)
         if group.state is not State.COMPLETING:
             assert not any(member.sync for member in members)
         instances = [member.instance_id for member in members if member.instance_id]

@@ -1,5 +1,6 @@
 """The classic group protocol, rule by rule."""
 
+import time
 from dataclasses import replace
 
 from ottermq.kafka.errors import Error
@@ -459,3 +460,20 @@ def test_a_commit_is_as_good_as_a_heartbeat() -> None:
         hall.wait(8)
         assert hall.group.may_commit(Who(first, 1)) is Error.NONE
     assert hall.group.state is State.STABLE
+
+
+def test_the_cost_of_a_round_grows_with_the_members_and_not_with_their_square() -> None:
+    def cost(count: int) -> float:
+        hall = Hall()
+        [first] = hall.stable()
+        others = [hall.join() for _ in range(count - 1)]
+        hall.join(first)
+        ids = [first, *(each.answer.member_id for each in others)]
+        began = time.process_time()
+        again = [hall.join(id, protocols=(("range", b"other topics"),)) for id in ids]
+        spent = time.process_time() - began
+        assert all(ticket.answered for ticket in again)
+        return spent
+
+    # Four times as many take four times as long; sixteen times it was.
+    assert min(cost(4000) for _ in range(3)) < 9 * min(cost(1000) for _ in range(3))

@@ -69,6 +69,7 @@ class Group:
         self._save = save
         self._settings = settings
         self._pending: dict[str, Timer] = {}  # ids given to members that haven't joined with them
+        self._unjoined: set[Member] = set()  # whom a round waits for
         self._unsynced: set[str] = set()
         self._timer: Timer | None = None  # of the round
         # The first round of an empty group waits for more members: seconds that it still may.
@@ -136,7 +137,7 @@ class Group:
             return True
         if self.state is State.PREPARING:  # who hasn't rejoined may be out soon
             member = self.roster.get(member_id)
-            waiting = sum(1 for each in self.roster if each.join)
+            waiting = len(self.roster) - len(self._unjoined)
             return (member is not None and member.join is not None) or waiting < most
         return member_id in self.roster
 
@@ -164,8 +165,7 @@ class Group:
             reply(Joined(error, wanted.member_id))
         elif self._changes_something(member, wanted):
             self._update(member, wanted)
-            member.await_join(reply)
-            self._start_round()
+            self._await_join(member, reply)
         else:
             reply(self._current(member))
 
@@ -213,8 +213,7 @@ class Group:
             answer = self._current(member, None if wanted.may_skip else leader)
             self._save(self, self.assignments(), partial(self._replaced, member, answer, reply))
         else:
-            member.await_join(reply)
-            self._start_round()
+            self._await_join(member, reply)
 
     def _replaced(self, member: Member, answer: Joined, reply: JoinReply, saved: bool) -> None:
         if self.roster.get(answer.member_id) is not member:
@@ -246,6 +245,11 @@ class Group:
 
     # -- a round
 
+    def _await_join(self, member: Member, reply: JoinReply) -> None:
+        member.await_join(reply)
+        self._unjoined.discard(member)
+        self._start_round()
+
     def _start_round(self) -> None:
         if self.state is State.PREPARING:
             return
@@ -253,6 +257,7 @@ class Group:
         was_empty = self.state is State.EMPTY
         self.state = State.PREPARING
         self._unsynced.clear()
+        self._unjoined = {member for member in self.roster if member.join is None}
         delay = self._settings.initial_rebalance_delay
         if was_empty and delay > 0:
             # The first of many: whoever comes soon is spared a second round.
@@ -280,7 +285,7 @@ class Group:
         gathers = self._gathering is not None
         if self.state is not State.PREPARING or gathers or self._pending:
             return
-        if all(member.join for member in self.roster):
+        if not self._unjoined:
             self._complete()
 
     def _complete(self) -> None:
@@ -383,7 +388,8 @@ class Group:
 
     def leave(self, leaving: Iterable[Who]) -> list[Error]:
         """One answer each. Who knows only an instance's name may remove it: an operator does."""
-        errors, gone = [], []
+        errors: list[Error] = []
+        gone: dict[Member, None] = {}
         for who in leaving:
             member = self.roster.get(who.member_id)
             if not who.member_id and who.instance_id is not None:
@@ -394,8 +400,8 @@ class Group:
                 error = Error.NONE
             else:
                 error = self.roster.check(who.member_id, who.instance_id)
-            if error is Error.NONE and member is not None and member not in gone:
-                gone.append(member)
+            if error is Error.NONE and member is not None:
+                gone[member] = None
             errors.append(error)
         self._remove(gone)
         return errors
@@ -459,6 +465,7 @@ class Group:
 
     def _drop(self, member: Member) -> None:
         member.forget_session()
+        self._unjoined.discard(member)
         self._unsynced.discard(member.id)
         self.roster.remove(member)
         member.answer_join(Joined(Error.UNKNOWN_MEMBER_ID, member.id))
