@@ -262,7 +262,12 @@ enum om_rule {
     OM_RULE_SNAPSHOT = 13,           /* the broker's own state: all that counts was written again behind it */
     OM_RULE_ORPHAN = 14,             /* a folder that the catalogue doesn't name: a deletion cut short */
     OM_RULE_BEFORE = 15,             /* no file: it went before there was a record */
-    OM_RULE_DROPPED = 16             /* no file: the oldest records; first and next are their sequences */
+    OM_RULE_DROPPED = 16,            /* no file: the oldest records; first and next are their sequences */
+    /* What is told beside removals, so that they can be judged: */
+    OM_RULE_LIFE = 17,               /* a life begins: holds that still stand are told again */
+    OM_RULE_HOLD = 18,               /* a legal hold stands on the log ... */
+    OM_RULE_LIFTED = 19,             /* ... and stands no more */
+    OM_RULE_SKIPPED = 20             /* offsets that no record has: an unclean stop */
 };
 typedef struct om_removed {
     uint64_t log_id;
@@ -275,6 +280,8 @@ typedef struct om_removed {
     int64_t first_timestamp, max_timestamp; /* -1: not known */
     int rule;
 } om_removed;
+/* Told with the next checkpoint, before what goes after it: OM_RULE_HOLD, OM_RULE_LIFTED. */
+void om_log_note(om_log *log, int rule);
 /* Say what is about to be removed from outside; on disk when it returns. Blocks. */
 int om_store_note_removed(om_store *store, const om_removed *items, size_t count);
 

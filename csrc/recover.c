@@ -547,6 +547,8 @@ static void finish(om_store *store, om_patient *patient) {
         log->leader_epoch++;
     }
     log->gap_end = next > log->gap_start ? next : 0;
+    if (!log->cursor && log->gap_end)
+        om_removal_note_range(log, OM_RULE_SKIPPED, log->gap_start, log->gap_end);
     if (next > end) {
         log->next_offset = next;
         if (log->cursor)

@@ -220,6 +220,12 @@ int om_removal_baseline(om_store *store) {
     return write_list(store, &list, result);
 }
 
+void om_log_note(om_log *log, int rule) {
+    om_store_enter(log->store);
+    om_removal_note_range(log, rule, log->start_offset, log->next_offset);
+    om_store_leave(log->store);
+}
+
 int om_store_note_removed(om_store *store, const om_removed *items, size_t count) {
     return om_removed_write(store->removed, items, count);
 }

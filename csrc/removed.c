@@ -34,6 +34,7 @@ struct om_removed_file {
     uint64_t size, reserved;
     int fd;                  /* -1: the next write begins a new file */
     int named;               /* its name is on disk, and the folder's */
+    int lived;               /* this life is told of */
 };
 
 /* ---- reading what is there ---- */
@@ -304,6 +305,12 @@ int om_removed_write(om_removed_file *file, const om_removed *items, size_t coun
     } else if (file->size >= file->file_size && begin(file) == OM_OK) {
         drop_oldest(file); /* no space for a new one: the one at hand has a reserve */
         result = file->fd >= 0 ? OM_OK : OM_E_IO;
+    }
+    if (result == OM_OK && !file->lived) {
+        om_removed life = {.folder = "", .name = "", .segment = -1, .rule = OM_RULE_LIFE,
+                           .first_timestamp = -1, .max_timestamp = -1};
+        result = append(file, &life, 1);
+        file->lived = result == OM_OK;
     }
     if (result == OM_OK)
         result = append(file, items, count);

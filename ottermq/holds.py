@@ -32,6 +32,8 @@ class Holds:
         self._configured = configured
         # Who else may say so: Kafka's configs.
         self.also: list[Callable[[Queue], bool]] = []
+        # Who wants to know when one of those may have changed its mind.
+        self.on_change: list[Callable[[Queue], None]] = []
 
     def on(self, queue: Queue) -> bool:
         return queue.durable and (
@@ -45,6 +47,10 @@ class Holds:
             return False
         queue = self._topology.find_queue(log.vhost, log.name.partition("\0")[0])
         return queue is not None and self.on(queue)
+
+    def look_again(self, queue: Queue) -> None:
+        for listener in self.on_change:
+            listener(queue)
 
     def refuse(self, queue: Queue, what: str) -> None:
         """Held: it may not be done to this queue now."""

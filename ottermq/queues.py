@@ -26,7 +26,7 @@ from ottermq import eventlog
 from ottermq.engine import Consumer, Engine, QueueFlags, QueueOptions
 from ottermq.holds import Holds
 from ottermq.topology import Change, Exchange, Queue, QueueSettings, QueueType, Topology
-from ottermq.wal import Log, LogError, LogFlags, LogOptions, Store
+from ottermq.wal import Log, LogError, LogFlags, LogOptions, Rule, Store
 from ottermq.wal.catalog import Catalog, Statement
 from ottermq.wal.retention import Policy
 from ottermq.wal.store import SCRATCH_IDS
@@ -67,7 +67,7 @@ class Queues:
         self._vhosts: dict[str, int] = {}
         self._logs: dict[int, list[Log]] = {}
         self._by_id: dict[int, Queue] = {}
-        self._held: frozenset[int] = frozenset()
+        self._held: set[int] = set()  # ids
         self._delayed: dict[int, Exchange] = {}
         self._routed: dict[int, tuple[int, bytes]] = {}  # exchanges C may hold routes of
         self._expiring: list[tuple[float, int]] = []
@@ -81,6 +81,7 @@ class Queues:
         self.on_moved: list[Callable[[Queue], None]] = []
         topology.on_change.append(self._forget_routes)
         topology.on_settings.append(self._apply_settings)
+        holds.on_change.append(lambda queue: self._hold(queue, self.logs_of(queue)))
 
     # -- the start
 
@@ -192,10 +193,12 @@ class Queues:
     def _hold(self, queue: Queue, logs: Iterable[Log]) -> None:
         """While a hold stands, what is settled stays in the log."""
         held = self.holds.on(queue)
-        if held or queue.id in self._held:
-            for log in logs:
-                self._store.keep_settled(log, held or self._rules(log.name).keep_settled)
-        self._held = self._held | {queue.id} if held else self._held - {queue.id}
+        if held == (queue.id in self._held):
+            return
+        for log in logs:
+            self._store.keep_settled(log, held or self._rules(log.name).keep_settled)
+            self._store.note(log, Rule.HOLD if held else Rule.LIFTED)
+        (self._held.add if held else self._held.discard)(queue.id)
 
     def _names(self, thing: Queue | Exchange) -> list[str]:
         if isinstance(thing, Exchange):
@@ -276,6 +279,7 @@ class Queues:
         consumers = self._engine.consumers(thing.id) if isinstance(thing, Queue) else []
         self._engine.remove_queue(thing.id)
         self._by_id.pop(thing.id, None)
+        self._held.discard(thing.id)
         self._delayed.pop(thing.id, None)
         logs = self._logs.pop(thing.id)
         if isinstance(thing, Queue):

@@ -203,3 +203,16 @@ def test_what_a_policy_holds_a_kafka_client_cant_lift(tmp_path: Path) -> None:
         set_hold(admin, "ledger", "false")
         assert shown(admin, "ledger") == "true"
         assert error_of(admin.delete_topics(["ledger"])) == KafkaError.POLICY_VIOLATION
+
+
+def test_when_a_hold_stood_is_in_the_record(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with Broker(data, env=SMALL_SEGMENTS) as broker:
+        admin, _ = kafka(broker)
+        done(admin.create_topics([NewTopic("ledger", 1, 1, config={"legal.hold": "true"})]))
+        set_hold(admin, "ledger", "false")
+        set_hold(admin, "ledger", "true")
+    with Broker(data, env=SMALL_SEGMENTS):
+        pass
+    told = [each.rule for each in removals.load(data).records]
+    assert told == [Rule.LIFE, Rule.HOLD, Rule.LIFTED, Rule.HOLD, Rule.LIFE, Rule.HOLD]

@@ -26,6 +26,9 @@ FIXED = struct.Struct("<IIQqQqqqQQqqBxHHxx")
 CRC_AT, REST_AT = 4, 8
 
 
+BESIDE = frozenset((Rule.LIFE, Rule.HOLD, Rule.LIFTED, Rule.SKIPPED))  # nothing went
+
+
 @dataclass(frozen=True, slots=True)
 class Removal:
     seq: int
@@ -105,8 +108,12 @@ def _rule(number: int) -> Rule:
 class History:
     """All that the files tell, each removal once, and what they should tell but don't."""
 
-    removals: tuple[Removal, ...]
+    records: tuple[Removal, ...]  # all, in order: holds and lives too
     problems: tuple[str, ...]
+
+    @property
+    def removals(self) -> tuple[Removal, ...]:
+        return tuple(each for each in self.records if each.rule not in BESIDE)
 
 
 def history(files: Iterable[tuple[str, bytes]]) -> History:
@@ -136,13 +143,12 @@ def history(files: Iterable[tuple[str, bytes]]) -> History:
 
 
 def _identity(item: Removal) -> object:
+    if item.rule in BESIDE:
+        return item.seq
     # A segment's file goes once, whatever is done to a part of it before.
     is_whole = item.segment >= 0 and item.left == 0
-    return (
-        (item.log_id, item.segment)
-        if is_whole
-        else (item.log_id, item.rule, item.first, item.next, item.left)
-    )
+    part = () if is_whole else (item.rule, item.first, item.next, item.left)
+    return (item.log_id, item.segment, *part)
 
 
 def load(data: Path) -> History:

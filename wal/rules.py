@@ -23,6 +23,10 @@ class Rule(IntEnum):
     ORPHAN = lib.OM_RULE_ORPHAN
     BEFORE = lib.OM_RULE_BEFORE
     DROPPED = lib.OM_RULE_DROPPED
+    LIFE = lib.OM_RULE_LIFE
+    HOLD = lib.OM_RULE_HOLD
+    LIFTED = lib.OM_RULE_LIFTED
+    SKIPPED = lib.OM_RULE_SKIPPED
 
     @property
     def label(self) -> str:

@@ -374,6 +374,10 @@ class Store:
         """That option alone; the others stay as they are."""
         lib.om_log_keep_settled(log._log, keep)
 
+    def note(self, log: Log, rule: Rule) -> None:
+        """HOLD or LIFTED into the record of what was removed, in its place among removals."""
+        lib.om_log_note(log._log, rule)
+
     def fanout(
         self, logs: Sequence[Log], records: Sequence[Record], *, unlogged: bool = False
     ) -> list[Appended]:

@@ -210,6 +210,8 @@ class Altered:
                 self._topic_of[partition.log.id] = topic
             if is_altered or was_altered:
                 self._store.set_options(partition.log, self._log_options(partition.log, found))
+                if (queue := self._topics.queue_of(partition)) is not None:
+                    self._holds.look_again(queue)
         codec = configs.codec_of(found["compression.type"])
         return TopicOptions(
             compacted="compact" in listed(found["cleanup.policy"]),

@@ -44,7 +44,7 @@ def test_a_removal_says_what_when_and_why(store: Store) -> None:
     [removal] = removals.load(store.data).removals
     assert before <= removal.time <= time.time() * 1000
     assert removal == Removal(
-        seq=1, time=removal.time, log_id=log.id, segment=0, first=0, next=first.next_offset,
+        seq=2, time=removal.time, log_id=log.id, segment=0, first=0, next=first.next_offset,
         bytes=first.size, left=0, first_timestamp=0, max_timestamp=30, rule=Rule.MAX_AGE,
         folder=str(folder_of(store, log).relative_to(store.data)), name="orders",
     )  # fmt: skip
@@ -263,6 +263,9 @@ def _both(data: Path) -> set[tuple[int, int]]:
 # -- the files themselves
 
 
+FIRST = 16 + 96  # behind the header and the record that a life began
+
+
 def recorded(data: Path, count: int) -> Path:
     with Store.open(data, SMALL) as store:
         log = filled(store)
@@ -282,29 +285,29 @@ def test_a_torn_end_is_no_problem_and_never_written_behind(tmp_path: Path) -> No
     assert path.read_bytes() == raw[:-20]
     history = removals.load(tmp_path / "data")
     assert ranges(history, Rule.MAX_AGE) == [(0, 4), (4, 8), (12, 16)]
-    assert [each.seq for each in history.removals] == [1, 2, 3] and history.problems == ()
+    assert [each.seq for each in history.removals] == [2, 3, 5] and history.problems == ()
 
 
 def test_a_spoilt_record_is_found_and_those_behind_it_are_read(tmp_path: Path) -> None:
     path = recorded(tmp_path / "data", 3)
-    size = (path.stat().st_size - 16) // 3
-    flip(path, 16 + size + 40)
+    size = (path.stat().st_size - FIRST) // 3
+    flip(path, FIRST + size + 40)
     history = removals.load(tmp_path / "data")
-    assert [each.seq for each in history.removals] == [1, 3]
+    assert [each.seq for each in history.removals] == [2, 4]
     assert any("damaged" in each for each in history.problems)
-    assert any("records 2 to 2" in each for each in history.problems)
+    assert any("records 3 to 3" in each for each in history.problems)
     with Store.open(tmp_path / "data", SMALL) as store:
         store.get("orders").trim(16, Rule.MAX_AGE)
-    assert [each.seq for each in removals.load(tmp_path / "data").removals] == [1, 3, 4]
+    assert [each.seq for each in removals.load(tmp_path / "data").removals] == [2, 4, 6]
 
 
 def test_records_that_were_taken_out_are_missed(tmp_path: Path) -> None:
     path = recorded(tmp_path / "data", 3)
     raw = path.read_bytes()
-    size = (len(raw) - 16) // 3
-    path.write_bytes(raw[: 16 + size] + raw[16 + 2 * size :])
+    size = (len(raw) - FIRST) // 3
+    path.write_bytes(raw[: FIRST + size] + raw[FIRST + 2 * size :])
     assert removals.load(tmp_path / "data").problems == (
-        "records 2 to 2 of removed segments are missing",
+        "records 3 to 3 of removed segments are missing",
     )
 
 
