@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ottermq.wal.checkpoint import Saved
 from ottermq.wal.manifest import Sealed
 from ottermq.wal.segmentfile import Gap, Walk
-from ottermq.wal.window import Window
+from ottermq.wal.window import Ranges
 
 MOST_A_FILE = 5  # flaws; more of the same help nobody
 
@@ -55,7 +55,7 @@ class SegmentCheck:
     ) -> None:
         self.flaws.append(Flaw(what, position, is_problem, suffix, offsets))
 
-    def run(self, window: Window, offsets: bytes, times: bytes) -> None:
+    def run(self, window: Ranges, offsets: bytes, times: bytes) -> None:
         """offsets, times: its indexes."""
         if self.trust_all:
             self.trusted = window.size

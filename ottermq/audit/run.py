@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ class Done:
 
 def run(order: Order) -> Done:
     """CantRun: one line says why there is no answer."""
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
+    if missing := [name for name in NEEDED if not _is_installed(name)]:
         raise CantRun(
             f"`ottermq audit` needs {' and '.join(missing)}; "
             "please run: pip install 'ottermq[audit]'"
@@ -67,6 +67,14 @@ def run(order: Order) -> Done:
     told = files.Run(order.job, str(order.data), order.master, began, seconds, code)
     files.write(folder, told, outcome)
     return Done(folder, code, outcome, files.summary_of(told, outcome))
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        import_module(name)
+    except ImportError:
+        return False
+    return True
 
 
 def _look_at(data: Path) -> None:

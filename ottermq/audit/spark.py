@@ -4,6 +4,7 @@ What Spark, Java and its Python workers have to say goes to a file and never to 
 a session exists already (a job that came by `spark-submit`, a notebook), it is used as it is.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,10 @@ from ottermq.audit.errors import CantRun
 from ottermq.audit.java import java_home
 
 LOCAL = "local[*]"
+LOUD = (
+    "SQLQueryContextLogger",
+    "DataFrameQueryContextLogger",
+)  # whole Java stack traces, to stderr
 LAST_WORDS = 4096  # bytes of the log, to tell why there is no session
 SETTINGS = {
     "spark.app.name": "ottermq audit",
@@ -58,6 +63,8 @@ def start(
     log: Path, master: str = LOCAL, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
     """A session that the caller stops."""
+    for name in LOUD:
+        logging.getLogger(name).disabled = True
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     chosen = SETTINGS | (ON_ONE_MACHINE if is_local(master) else {}) | dict(settings or {})

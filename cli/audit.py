@@ -1,0 +1,154 @@
+"""`ottermq audit`: what lies in a data directory, held against what was promised. All is only read.
+
+Exit codes: 0 clean, 1 violations (or what --fail-on says), 2 it could not run.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ottermq.config import load
+
+Command = Callable[..., None]
+FILE = click.Path(path_type=Path, dir_okay=False)
+COMMON = (
+    click.option(
+        "--data",
+        metavar="DIR",
+        type=click.Path(path_type=Path),
+        help="The data directory; a broker may be using it.  [default: what the policy file says, "
+        "else ./data]",
+    ),
+    click.option(
+        "--master",
+        metavar="URL",
+        default="local[*]",
+        show_default=True,
+        help="Where Spark runs: local[N], or a cluster such as spark://HOST:7077.",
+    ),
+    click.option(
+        "--out",
+        metavar="DIR",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=Path("ottermq-audit"),
+        show_default=True,
+        help="Where the report goes: report.html, summary.json and Parquet, in a folder a job.",
+    ),
+    click.option(
+        "--policy",
+        metavar="FILE",
+        type=FILE,
+        help="The broker's configuration file, for its rules of retention.  [default: none, as for "
+        "a broker without one]",
+    ),
+    click.option(
+        "--fail-on",
+        metavar="WHAT",
+        default="violation",
+        show_default=True,
+        help="What ends with exit code 1: violation, warning, note, kinds of findings, or never; "
+        "several with commas.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON, only that."),
+)
+
+
+@click.group()
+def audit() -> None:
+    """Audit a data directory with Spark.
+
+    Each audit writes a report (an HTML page, JSON, Parquet) and prints what it found. Exit codes:
+    0 clean, 1 violations, 2 it could not run. Needs: pip install 'ottermq[audit]'.
+    """
+
+
+def common(command: Command) -> Command:
+    for option in reversed(COMMON):
+        command = option(command)
+    return command
+
+
+@audit.command()
+@common
+def integrity(**options: Any) -> None:
+    """Is every byte as it was written, and every record there once?
+
+    Checksums, offsets and their gaps, indexes, manifests against files, orphans, duplicates.
+    """
+    _run("integrity", **options)
+
+
+@audit.command("erase-check")
+@click.option("--key", "keys", metavar="KEY", multiple=True, help="A subject's key; repeat it.")
+@click.option("--keys", "keys_file", metavar="FILE", type=FILE, help="Keys, one a line.")
+@click.option(
+    "--header",
+    "headers",
+    metavar="NAME",
+    multiple=True,
+    help="Look for the keys in this header, too; repeat it.",
+)
+@common
+def erase_check(
+    keys: tuple[str, ...], keys_file: Path | None, headers: tuple[str, ...], **options: Any
+) -> None:
+    """Where are these subjects' records still, in which tier, and until when?
+
+    A record is a subject's when its key (an AMQP message's routing key) or one of the headers
+    equals the subject's key.
+    """
+    wanted = {*keys, *(_lines(keys_file) if keys_file else ())}
+    if not wanted:
+        raise click.UsageError("give the subjects' keys: --key KEY or --keys FILE")
+    _run("erase-check", {"keys": sorted(wanted), "headers": list(headers)}, **options)
+
+
+def _lines(file: Path) -> list[str]:
+    from ottermq.audit.errors import CantRun
+
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CantRun(f"{file}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from None
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _run(
+    job: str,
+    own: dict[str, Any] | None = None,
+    *,
+    data: Path | None,
+    master: str,
+    out: Path,
+    policy: Path | None,
+    fail_on: str,
+    as_json: bool,
+) -> None:
+    from ottermq.audit.run import Order, run
+
+    config = load(policy, os.environ)
+    order = Order(
+        job=job,
+        data=data or config.data,
+        out=out,
+        master=master,
+        config=config,
+        fail_on=fail_on.split(","),
+        options=own or {},
+        quiet=as_json,
+    )
+    done = run(order)
+    if as_json:
+        from ottermq.audit.report.files import as_json as written
+
+        click.echo(written(done.summary))
+    else:
+        from ottermq.audit.report import terminal
+
+        terminal.show(done.outcome)
+        click.echo(f"report: {done.folder / 'report.html'}")
+    sys.exit(done.exit_code)

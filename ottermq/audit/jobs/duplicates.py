@@ -1,0 +1,103 @@
+"""Records that are there twice: by an idempotent producer's sequence, or by message-id.
+
+A producer's sequence is counted by the broker, which promised to take each batch once: twice is a
+violation. A message-id is the publisher's own, and at-least-once delivery may well bring it again:
+twice is a warning.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+from ottermq.audit.findings import Finding, Severity
+from ottermq.audit.outcome import Context
+from ottermq.audit.snapshot import Picture
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+MOST = 200  # told one by one
+LOG = ("vhost", "queue", "partition")
+
+
+def duplicates(context: Context, picture: Picture) -> Iterator[Finding]:
+    if not any(log.segments or log.wal for log in picture.logs):
+        return
+    yield from _told(
+        _by_sequence(context),
+        "duplicate-sequence",
+        Severity.VIOLATION,
+        lambda row: (
+            f"producer {row.producer_id}, epoch {row.producer_epoch}: sequence "
+            f"{row.base_sequence:,} is there {row.times} times"
+        ),
+    )
+    yield from _told(
+        _by_id(context),
+        "duplicate-id",
+        Severity.WARNING,
+        lambda row: f"message-id {row.id!r} is there {row.times} times",
+    )
+
+
+def _records(context: Context, *columns: str) -> "DataFrame":
+    from ottermq.audit.source.datasource import register
+
+    register(context.spark)
+    wanted = ",".join((*LOG, "offset", "timestamp", "crc_ok", "control", *columns))
+    read = context.spark.read.format("ottermq").option("columns", wanted)
+    return read.load(str(context.data)).where("crc_ok and not control")
+
+
+def _by_sequence(context: Context) -> "DataFrame":
+    from pyspark.sql import functions as F
+
+    batch = ("producer_id", "producer_epoch", "base_sequence")
+    records = _records(context, "batch_base_offset", *batch).where("producer_id is not null")
+    return (
+        records.groupBy(*LOG, *batch)
+        .agg(
+            F.count_distinct("batch_base_offset").alias("times"),
+            F.min("batch_base_offset").alias("first"),
+            F.max("batch_base_offset").alias("last"),
+            F.max("timestamp").alias("time"),
+        )
+        .where("times > 1")
+    )
+
+
+def _by_id(context: Context) -> "DataFrame":
+    from pyspark.sql import functions as F
+
+    ids = F.expr("get(filter(headers, each -> each.key = 'message-id'), 0).value")
+    return (
+        _records(context, "headers")
+        .select(*LOG, "offset", "timestamp", F.decode(ids, "UTF-8").alias("id"))
+        .where("id is not null")
+        .groupBy(*LOG, "id")
+        .agg(
+            F.count("*").alias("times"),
+            F.min("offset").alias("first"),
+            F.max("offset").alias("last"),
+            F.max("timestamp").alias("time"),
+        )
+        .where("times > 1")
+    )
+
+
+def _told(found: "DataFrame", kind: str, severity: Severity, say: Any) -> Iterator[Finding]:
+    rows = found.orderBy(*LOG, "first").limit(MOST + 1).collect()
+    for row in rows[:MOST]:
+        yield Finding(
+            kind,
+            severity,
+            say(row),
+            row.vhost,
+            row.queue,
+            row.partition,
+            row.first,
+            row.last,
+            time=row.time.astimezone(UTC) if row.time else None,
+        )
+    if len(rows) > MOST:
+        yield Finding(kind, severity, f"and more than these {MOST}")

@@ -1,0 +1,378 @@
+"""Is every byte as it was written, and every record there once?
+
+Each segment is walked by one of Spark's tasks: checksums, offsets, indexes, what the manifest and
+the checkpoint say of it. What follows from all segments of a log together (offsets that none of
+them has) is worked out here; duplicates are a query over the records.
+
+Offsets that are missing are explained when the log itself says so:
+
+    settled      a work queue's cursor knows them as settled: they need never have reached a segment
+    epoch        the leader epoch goes up behind them: an unclean stop left them out
+    compaction   the topic is compacted
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ottermq._core import ffi, lib
+from ottermq.audit.catalogue import INTERNAL
+from ottermq.audit.findings import Finding, Severity
+from ottermq.audit.home import Home
+from ottermq.audit.jobs.duplicates import duplicates
+from ottermq.audit.outcome import Bars, Context, Outcome, Sheet
+from ottermq.audit.policies import Policies
+from ottermq.audit.report.words import size
+from ottermq.audit.snapshot import Log, Picture, Segment, take
+from ottermq.wal.manifest import Sealed
+from ottermq.wal.segmentcheck import Flaw, SegmentCheck, trusted_size
+from ottermq.wal.segmentfile import Gap, base_offset_of
+
+KINDS = {
+    "damage": "bytes of a segment that aren't what was written",
+    "index": "an index that doesn't point where it says",
+    "manifest": "a segment that isn't what its manifest or the checkpoint says",
+    "missing": "a segment that is named and not there",
+    "gap": "offsets that are missing, and nothing in the log says why",
+    "overlap": "two segments that have the same offsets",
+    "unreadable": "a checkpoint, manifest, cursor or WAL that can't be read",
+    "orphan": "files and folders that no log has",
+    "left-over": "files that are about to go, or were set aside",
+    "torn": "what a crash leaves, and the next start mends",
+    "duplicate-sequence": "an idempotent producer's batch that is there twice",
+    "duplicate-id": "two messages of a queue with the same message-id",
+}
+MOST_GAPS = 20  # told one by one, a log
+KNOWN = {".log", ".index", ".timeindex", ".snapshot", ".txnindex"}
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    home: Home
+    folder: str
+    base: int
+    sealed: Sealed | None
+    trusted: int | None
+    log: int  # its place in the picture
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    log: int
+    base: int
+    there: bool
+    next_offset: int
+    size: int
+    batches: int
+    records: int
+    left_out: int
+    epochs: tuple[int, int]
+    gaps: tuple[Gap, ...]
+    flaws: tuple[Flaw, ...]
+
+
+def run(context: Context) -> Outcome:
+    picture = take(context.data)
+    tasks = list(_tasks(picture))
+    answers = context.spark.sparkContext.parallelize(tasks, max(len(tasks), 1)).map(check).collect()
+    of_log: dict[int, list[Answer]] = {at: [] for at in range(len(picture.logs))}
+    for answer in sorted(answers, key=lambda each: each.base):
+        of_log[answer.log].append(answer)
+    policies = Policies(context.data, picture.logs, context.config)
+    findings = list(_of_directory(picture))
+    for at, log in enumerate(picture.logs):
+        compacted = log.kind == INTERNAL or policies.is_compacted(log)
+        findings += _LogFindings(log, of_log[at], compacted, picture).all()
+    findings += duplicates(context, picture)
+    return _outcome(picture, of_log, findings)
+
+
+# -- on a worker
+
+
+def check(task: Task) -> Answer:
+    found = SegmentCheck(task.base, task.sealed, task.trusted)
+    name = f"{task.folder}/{task.base:020}"
+    there = True
+    try:
+        # The indexes first: an entry is written after its batch, never before.
+        offsets, times = (_whole(task.home, name + suffix) for suffix in (".index", ".timeindex"))
+        window = task.home.open(f"{name}.log")
+        if window is None:
+            there = False  # trimmed meanwhile
+        else:
+            with window:
+                found.run(window, offsets, times)
+    except OSError as error:
+        found.add(f"can't be read: {error.strerror}")
+    return Answer(
+        task.log,
+        task.base,
+        there,
+        found.next_offset,
+        found.size,
+        found.batches,
+        found.records,
+        found.left_out,
+        found.epochs,
+        tuple(found.gaps),
+        tuple(found.flaws),
+    )
+
+
+def _whole(home: Home, name: str) -> bytes:
+    file = home.open(name)
+    if file is None:
+        return b""
+    with file:
+        return file.read(0, file.size)
+
+
+# -- what to look at
+
+
+def _tasks(picture: Picture) -> Iterator[Task]:
+    for at, log in enumerate(picture.logs):
+        for segment in log.segments:
+            if not segment.missing:
+                sealed = _sealed(segment) if segment.sealed else None
+                trusted = trusted_size(segment.base_offset, sealed, log.saved)
+                yield Task(picture.home, log.folder, segment.base_offset, sealed, trusted, at)
+
+
+def _sealed(segment: Segment) -> Sealed:
+    return Sealed(
+        segment.base_offset,
+        segment.next_offset,
+        segment.size,
+        segment.first_timestamp,
+        segment.max_timestamp,
+    )
+
+
+# -- findings
+
+
+def _of_directory(picture: Picture) -> Iterator[Finding]:
+    for problem in picture.problems:
+        yield Finding("unreadable", Severity.VIOLATION, problem)
+    for folder in picture.orphans:
+        severity = Severity.NOTE if picture.running else Severity.WARNING
+        yield Finding("orphan", severity, f"{folder}: a folder that no log has")
+
+
+class _LogFindings:
+    def __init__(
+        self, log: Log, answers: Sequence[Answer], compacted: bool, picture: Picture
+    ) -> None:
+        self.log = log
+        self.answers = [each for each in answers if each.there]
+        self.compacted = compacted
+        self.picture = picture
+        self.times = {each.base_offset: each.max_timestamp for each in log.segments}
+
+    def all(self) -> Iterator[Finding]:
+        for problem in self.log.problems:
+            yield self.finding("unreadable", Severity.VIOLATION, problem)
+        for answer in self.answers:
+            for flaw in answer.flaws:
+                yield self._flaw(answer, flaw)
+        yield from self._missing()
+        yield from self._overlaps()
+        yield from self._unexplained()
+        yield from self._files()
+
+    def finding(
+        self,
+        kind: str,
+        severity: Severity,
+        message: str,
+        segment: int | None = None,
+        offsets: tuple[int, int] | None = None,
+    ) -> Finding:
+        log, (first, end) = self.log, offsets or (None, None)
+        last = None if first is None or end is None else max(end - 1, first)
+        at = self.times.get(segment, -1) if segment is not None else -1
+        time = datetime.fromtimestamp(at / 1000, UTC) if at >= 0 else None
+        return Finding(
+            kind, severity, message, log.vhost, log.queue, log.partition, first, last, segment, time
+        )
+
+    def _flaw(self, answer: Answer, flaw: Flaw) -> Finding:
+        at = "" if flaw.position is None else f" at byte {flaw.position:,}"
+        message = f"{answer.base:020}{flaw.suffix}{at}: {flaw.what}"
+        kind = "index" if flaw.suffix != ".log" else "damage" if flaw.offsets else "manifest"
+        if not flaw.is_problem:
+            return self.finding("torn", Severity.NOTE, message, answer.base, flaw.offsets)
+        return self.finding(kind, Severity.VIOLATION, message, answer.base, flaw.offsets)
+
+    def _missing(self) -> Iterator[Finding]:
+        for each in self.log.segments:
+            if each.missing:
+                message = f"{each.file} is gone, with offsets {each.base_offset:,} to "
+                message += f"{each.next_offset - 1:,}"
+                offsets = each.base_offset, each.next_offset
+                yield self.finding(
+                    "missing", Severity.VIOLATION, message, each.base_offset, offsets
+                )
+
+    def _overlaps(self) -> Iterator[Finding]:
+        end = 0
+        for answer in self.answers:
+            if answer.base < end:
+                message = f"{answer.base:020}.log: the segment before it ends at {end - 1:,}"
+                offsets = answer.base, end
+                yield self.finding("overlap", Severity.VIOLATION, message, answer.base, offsets)
+            end = max(end, answer.next_offset)
+
+    # -- gaps
+
+    def _unexplained(self) -> Iterator[Finding]:
+        if self.compacted:
+            return
+        with _Settled(self.log.cursor) as settled:
+            found = [
+                (answer, gap)
+                for answer, gap in self._gaps()
+                if gap.epoch_after <= gap.epoch_before and not settled.all(gap.first, gap.end)
+            ]
+        for answer, gap in found[:MOST_GAPS]:
+            message = f"offsets {gap.first:,} to {gap.end - 1:,} are in no segment"
+            offsets = gap.first, gap.end
+            yield self.finding("gap", Severity.VIOLATION, message, answer.base, offsets)
+        if len(found) > MOST_GAPS:
+            message = f"and {len(found) - MOST_GAPS:,} more gaps"
+            yield self.finding("gap", Severity.VIOLATION, message)
+        for answer in self.answers:
+            if answer.left_out and self.log.cursor is None:
+                message = f"{answer.base:020}.log: {answer.left_out:,} offsets inside its batches "
+                message += "have no record"
+                yield self.finding("gap", Severity.VIOLATION, message, answer.base)
+
+    def _gaps(self) -> Iterator[tuple[Answer, Gap]]:
+        """Within segments and between them. What a missing segment had is told as that."""
+        missing = {each.base_offset: each.next_offset for each in self.log.segments if each.missing}
+        end, epoch = self.log.start_offset, 0
+        for answer in self.answers:
+            while end in missing:
+                end = missing[end]
+            if answer.batches == 0:
+                continue
+            if answer.base > end:
+                yield answer, Gap(end, answer.base, epoch, answer.epochs[0])
+            for gap in answer.gaps:
+                yield answer, gap
+            damaged = [flaw.offsets[1] for flaw in answer.flaws if flaw.offsets]
+            end, epoch = max([answer.next_offset, *damaged]), answer.epochs[1]
+
+    # -- files
+
+    def _files(self) -> Iterator[Finding]:
+        found = self.picture.home.list(self.log.folder)
+        left = {each.name for each in self.log.leftovers}
+        segments = {each.base_offset for each in self.log.segments}
+        for each in found:
+            name, base = each.name, base_offset_of(Path(each.name))
+            if name in left:
+                message = f"{name}: about to go, or set aside by an earlier recovery"
+                yield self.finding("left-over", Severity.NOTE, message)
+            elif base is None and name not in OURS or base is not None and not _belongs(name):
+                yield self.finding("orphan", Severity.WARNING, f"{name}: not a file of a log")
+            elif base is not None and base not in segments and not name.endswith(".snapshot"):
+                severity = Severity.NOTE if self.picture.running else Severity.WARNING
+                yield self.finding("orphan", severity, f"{name}: its segment isn't there")
+
+
+OURS = {"manifest", "manifest.tmp"}
+
+
+def _belongs(name: str) -> bool:
+    return Path(name).suffix in KNOWN or name.endswith(".log.rewrite")
+
+
+class _Settled:
+    """A cursor, asked for stretches. None: a stream's, where nothing is ever settled."""
+
+    def __init__(self, raw: bytes | None) -> None:
+        self._raw = raw
+        self._cursor: Any = ffi.NULL
+        self._floor = 0
+
+    def __enter__(self) -> "_Settled":
+        if self._raw:
+            out = ffi.new("om_cursor **")
+            if lib.om_cursor_decode(out, self._raw, len(self._raw)) == lib.OM_OK:
+                self._cursor = out[0]
+                stat = ffi.new("om_cursor_stat *")
+                lib.om_cursor_stat_get(self._cursor, stat)
+                self._floor = stat.floor
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._cursor != ffi.NULL:
+            lib.om_cursor_free(self._cursor)
+
+    def all(self, first: int, end: int) -> bool:
+        if self._cursor == ffi.NULL:
+            return False
+        first = max(first, self._floor)
+        return all(lib.om_cursor_is_settled(self._cursor, offset) for offset in range(first, end))
+
+
+# -- the outcome
+
+
+def _outcome(picture: Picture, of_log: dict[int, list[Answer]], findings: list[Finding]) -> Outcome:
+    problems = Counter(
+        (each.vhost, each.queue, each.partition)
+        for each in findings
+        if each.severity is not Severity.NOTE
+    )
+    rows: list[dict[str, Any]] = []
+    for at, log in enumerate(picture.logs):
+        there = [each for each in of_log[at] if each.there]
+        rows.append(
+            {
+                "vhost": log.vhost,
+                "queue": log.queue,
+                "partition": log.partition,
+                "segments": len(there),
+                "batches": sum(each.batches for each in there),
+                "records": sum(each.records for each in there),
+                "bytes": sum(each.size for each in there),
+                "wal_batches": len(log.wal),
+                "problems": problems[log.vhost, log.queue, log.partition],
+            }
+        )
+    shown = [row for row in rows if row["segments"] or row["wal_batches"] or row["problems"]]
+    columns = ["queue", "partition", "segments", "batches", "records", "bytes", "problems"]
+    total = {name: sum(row[name] for row in rows) for name in ("segments", "batches", "records")}
+    bytes_ = sum(row["bytes"] for row in rows)
+    return Outcome(
+        headline={"logs": len(rows), **total, "read": size(bytes_)},
+        findings=findings,
+        sheets=[Sheet("Logs", columns, [[row[name] for name in columns] for row in shown])],
+        charts=[_bars(shown)] if shown else [],
+        tables={"logs": pa.Table.from_pylist(rows, schema=LOGS)},
+        summary={"logs": rows, "running": picture.running},
+    )
+
+
+LOGS = pa.schema(
+    [("vhost", pa.string()), ("queue", pa.string()), ("partition", pa.int32())]
+    + [(name, pa.int64()) for name in ("segments", "batches", "records", "bytes")]
+    + [("wal_batches", pa.int64()), ("problems", pa.int64())]
+)
+
+
+def _bars(rows: Sequence[dict[str, Any]]) -> Bars:
+    sums: Counter[str] = Counter()
+    for row in rows:
+        sums[row["queue"]] += row["bytes"]
+    names = [name for name, _ in sums.most_common()]
+    return Bars("Bytes checked", "bytes", names, {"bytes": [float(sums[name]) for name in names]})

@@ -1,0 +1,73 @@
+"""Which rules of retention a log is under: worked out as the broker does, from what lies there.
+
+First a legal hold, whoever set it; then what Kafka clients altered of the topic; then a stream's
+own arguments and policies; then the configuration file's rule for queues of that name.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from ottermq.audit.snapshot import Log
+from ottermq.config import Config
+from ottermq.holds import KAFKA_KEY
+from ottermq.kafka.configs import LONG_MAX, listed
+from ottermq.retention import policy_for
+from ottermq.wal.catalog import open_to_look
+from ottermq.wal.retention import Policy
+
+Altered = dict[str, str]
+
+
+class Policies:
+    def __init__(self, data: Path, logs: Sequence[Log], config: Config) -> None:
+        self._config = config
+        rows = _altered(data)
+        # They hang on the log of a topic's first partition.
+        self._altered = {(log.vhost, log.queue): rows[log.id] for log in logs if log.id in rows}
+
+    def of(self, log: Log) -> Policy:
+        altered = self._altered.get((log.vhost, log.queue), {})
+        configured = policy_for(self._config.for_queue(log.name).retention)
+        declared = log.settings
+        is_held = configured.legal_hold or (declared is not None and declared.legal_hold)
+        if is_held or altered.get(KAFKA_KEY) == "true":
+            return Policy(legal_hold=True)
+        if log.cursor is not None or declared is None:
+            return configured
+        if altered:
+            return self._of_topic(log, altered, configured)
+        if declared.max_age_ms is None and declared.max_length_bytes is None:
+            return configured
+        return Policy(max_age_ms=declared.max_age_ms, max_size=declared.max_length_bytes)
+
+    def is_compacted(self, log: Log) -> bool:
+        altered = self._altered.get((log.vhost, log.queue), {})
+        return "compact" in listed(altered.get("cleanup.policy", ""))
+
+    def _of_topic(self, log: Log, altered: Altered, configured: Policy) -> Policy:
+        if "delete" not in listed(altered.get("cleanup.policy", "delete")):
+            return Policy()
+        assert log.settings is not None
+        age, size = log.settings.max_age_ms, log.settings.max_length_bytes
+        age = configured.max_age_ms if age is None else age
+        size = configured.max_size if size is None else size
+        if "retention.ms" in altered:
+            said = int(altered["retention.ms"])
+            age = said if 0 <= said < LONG_MAX else None
+        if "retention.bytes" in altered:
+            said = int(altered["retention.bytes"])
+            size = said if said >= 0 else None
+        return Policy(max_age_ms=age, max_size=size)
+
+
+def _altered(data: Path) -> dict[int, Altered]:
+    found: dict[int, Altered] = {}
+    with closing(open_to_look(data)) as db:
+        try:
+            for log, name, value in db.execute("SELECT log, name, value FROM kafka_configs"):
+                found.setdefault(log, {})[name] = value
+        except sqlite3.OperationalError:
+            pass  # no such table: no Kafka client has ever altered anything there
+    return found
