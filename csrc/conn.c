@@ -289,6 +289,14 @@ static void keep_rest(om_conn *conn, const uint8_t *data, size_t len) {
     conn->in_len = (uint32_t)len;
 }
 
+void om_conn_heard(om_conn *conn, size_t len) {
+    om_engine *engine = conn->engine;
+    conn->received_bytes += len;
+    engine->stat.received_bytes += len;
+    om_crowd_heard(&engine->crowd, engine->now_ms - conn->last_in);
+    conn->last_in = engine->now_ms;
+}
+
 static int is_standing(const om_conn *conn) {
     return conn->paused || conn->stalled || conn->broken || conn->state >= OM_CONN_FLUSHING;
 }
@@ -332,15 +340,12 @@ void om_conn_take(om_conn *conn, const uint8_t *data, size_t len) {
         om_kafka_conn_take(conn, data, len);
         return;
     }
-    om_engine *engine = conn->engine;
-    uint8_t *scratch = engine->scratch;
+    uint8_t *scratch = conn->engine->scratch;
     size_t have = conn->in_len;
     if (have)
         memcpy(scratch, conn->in, have);
     memcpy(scratch + have, data, len);
-    conn->received_bytes += len;
-    engine->stat.received_bytes += len;
-    conn->last_in = engine->now_ms;
+    om_conn_heard(conn, len);
     size_t used = om_frames(conn, scratch, have + len);
     if (!conn->broken)
         keep_rest(conn, scratch + used, have + len - used);
@@ -359,8 +364,7 @@ void om_conn_read(om_conn *conn) {
         om_kafka_conn_read(conn);
         return;
     }
-    om_engine *engine = conn->engine;
-    uint8_t *scratch = engine->scratch;
+    uint8_t *scratch = conn->engine->scratch;
     size_t have = conn->in_len;
     size_t want = OM_READ_BUDGET;
     if (have)
@@ -372,9 +376,7 @@ void om_conn_read(om_conn *conn) {
         om_conn_break(conn, got == 0 ? "left" : "lost");
         return;
     }
-    conn->received_bytes += (uint64_t)got;
-    engine->stat.received_bytes += (uint64_t)got;
-    conn->last_in = engine->now_ms;
+    om_conn_heard(conn, (size_t)got);
     size_t len = have + (size_t)got;
     size_t used = om_frames(conn, scratch, len);
     if (!conn->broken)

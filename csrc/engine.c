@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define READY_MAX 128
+#define READY_MAX 512
 #define WAL_EVENT UINT64_MAX
 #define LISTENER_EVENT (UINT64_MAX - 1 - OM_LISTENERS)
 #define PUMP_ROUNDS 4                /* dead letters may feed queues that are pumped already */
@@ -111,7 +111,8 @@ void om_engine_leave(om_engine *engine) {
 }
 
 static void read_clocks(om_engine *engine) {
-    engine->now_ms = (int64_t)(om_now_ns() / 1000000);
+    engine->now_ns = om_now_ns();
+    engine->now_ms = (int64_t)(engine->now_ns / 1000000);
     engine->wall_ms = om_now_ms();
 }
 
@@ -317,16 +318,18 @@ void om_queues_wake(om_engine *engine) {
     }
 }
 
-static void tick(om_store *store, const struct epoll_event *ready, int count, int news) {
+/* Returns when the next one may begin, on the clock of om_now_ns; 0: at once. */
+static uint64_t tick(om_store *store, const struct epoll_event *ready, int count, int news) {
     om_store_enter(store);
     handle_fence(store);
     report_starving(store);
     om_engine *engine = store->plane;
     if (!engine) {
         om_store_leave(store);
-        return;
+        return 0;
     }
     read_clocks(engine);
+    om_crowd_tick(&engine->crowd, engine->now_ns);
     engine->stat.ticks++;
     if (news) {
         om_queues_wake(engine);
@@ -346,7 +349,9 @@ static void tick(om_store *store, const struct epoll_event *ready, int count, in
         if (engine->stalled || engine->alarm)
             retry_stalled(engine);
     }
+    uint64_t next = om_crowd_next(&engine->crowd);
     om_engine_leave(engine);
+    return next;
 }
 
 static int sleep_ms(om_store *store) {
@@ -367,6 +372,11 @@ static int sleep_ms(om_store *store) {
     return (int)ms;
 }
 
+static void sleep_until(uint64_t ns) {
+    struct timespec until = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+}
+
 void *om_engine_main(void *arg) {
     om_store *store = arg;
     struct epoll_event ready[READY_MAX];
@@ -385,7 +395,9 @@ void *om_engine_main(void *arg) {
             if (ready[i].data.u64 == WAL_EVENT)
                 news = read(store->wal_fd, &value, sizeof value) == (ssize_t)sizeof value;
         }
-        tick(store, ready, count < 0 ? 0 : count, news);
+        uint64_t next = tick(store, ready, count < 0 ? 0 : count, news);
+        if (next && count < READY_MAX) /* else more of them are waiting already */
+            sleep_until(next);
         if (!news)
             continue;
         if (om_wal_used(store->wal) > store->options.wal_max_size / 2)

@@ -16,6 +16,7 @@
 #define OM_ENGINE_H
 
 #include "content.h"
+#include "crowd.h"
 #include "socket.h"
 #include "store.h"
 
@@ -376,6 +377,7 @@ void om_conn_break(om_conn *conn, const char *why); /* closed without a word at 
 void om_conn_bury(om_conn *conn);                /* that end: OM_EV_CLOSED, and it is gone */
 void om_conn_drop_contents(om_conn *conn);
 void om_conn_read(om_conn *conn);
+void om_conn_heard(om_conn *conn, size_t len);   /* it has brought that much */
 void om_conn_continue(om_conn *conn);            /* frames that are there already */
 void om_conn_flush(om_conn *conn);
 void om_conn_watch(om_conn *conn);               /* epoll: as paused, stalled and output say */
@@ -663,7 +665,9 @@ struct om_engine {
     size_t rewrite_cap;
     uint8_t *foreign;        /* properties of Kafka records */
     struct om_opened *opened; /* compressed batches, opened; NULL before the first */
-    int64_t now_ms;          /* of this tick: monotonic */
+    om_crowd crowd;
+    uint64_t now_ns;         /* of this tick: monotonic ... */
+    int64_t now_ms;          /* ... and in ms */
     int64_t wall_ms;
     int64_t swept_ms;        /* when the last sweep over the connections was */
     int alarm;               /* publishers are held back, and were told so */

@@ -278,16 +278,10 @@ static void cut_passing(om_conn *conn, const uint8_t *data, size_t len) {
     conn->in_len = (uint32_t)(len - used);
 }
 
-static void note_input(om_conn *conn, size_t len) {
-    conn->received_bytes += len;
-    conn->engine->stat.received_bytes += len;
-    conn->last_in = conn->engine->now_ms;
-}
-
 static ssize_t receive(om_conn *conn, uint8_t *into, size_t len) {
     ssize_t got = recv(conn->fd, into, len, MSG_DONTWAIT);
     if (got > 0)
-        note_input(conn, (size_t)got);
+        om_conn_heard(conn, (size_t)got);
     else if (got == 0 || (errno != EAGAIN && errno != EINTR))
         om_conn_break(conn, got == 0 ? "left" : "lost");
     return got;
@@ -325,7 +319,7 @@ void om_kafka_conn_read(om_conn *conn) {
 }
 
 void om_kafka_conn_take(om_conn *conn, const uint8_t *data, size_t len) {
-    note_input(conn, len);
+    om_conn_heard(conn, len);
     if (!conn->in_len) {
         cut_passing(conn, data, len);
         return;

@@ -172,8 +172,11 @@ static ssize_t send_memory(const om_output *output, int fd) {
     const om_piece *chunk = output->head;
     for (; chunk && chunk->kind != OM_PIECE_FILE && count < GATHER; chunk = chunk->next)
         iov[count++] = (struct iovec){(void *)chunk_data(chunk), chunk->len - chunk->sent};
+    int flags = MSG_NOSIGNAL | (chunk ? MSG_MORE : 0);
+    if (count == 1) /* a confirm, mostly: the kernel has less to copy and to check */
+        return send(fd, iov->iov_base, iov->iov_len, flags);
     struct msghdr message = {.msg_iov = iov, .msg_iovlen = (size_t)count};
-    return sendmsg(fd, &message, MSG_NOSIGNAL | (chunk ? MSG_MORE : 0));
+    return sendmsg(fd, &message, flags);
 }
 
 static ssize_t send_file(const om_output *output, int fd) {

@@ -17,8 +17,8 @@ from cffi import FFI
 ROOT = Path(__file__).resolve().parent.parent
 CSRC = ROOT / "csrc"
 HEADERS = (
-    "ottermq.h", "batch.h", "content.h", "index.h", "segment.h", "shared.h", "socket.h", "wal.h",
-    "wheel.h",
+    "ottermq.h", "batch.h", "content.h", "crowd.h", "index.h", "segment.h", "shared.h",
+    "socket.h", "wal.h", "wheel.h",
 )  # fmt: skip
 PRELUDE = "struct iovec { void *iov_base; size_t iov_len; };\n"
 

@@ -12,6 +12,7 @@ import pytest
 from pamqp import frame
 from pamqp.commands import Queue
 
+from perf import load, scenarios
 from tests.amqp.crowd import Crowd, churn, descriptors, memory, raise_file_limit
 from tests.amqp.wire import Client, eventually
 from tests.brokers import Broker
@@ -55,6 +56,16 @@ def test_idle_connections_cost_little(start: Start) -> None:
 def test_ten_thousand_idle_connections_take_less_than_600_mb(start: Start) -> None:
     with roomy(start) as broker:
         hold_idle_connections(broker, crowd_size(10_000))
+
+
+def test_a_crowd_that_speaks_now_and_then_gets_all_its_confirms_and_deliveries(
+    start: Start,
+) -> None:
+    """40 a millisecond: their ticks keep their distance. The load counts and orders what comes."""
+    options = (*scenarios.durable(256, 200), "--publishers", 400, "--rate", 100)
+    with start() as broker:
+        found = load.run(broker.address("amqp"), *options, "--seconds", 1, "--warm-up", 1)
+    assert found.delivered
 
 
 def come_and_go(broker: Broker, rate: float, seconds: float) -> float:
