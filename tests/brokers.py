@@ -35,6 +35,7 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 PROGRAM = ("-m", "ottermq")
+LAST_WORDS = 200  # lines: a sanitizer's whole report
 
 
 def command(arguments: Iterable[str], program: Iterable[str] = PROGRAM) -> list[str]:
@@ -127,4 +128,7 @@ class Broker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.stop()
+        code = self.stop()
+        if error:
+            error.add_note(f"the broker ended with {code}; its last words:")
+            error.add_note("\n".join(self.lines[-LAST_WORDS:]))
