@@ -344,6 +344,7 @@ void om_log_stat_get(om_log *log, om_log_stat *out) {
     out->high_watermark = om_log_high_watermark(log);
     out->readable_end = om_log_readable_end(log);
     out->last_stable = om_log_last_stable(log);
+    out->oldest_open = log->producers && log->producers->oldest ? log->producers->oldest->id : -1;
     out->written_offset = om_log_written_offset(log);
     out->recovery_point = log->recovery_point;
     out->lease_end = log->lease_end;

@@ -360,6 +360,7 @@ typedef struct om_log_stat {
     uint64_t id;
     int64_t start_offset, next_offset, high_watermark, readable_end;
     int64_t last_stable;             /* below it no transaction is open; never past the high watermark */
+    int64_t oldest_open;             /* the producer whose transaction it waits for; -1: none is open */
     int64_t written_offset;          /* everything below is in a segment file or settled */
     int64_t recovery_point;          /* everything below is synced in its segment */
     int64_t lease_end;

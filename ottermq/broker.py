@@ -20,6 +20,7 @@ import trio
 
 from ottermq import eventlog, events, listeners, retention, systemd
 from ottermq.admin import http as admin
+from ottermq.admin import metrics
 from ottermq.amqp.door import Door as AmqpDoor
 from ottermq.amqp.room import Room as AmqpRoom
 from ottermq.auth import Auth, open_auth
@@ -148,9 +149,9 @@ async def _keep_doors_open(
 ) -> None:
     amqp, kafka = AmqpDoor(rooms.amqp), KafkaDoor(rooms.kafka)
     engine, queues = rooms.amqp.engine, rooms.amqp.queues
-    doors = [
-        Door("admin", partial(admin.serve, trouble=store.trouble), 100, log_level=logging.DEBUG),
-    ]
+    read = metrics.reader(engine, store, rooms.kafka.groups, rooms.kafka.transactions)
+    serve_admin = partial(admin.serve, trouble=store.trouble, metrics=read)
+    doors = [Door("admin", serve_admin, 100, log_level=logging.DEBUG)]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(tell_reports, store)
         nursery.start_soon(retention.keep, store, config, rooms.retention_of)

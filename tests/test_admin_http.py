@@ -27,7 +27,7 @@ async def exchange(
 
     async def serve() -> None:
         nonlocal ending
-        ending = await http.serve(server, trouble)
+        ending = await http.serve(server, trouble, lambda: "ottermq_logs 3\n")
         await server.aclose()
 
     received = b""
@@ -68,11 +68,20 @@ async def test_head_answers_as_get_without_the_body() -> None:
     assert b"Content-Length: 15\r\n" in answer
 
 
+async def test_metrics_are_a_text_that_prometheus_knows() -> None:
+    answer, ending = await exchange(HEALTH.replace(b"/health", b"/metrics"))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n" in head
+    assert (body, ending) == (b"ottermq_logs 3\n", "answered 200")
+
+
 @pytest.mark.parametrize(
     ("request_head", "status"),
     [
         (b"GET /health?verbose=1 HTTP/1.1\r\nHost: x", 200),
         (b"GET /health HTTP/1.0", 200),
+        (b"POST /metrics HTTP/1.1\r\nHost: x", 405),
         (b"GET / HTTP/1.1\r\nHost: x", 404),
         (b"DELETE /queues HTTP/1.1\r\nHost: x", 404),
         (b"POST /health HTTP/1.1\r\nHost: x\r\nContent-Length: 2", 405),

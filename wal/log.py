@@ -34,6 +34,7 @@ class LogStat:
     high_watermark: int
     readable_end: int
     last_stable: int
+    oldest_open: int  # the producer whose transaction that waits for, -1: none
     written_offset: int
     recovery_point: int
     lease_end: int

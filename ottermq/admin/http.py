@@ -1,4 +1,4 @@
-"""As much HTTP/1.1 as a health check needs: a request's head in, a JSON answer out, goodbye.
+"""As much HTTP/1.1 as `/health` and `/metrics` need: a request's head in, an answer out, goodbye.
 
 One request a connection, a limit on its size and on its time. Bytes to request and request to
 answer are plain functions; only `serve` touches a socket.
@@ -23,6 +23,11 @@ _HEADER = re.compile(rf"({_TOKEN}):[ \t]*([\t -~\x80-\xff]*)")
 
 # What keeps durable appends from being taken, or None: the store's own word for it.
 Trouble = Callable[[], str | None]
+# What is counted, in Prometheus' words.
+Metrics = Callable[[], str]
+
+JSON = "application/json"
+EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass(frozen=True)
@@ -34,13 +39,16 @@ class Request:
 @dataclass(frozen=True)
 class Answer:
     status: HTTPStatus
-    body: dict[str, str]
+    body: dict[str, str] | str  # a text is sent as it is
     headers: dict[str, str] = field(default_factory=dict)
 
     def encode(self, with_body: bool = True) -> bytes:
-        body = json.dumps(self.body, separators=(",", ":")).encode()
+        if isinstance(self.body, str):
+            kind, body = EXPOSITION, self.body.encode()
+        else:
+            kind, body = JSON, json.dumps(self.body, separators=(",", ":")).encode()
         headers = {
-            "Content-Type": "application/json",
+            "Content-Type": kind,
             "Content-Length": str(len(body)),
             "Cache-Control": "no-store",
             "Connection": "close",
@@ -76,19 +84,21 @@ def parse(head: bytes) -> Request:
     return Request(method, target.partition("?")[0])
 
 
-def answer(request: Request, trouble: Trouble) -> Answer:
-    if request.path != "/health":
+def answer(request: Request, trouble: Trouble, metrics: Metrics) -> Answer:
+    if request.path not in ("/health", "/metrics"):
         return Answer(HTTPStatus.NOT_FOUND, {"error": "no such page"})
     if request.method not in ("GET", "HEAD"):
         allow = {"Allow": "GET, HEAD"}
         return Answer(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "only GET and HEAD"}, allow)
+    if request.path == "/metrics":
+        return Answer(HTTPStatus.OK, metrics())
     if reason := trouble():
         body = {"status": "refusing appends", "reason": reason}
         return Answer(HTTPStatus.SERVICE_UNAVAILABLE, body)
     return Answer(HTTPStatus.OK, {"status": "ok"})
 
 
-async def serve(stream: trio.abc.HalfCloseableStream, trouble: Trouble) -> str:
+async def serve(stream: trio.abc.HalfCloseableStream, trouble: Trouble, metrics: Metrics) -> str:
     method = ""
     with trio.move_on_after(PATIENCE) as patience:
         try:
@@ -97,7 +107,7 @@ async def serve(stream: trio.abc.HalfCloseableStream, trouble: Trouble) -> str:
                 return "left without a request"
             request = parse(head)
             method = request.method
-            reply = answer(request, trouble)
+            reply = answer(request, trouble, metrics)
         except BadRequest as error:
             reply = Answer(HTTPStatus.BAD_REQUEST, {"error": str(error)})
         except _TooLarge:

@@ -18,7 +18,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from itertools import islice
+from typing import Any, NamedTuple, Protocol, Self
 
 import trio
 
@@ -43,6 +44,7 @@ LOG = "kafka transactions"
 PREFIX = b"transaction "
 LOOK = 1.0  # seconds between two looks at what is overdue
 AT_A_TIME = 64  # markers, before others get their turn
+MOST_LOOKS = 1000  # at partitions, to find those that somebody waits for
 
 
 class Topics(Protocol):
@@ -61,6 +63,15 @@ def wall_ms() -> int:
 class Entry:
     now: Transaction
     busy: bool = False
+
+
+class Held(NamedTuple):
+    """A partition, and the transaction its last stable offset waits for."""
+
+    by: Transaction
+    place: Place
+    is_stream: bool
+    age_ms: int
 
 
 class Transactions:
@@ -126,6 +137,20 @@ class Transactions:
 
     def all(self) -> Iterator[Transaction]:
         return (entry.now for entry in self._entries.values())
+
+    def holding(self, older_than_ms: int) -> Iterator[Held]:
+        """Partitions whose readers wait for a transaction to end, and for which: those that began
+        so long ago, the oldest first. With thousands of partitions, not all are looked at."""
+        now = self._clock()
+        begun = [entry.now for entry in self._open.values()]
+        old = [each for each in begun if now - each.started_ms >= older_than_ms]
+        old.sort(key=lambda each: each.started_ms)
+        places = ((each, place) for each in old for place in each.partitions)
+        for by, place in islice(places, MOST_LOOKS):
+            topic = self._topics.find(place.topic)
+            partition = topic.partition(place.partition) if topic else None
+            if topic and partition and _holds(by, partition):
+                yield Held(by, place, topic.is_stream, now - by.started_ms)
 
     # -- producers
 
@@ -330,3 +355,10 @@ class Transactions:
             except LogError:
                 return  # the next look comes
             self._entries.pop(entry.now.id, None)
+
+
+def _holds(transaction: Transaction, partition: Partition) -> bool:
+    try:
+        return partition.log.stat().oldest_open == transaction.producer.id
+    except Deleted:
+        return False
