@@ -63,7 +63,7 @@ void om_snapshots_remove(const char *folder) {
         return;
     for (struct dirent *entry; (entry = readdir(dir));) {
         const char *dot = strchr(entry->d_name, '.');
-        if (dot && strcmp(dot, ".snapshot") == 0)
+        if (dot && strncmp(dot, ".snapshot", 9) == 0) /* or half of one, .snapshot.tmp */
             unlinkat(dirfd(dir), entry->d_name, 0);
     }
     closedir(dir);

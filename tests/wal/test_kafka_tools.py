@@ -19,7 +19,7 @@ from ottermq.wal.records import OVERHEAD, with_records
 from perf import apache_kafka
 from tests.wal.producing import batch
 from tests.wal.shelves import flip
-from tests.wal.stores import SMALL, die
+from tests.wal.stores import SMALL, die, until
 
 T0 = 1_800_000_000_000
 
@@ -181,6 +181,24 @@ def test_a_log_that_was_recovered_can_be_read(jars: Path, memory_path: Path) -> 
         first = log.append([Record(b"after", timestamp=T0 + 9999)]).first_offset
         assert first > 640
     assert sum("isvalid: true" in line for line in dumped(jars, folder_of(memory_path, log))) == 121
+
+
+def test_producers_of_a_log_that_is_being_written_can_be_read(jars: Path, tmp_path: Path) -> None:
+    with Store.open(tmp_path, SMALL) as store:
+        flags = LogFlags.NO_CURSOR
+        log = store.create("clicks", flags=flags, options=LogOptions(segment_size=65536))
+        for sequence in range(20):
+            log.append_raw(batch(5, sequence, value=b"v" * 8000))
+            log.enlist(7, 0)
+            log.append_raw(batch(7, sequence, transactional=True))
+            store.wait(log.mark(7, 0, commit=False).seq)
+        store.checkpoint()
+        folder = folder_of(tmp_path, log)
+        until(lambda: len(list(folder.glob("*.txnindex"))) >= 2)
+        _, *producers = dump(jars, [max(folder.glob("*.snapshot"))])
+        assert sorted(line.split()[1] for line in producers) == ["5", "7"]
+        _, *aborted = dump(jars, [min(folder.glob("*.txnindex"))])
+        assert aborted[0].startswith("version: 0 producerId: 7 firstOffset: 1 lastOffset: 2 ")
 
 
 def test_producers_and_aborted_transactions_can_be_read(jars: Path, tmp_path: Path) -> None:

@@ -103,9 +103,12 @@ def test_what_an_earlier_life_left_gives_way(tmp_path: Path) -> None:
     left = die(tmp_path, life, OPTIONS)
     with Store.open(tmp_path, OPTIONS) as store:
         log = store.get("t")
+        half = folder_of(store, log) / f"{max(left):020}.snapshot.tmp"
+        half.touch()  # what a kill may leave
         fill(store, log, first=60)
         until(lambda: bases(store, log)[-2] in aborted(store, log))
         assert left and not set(left) & set(snapshots(store, log))
+        assert not half.exists()
         assert sorted(aborted(store, log)) == bases(store, log)[:-1]
         folder = folder_of(store, log)
     with Store.open(tmp_path, OPTIONS) as store:  # a clean stop leaves one of the log's end
