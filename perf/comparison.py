@@ -77,14 +77,14 @@ def parse(comparison: Comparison, arguments: Sequence[str]) -> argparse.Namespac
 def run(comparison: Comparison, arguments: Sequence[str]) -> None:
     chosen = parse(comparison, arguments)
     wanted = [each for each in comparison.scenarios if not chosen.only or each.name in chosen.only]
-    effort = Effort(chosen.seconds, chosen.warm_up, chosen.scale)
+    effort = Effort(chosen.seconds, chosen.warm_up, chosen.scale, not chosen.no_priming)
     # Not /tmp: that may be memory, and a sync of it nothing.
     base = chosen.data or BUILD
     base.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{comparison.name}-", dir=base))
     try:
         if not chosen.no_priming:
-            prime(folder)
+            prime()
         with Contest(folder, chosen.brokers, tell, comparison.servers) as contest:
             outcomes = [contest.hold(each, chosen.rounds, effort) for each in wanted]
     finally:

@@ -65,7 +65,7 @@ class Contest:
         taking_part = [
             name for name in scenario.contestants if COMPANIONS.get(name, name) in self.brokers
         ]
-        for number in range(1 if scenario.once else rounds):
+        for number in range(rounds):
             first = number % max(len(taking_part), 1)
             for name in taking_part[first:] + taking_part[:first]:
                 if name in errors:

@@ -40,10 +40,12 @@ def build() -> Path:
     return program("log_bench", "../csrc/*.c")
 
 
-def prime(folder: Path) -> None:
+def prime(size: float | None = None) -> None:
     """A virtual machine gets its memory from the host at the first touch only, at a tenth of the
-    speed; page cache is memory, so whoever wrote first would pay for all."""
-    command = [str(build()), "touch", str(folder), str(int(available_memory() * 0.5))]
+    speed; page cache is memory, so whoever wrote first would pay for all. Half of what is there,
+    or so many bytes of that: what is freed may soon be the host's again."""
+    half = available_memory() * 0.5
+    command = [str(build()), "touch", "-", str(int(min(half, size or half)))]
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
 
 
@@ -219,7 +221,7 @@ def main(arguments: Sequence[str]) -> None:
         "restart": bench.memory_and_restart,
     }
     try:
-        prime(folder)
+        prime()
         wanted = [part for name, part in parts.items() if chosen.only in ("", name)]
         results = [result for part in wanted for result in part()]
     finally:

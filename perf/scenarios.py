@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from perf import load
 from perf.load import Load
+from perf.log_bench import prime
 from perf.report import Bar, Figures
 
 Options = tuple[object, ...]
@@ -23,6 +24,7 @@ class Effort:
     seconds: float = 5
     warm_up: float = 1
     scale: float = 1
+    priming: bool = False  # memory that a measurement will fill is touched before it
 
 
 # Drives one contestant once; the options that come with it are the contestant's own.
@@ -36,7 +38,6 @@ class Scenario:
     measure: Measure
     bars: tuple[Bar, ...]
     contestants: tuple[str, ...] = ("ottermq", "rabbitmq", "durable")
-    once: bool = False  # long enough that rounds would add nothing
     chart: str = "rate"  # the figure that is drawn
 
 
@@ -134,6 +135,8 @@ def deep_backlog(total: int) -> Measure:
         count = int(total * effort.scale)
         live = load.run(address, *durable(256), *own, *timed(effort))
         common = (*durable(256), *own, "--messages", count, "--name", "deep")
+        if effort.priming:
+            prime(count * 256 * 3)  # for its segments and the WAL
         filled = load.run(address, *common, "--consumers", 0, "--keep")
         drained = load.run(address, *common, "--publishers", 0)
         first, last = first_and_last_fifth(filled, count)
@@ -242,6 +245,6 @@ SCENARIOS = (
             at_least("ottermq", 0.5, "drain", "live"),
             at_least("ottermq", 0.9, "publish, last fifth", "publish, first fifth"),
         ),
-        ("ottermq",), once=True, chart="drain",
+        ("ottermq",), chart="drain",
     ),
 )  # fmt: skip

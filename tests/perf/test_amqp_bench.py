@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from perf import bench, contest, report
+from perf import bench, contest, report, scenarios
 from perf.load import Confirms, Load, Sample
 from perf.scenarios import SCENARIOS, Effort, first_and_last_fifth
 from perf.served import Served
@@ -63,6 +63,22 @@ def test_the_speed_of_the_first_and_the_last_fifth_is_told_apart() -> None:
     first, last = first_and_last_fifth(filled(*steady, sinking), 1000)
     assert first == pytest.approx(100)
     assert last == pytest.approx(200 / 5)
+
+
+def test_the_memory_of_a_backlog_is_touched_right_before_it_is_filled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps: list[str] = []
+
+    def play(address: object, *options: object) -> Load:
+        steps.append("fill" if "--keep" in options else "drain or live")
+        return filled(Sample(1, 5000, 5000, 0))
+
+    monkeypatch.setattr(scenarios.load, "run", play)
+    monkeypatch.setattr(scenarios, "prime", lambda size: steps.append(f"touch {size}"))
+    scenario = next(each for each in SCENARIOS if each.name == "backlog")
+    scenario.measure(("127.0.0.1", 1), (), Effort(scale=0.001, priming=True))
+    assert steps == ["drain or live", f"touch {5000 * 256 * 3}", "fill", "drain or live"]
 
 
 def test_a_broker_that_fails_is_named_and_the_others_go_on(
