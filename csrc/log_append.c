@@ -35,7 +35,7 @@ int om_log_append_bytes(om_log *log, om_bytes *bytes, om_batch_info *info, int f
     uint64_t seq = log->last_logged_seq;
     /* That a batch is here once is a promise: it can't rest on the page cache. Even less can the end of
      * a transaction: the coordinator says it once, and a log that forgot it would wait for ever. */
-    int is_marker = (info->attributes & OM_ATTR_CONTROL) && om_log_uses_wal(log);
+    int is_marker = (info->attributes & OM_ATTR_CONTROL) && info->producer_id >= 0 && om_log_uses_wal(log);
     int logged = is_marker || om_log_is_logged(log, (flags & OM_APPEND_UNLOGGED) && info->producer_id < 0);
     if (logged) {
         struct iovec iov = {bytes->data, bytes->len};
