@@ -384,7 +384,7 @@ void om_dead_commit(om_engine *engine) {
 
 static int is_over(const om_queue *queue) {
     const om_queue_options *options = &queue->options;
-    return (options->max_length >= 0 && om_queue_ready(queue) > options->max_length) ||
+    return (options->max_length >= 0 && om_queue_length(queue) > options->max_length) ||
            (options->max_length_bytes >= 0 && om_queue_ready_bytes(queue) > options->max_length_bytes);
 }
 

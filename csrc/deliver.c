@@ -392,7 +392,7 @@ void om_queue_pump(om_queue *queue) {
     om_queue_trim_length(queue);
     if (queue->consumer_count)
         give_out(queue);
-    if (om_queue_ready(queue) == 0) {
+    if (om_queue_length(queue) == 0) {
         om_queue_rest(queue);
         om_timer_clear(queue);
     } else {

@@ -186,9 +186,9 @@ void om_log_cut(om_log *log, int64_t offset, int32_t epoch) {
         cut_segment(log, offset);
         log->next_offset = offset;
         om_log_note_missing(log);
-        om_producers_cut(log, offset);
         if (log->cursor)
             om_cursor_truncate(log->cursor, offset);
+        om_producers_cut(log, offset);
         om_log_lower_floors(log, offset);
         if (log->recovery_point > offset) {
             log->recovery_point = offset;

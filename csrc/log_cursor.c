@@ -193,7 +193,12 @@ int64_t om_log_purge_ready(om_log *log) {
      * comes later in this very tick. */
     om_log_seal(log);
     int64_t floor = log->cursor->floor, end = log->cursor->end;
+    int64_t hidden = log->producers ? log->producers->hidden : 0;
     int64_t purged = om_cursor_purge(log->cursor, end);
+    if (hidden) {
+        om_hidden_prune(log);
+        purged = purged > hidden ? purged - hidden : purged < 0 ? purged : 0; /* who purged saw so many */
+    }
     if (purged > 0)
         om_removal_note_range(log, OM_RULE_PURGE, floor, end);
     add_op(log, OM_OP_PURGE, 0, end - 1, 0);

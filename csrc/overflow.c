@@ -13,7 +13,7 @@ int om_overflow_refuses(const om_queue *queue, int64_t more_bytes) {
     const om_queue_options *options = &queue->options;
     if (!(options->flags & (OM_QUEUE_REJECT_PUBLISH | OM_QUEUE_REJECT_DLX)))
         return 0;
-    int64_t count = om_queue_ready(queue), bytes = om_queue_ready_bytes(queue);
+    int64_t count = om_queue_length(queue), bytes = om_queue_ready_bytes(queue);
     for (int32_t i = 0; i < queue->lane_count; i++) { /* the record under way brings these */
         count += queue->lanes[i].log->atomic_count;
         bytes += queue->lanes[i].log->atomic_bytes;

@@ -94,6 +94,7 @@ void om_producer_open(om_log *log, om_producer *producer, int64_t first) {
 }
 
 static void close_transaction(om_producers *producers, om_producer *producer) {
+    om_hidden_forget(producers, producer);
     *(producer->older ? &producer->older->newer : &producers->oldest) = producer->newer;
     *(producer->newer ? &producer->newer->older : &producers->newest) = producer->older;
     producer->older = producer->newer = NULL;
@@ -275,8 +276,11 @@ void om_producer_appended(om_log *log, const om_batch_info *info) {
         .timestamp = info->max_timestamp,
     };
     producer->heard_ms = om_now_ms();
-    if ((info->attributes & OM_ATTR_TRANSACTIONAL) && producer->first_open == OM_NO_TRANSACTION)
+    if (!(info->attributes & OM_ATTR_TRANSACTIONAL))
+        return;
+    if (producer->first_open == OM_NO_TRANSACTION)
         om_producer_open(log, producer, info->base_offset);
+    om_hidden_add(log, producer, info->base_offset, info->base_offset + info->last_offset_delta);
 }
 
 int om_producer_marked(om_log *log, const om_batch_info *info, int32_t coordinator_epoch, int commit) {
@@ -286,6 +290,8 @@ int om_producer_marked(om_log *log, const om_batch_info *info, int32_t coordinat
     int64_t first = producer->first_open;
     /* Recovery may tell of one that ended an earlier transaction. */
     if (first != OM_NO_TRANSACTION && first < info->base_offset) {
+        if (!commit)
+            om_hidden_settle(log, producer);
         close_transaction(log->producers, producer);
         producer->ended_first = first;
         producer->ended_at = info->base_offset;
@@ -335,11 +341,13 @@ void om_producers_cut(om_log *log, int64_t offset) {
     for (uint32_t i = 0; i < producers->cap; i++)
         if (producers->table[i])
             cut_one(log, producers->table[i], offset);
+    om_hidden_prune(log);
 }
 
 void om_producers_trim(om_log *log, int64_t start) {
     om_producers *producers = log->producers;
     uint32_t gone = producers ? om_aborted_from(producers, start) : 0;
+    om_hidden_prune(log);
     if (!gone)
         return;
     producers->aborted_count -= gone;
@@ -362,8 +370,11 @@ void om_producers_free(om_log *log) {
     om_producers *producers = log->producers;
     if (!producers)
         return;
-    for (uint32_t i = 0; i < producers->cap; i++)
+    for (uint32_t i = 0; i < producers->cap; i++) {
+        if (producers->table[i])
+            om_offset_set_clear(&producers->table[i]->hidden);
         free(producers->table[i]);
+    }
     free(producers->table);
     free(producers->aborted);
     free(producers);
@@ -372,8 +383,11 @@ void om_producers_free(om_log *log) {
 
 int64_t om_producers_memory(const om_log *log) {
     const om_producers *producers = log->producers;
-    return !producers ? 0
-                      : (int64_t)(sizeof *producers + producers->cap * sizeof *producers->table +
-                                  producers->count * sizeof(om_producer) +
-                                  producers->aborted_cap * sizeof *producers->aborted);
+    if (!producers)
+        return 0;
+    size_t bytes = sizeof *producers + producers->cap * sizeof *producers->table +
+                   producers->count * sizeof(om_producer) + producers->aborted_cap * sizeof *producers->aborted;
+    for (const om_producer *open = producers->oldest; open; open = open->newer)
+        bytes += om_offset_set_memory(&open->hidden);
+    return (int64_t)bytes;
 }

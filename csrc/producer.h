@@ -48,6 +48,7 @@ struct om_producer {
     int64_t ended_first, ended_at; /* of the last one that ended: if its marker is lost, it is open again */
     int64_t heard_ms;
     om_producer *older, *newer; /* neighbours among the open transactions */
+    om_offset_set hidden;    /* the open transaction's records in a work queue */
     int32_t coordinator_epoch;
     int16_t epoch;           /* -1: none known */
     int16_t enlisted;        /* the epoch whose transaction may write here; -1: none */
@@ -58,6 +59,7 @@ typedef struct om_producers {
     om_producer **table;     /* open addressing by id; cap is a power of two */
     uint32_t cap, count;
     om_producer *oldest, *newest;
+    int64_t hidden;          /* records of open transactions that are not settled: see producer_hidden.c */
     om_aborted *aborted;
     uint32_t aborted_count, aborted_cap;
 } om_producers;
@@ -93,6 +95,12 @@ void om_producers_trim(om_log *log, int64_t start);  /* aborted transactions bel
 void om_producers_expire(om_log *log, int64_t before_ms);
 void om_producers_free(om_log *log);
 int64_t om_producers_memory(const om_log *log);
+
+/* ---- producer_hidden.c: what consumers of a work queue don't see yet, and never will ---- */
+void om_hidden_add(om_log *log, om_producer *producer, int64_t first, int64_t last);
+void om_hidden_settle(om_log *log, om_producer *producer); /* its transaction is given up */
+void om_hidden_forget(om_producers *producers, om_producer *producer);
+void om_hidden_prune(om_log *log);           /* much was settled at once: what is left of them? */
 
 /* ---- producer_codec.c ---- */
 size_t om_producers_size(const om_log *log);         /* 0: nothing worth keeping */

@@ -4,6 +4,7 @@
  *   a producer   id i64 | first open i64 | ended first, at i64 x 2 | heard ms i64 | coordinator epoch i32
  *                | epoch i16 | batches u16, then each: first, last sequence i32 x 2 | offset i64 | timestamp i64
  *   an aborted   producer id i64 | first, last offset i64 x 2 | last stable i64
+ *   if a work queue has open transactions: runs u32, then each: producer id i64 | first, last offset i64 x 2
  *
  * Little-endian. It may know of batches past the recovery point, which recovery meets again.
  */
@@ -13,10 +14,29 @@
 
 #include <stdlib.h>
 
-enum { HEAD = 8, PRODUCER = 48, BATCH = 24, ABORTED = 32 };
+enum { HEAD = 8, PRODUCER = 48, BATCH = 24, ABORTED = 32, RUNS = 4, RUN = 24 };
 
 static int is_worth_keeping(const om_producer *producer) {
     return producer && producer->epoch >= 0;
+}
+
+/* Of records of open transactions; put where there is room for them, if told where. */
+static uint32_t put_runs(const om_producers *producers, uint8_t *at) {
+    uint32_t count = 0;
+    for (const om_producer *producer = producers->oldest; producer; producer = producer->newer) {
+        int64_t first, last, from = 0;
+        while (om_offset_set_next_run(&producer->hidden, from, &first, &last)) {
+            if (at) {
+                om_put_le64(at, (uint64_t)producer->id);
+                om_put_le64(at + 8, (uint64_t)first);
+                om_put_le64(at + 16, (uint64_t)last);
+                at += RUN;
+            }
+            count++;
+            from = last + 1;
+        }
+    }
+    return count;
 }
 
 size_t om_producers_size(const om_log *log) {
@@ -28,7 +48,10 @@ size_t om_producers_size(const om_log *log) {
         size += PRODUCER + (size_t)producers->table[i]->count * BATCH;
         kept++;
     }
-    return producers && (kept || producers->aborted_count) ? size + (size_t)producers->aborted_count * ABORTED : 0;
+    if (!producers || (!kept && !producers->aborted_count))
+        return 0;
+    uint32_t runs = put_runs(producers, NULL);
+    return size + (size_t)producers->aborted_count * ABORTED + (runs ? RUNS + (size_t)runs * RUN : 0);
 }
 
 static uint8_t *put_producer(uint8_t *at, const om_producer *producer) {
@@ -69,6 +92,11 @@ void om_producers_encode(const om_log *log, uint8_t *out) {
         om_put_le64(at + 16, (uint64_t)aborted->last_offset);
         om_put_le64(at + 24, (uint64_t)aborted->last_stable);
     }
+    uint32_t runs = put_runs(producers, NULL);
+    if (runs) {
+        om_put_le32(at, runs);
+        put_runs(producers, at + RUNS);
+    }
 }
 
 /* The bytes one takes, or OM_E_*. */
@@ -102,6 +130,23 @@ static int64_t read_producer(om_log *log, const uint8_t *at, size_t left) {
     return (int64_t)(PRODUCER + (size_t)count * BATCH);
 }
 
+static int read_runs(om_log *log, const uint8_t *at, size_t left) {
+    if (!left)
+        return OM_OK;
+    uint32_t count = left >= RUNS ? om_get_le32(at) : UINT32_MAX;
+    if (left < RUNS || count > (left - RUNS) / RUN)
+        return OM_E_CORRUPT;
+    at += RUNS;
+    for (uint32_t i = 0; i < count; i++, at += RUN) {
+        om_producer *producer = om_producer_find(log, (int64_t)om_get_le64(at));
+        int64_t first = (int64_t)om_get_le64(at + 8), last = (int64_t)om_get_le64(at + 16);
+        if (!producer || producer->first_open == OM_NO_TRANSACTION || first < 0 || first > last || last > OM_OFFSET_MAX)
+            return OM_E_CORRUPT;
+        om_hidden_add(log, producer, first, last);
+    }
+    return OM_OK;
+}
+
 int om_producers_decode(om_log *log, const uint8_t *data, size_t len) {
     if (len < HEAD)
         return OM_E_CORRUPT;
@@ -121,5 +166,5 @@ int om_producers_decode(om_log *log, const uint8_t *data, size_t len) {
         if (om_producer_note_aborted(log, &aborted) != OM_OK)
             return OM_E_NO_MEMORY;
     }
-    return OM_OK;
+    return read_runs(log, data + at, len - at);
 }

@@ -2,6 +2,7 @@
 #include "engine.h"
 
 #include "cursor.h"
+#include "producer.h"
 
 #include <stdlib.h>
 
@@ -247,14 +248,25 @@ int om_queue_is_stream(const om_queue *queue) {
     return (queue->options.flags & OM_QUEUE_STREAM) != 0;
 }
 
-int64_t om_queue_ready(const om_queue *queue) {
-    int64_t ready = 0;
+int64_t om_queue_length(const om_queue *queue) {
+    int64_t length = 0;
     for (int32_t i = 0; i < queue->lane_count; i++) {
         const om_log *log = queue->lanes[i].log;
         if (log->cursor)
-            ready += log->cursor->ready_count + (log->open ? log->open->count : 0) + (log->fanout ? log->fanout->build.count : 0);
+            length += log->cursor->ready_count + (log->open ? log->open->count : 0) + (log->fanout ? log->fanout->build.count : 0);
     }
-    return ready;
+    return length;
+}
+
+int64_t om_queue_ready(const om_queue *queue) {
+    int64_t hidden = 0;
+    for (int32_t i = 0; i < queue->lane_count; i++) {
+        const om_log *log = queue->lanes[i].log;
+        if (log->cursor && log->producers)
+            hidden += log->producers->hidden;
+    }
+    int64_t length = om_queue_length(queue);
+    return length > hidden ? length - hidden : 0;
 }
 
 int64_t om_queue_ready_bytes(const om_queue *queue) {

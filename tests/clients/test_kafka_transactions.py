@@ -137,6 +137,33 @@ def test_an_amqp_consumer_gets_what_was_committed_in_order(
     connection.close()
 
 
+def message_count(broker: Broker, queue: str) -> int:
+    host, port = broker.address("amqp")
+    connection = pika.BlockingConnection(pika.ConnectionParameters(host, port))
+    try:
+        declared = connection.channel().queue_declare(queue, durable=True)
+        return int(declared.method.message_count)
+    finally:
+        connection.close()
+
+
+def test_a_queues_message_count_is_what_was_committed_also_after_a_kill(tmp_path: Path) -> None:
+    with mortal(tmp_path / "data") as one:
+        assert message_count(one.broker, "work") == 0
+        producer = transactional(one.kafka, "id")
+        in_transaction(producer, "work", [b"a", b"b"], commit=True)
+        in_transaction(producer, "work", [b"never"] * 5, commit=False)
+        producer.begin_transaction()
+        for value in (b"c", b"d", b"e"):
+            producer.produce("work", value, partition=0)
+        assert producer.flush(PATIENCE) == 0
+        assert message_count(one.broker, "work") == 2
+        one.kill()
+        assert message_count(one.broker, "work") == 2
+        producer.commit_transaction(PATIENCE)
+        assert message_count(one.broker, "work") == 5
+
+
 # -- consume, transform, produce
 
 
