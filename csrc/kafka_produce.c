@@ -107,7 +107,8 @@ static void ask_rights(produce *p, const om_kafka_request *request, const uint8_
 
 /* ---- between the walks: batches that Python must open ---- */
 
-/* Returns whether there are any: then the same request comes again, with what was made of them. */
+/* Returns whether there are any: then the same request comes again, with what was made of them. (Or never: there
+ * is no memory.) */
 static int ask_repack(produce *p, const om_kafka_request *request) {
     om_wire wire = p->topics;
     uint8_t *room = om_kafka_reply_room(p->engine, request->len * 2); /* a batch is longer than its parcel's head */
@@ -132,7 +133,7 @@ static int ask_repack(produce *p, const om_kafka_request *request) {
         om_conn_break(p->conn, "out of memory");
     else if (at != room)
         om_kafka_repack_ask(p->conn, room, (size_t)(at - room));
-    return at != room;
+    return !room || at != room;
 }
 
 /* ---- a batch ---- */

@@ -52,7 +52,8 @@ class Repacker:
             eventlog.failure("batches can't be repacked", error)
             code = Error.UNKNOWN_SERVER_ERROR
             done = [Repacked(each.place, code) for each in parcels(event.payload)]
-        self._engine.kafka_repacked(event.conn, done)
+        if not self._engine.kafka_repacked(event.conn, done):
+            self._engine.hang_up(event.conn)  # gone, or no memory: it must not wait for ever
 
 
 def parcels(payload: bytes) -> Iterator[Parcel]:

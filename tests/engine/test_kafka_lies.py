@@ -12,6 +12,7 @@ from ottermq.wal import Log, LogOptions, Store
 from ottermq.wal.compaction import Codecs, Compaction
 from ottermq.wal.records import OVERHEAD, sealed, with_records
 from ottermq.wal.verify import verify
+from ottermq.wal.window import Window
 from tests.engine.kafka_plane import KafkaPlane, batch
 from tests.wal.stores import SMALL
 
@@ -99,6 +100,25 @@ def test_compaction_leaves_them_alone_and_does_its_work(tmp_path: Path) -> None:
             offset = found[-1].last_offset + 1
         assert [lie for lie, data in LIES.items() if data[16:] not in kept] == []
     assert list(verify(tmp_path / "data").findings) == []
+
+
+def test_the_audit_reads_all_that_is_around_them(tmp_path: Path) -> None:
+    decode = pytest.importorskip("ottermq.audit.source.decode")
+    with Store.open(tmp_path / "data", SMALL) as store:
+        log = store.create("t")
+        for lie in LIES.values():
+            append(store, log, lie)
+            append(store, log, batch(b"good"))
+        store.checkpoint()
+    [file] = (tmp_path / "data").glob("vhosts/*/queues/t.*/*.log")
+    with Window(file) as window:
+        reading = decode.Reading(window, decode.Span(0, file.stat().st_size, 0), decode.Wanted())
+        bodies = [
+            body
+            for columns in reading.batches(["body", "crc_ok"])
+            for body in columns.array("body").to_pylist()
+        ]
+    assert bodies == [None, b"good"] * len(LIES)
 
 
 def append(store: Store, log: Log, data: bytes) -> None:

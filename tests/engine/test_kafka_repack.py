@@ -197,8 +197,10 @@ def test_only_so_much_is_under_way_and_the_rest_waits_its_turn(plane: KafkaPlane
     plane.repacking = False
     plane.topic("t", codec=Codec.GZIP, max_message_bytes=64 << 20)
     large = batch(bytes(17 << 20))
-    clients = [plane.kafka() for _ in range(6)]
-    for client in clients:
+    clients = []
+    for _ in range(6):
+        client = plane.kafka()
+        clients.append(client)
         client.produce("t", batch(b"known", codec=Codec.GZIP))
         client.send_produce({("t", 0): large})
     plane.wait(lambda: len(plane.to_repack) == 4)
