@@ -4,6 +4,11 @@ home.py       where the bytes come from
 catalogue.py  which logs there are, and whose
 snapshot.py   a consistent picture of a data directory
 source/       the Spark data source `ottermq`
+policies.py   which rules of retention a log is under
+spark.py      the one place that makes a session, and java.py a Java for it
+jobs/         the audits, one a file: what goes in and comes out is in outcome.py and findings.py
+report/       an outcome as Parquet, JSON, a page and a terminal table
+run.py        one audit from start to end
 
 Nothing here is imported by a running broker; Spark and Arrow come with the extra `audit`.
 """

@@ -13,7 +13,7 @@ import pyspark
 from ottermq.audit.java import java_home
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
-PATIENCE = 120.0
+PATIENCE = 300.0
 WORKERS = 2
 MASTER_READY = r"Starting Spark master at (spark://\S+)"
 WORKER_READY = r"Successfully registered with master"
@@ -27,9 +27,10 @@ class Cluster:
 
     def __enter__(self) -> "Cluster":
         try:
-            self.url = self._start("master", MASTER_READY)
-            for number in range(WORKERS):
-                self._start("worker", WORKER_READY, str(number))
+            self.url = _wait(*self._start("master"), MASTER_READY)
+            workers = [self._start("worker", str(number)) for number in range(WORKERS)]
+            for worker in workers:
+                _wait(*worker, WORKER_READY)
         except BaseException:
             self._running.close()
             raise
@@ -38,8 +39,7 @@ class Cluster:
     def __exit__(self, *error: object) -> None:
         self._running.close()
 
-    def _start(self, kind: str, ready: str, number: str = "") -> str:
-        """Until it says so; what the pattern's last group found."""
+    def _start(self, kind: str, number: str = "") -> tuple["subprocess.Popen[bytes]", Path]:
         log = self.folder / f"{kind}{number}.log"
         arguments = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
         if kind == "worker":
@@ -61,12 +61,17 @@ class Cluster:
                 stderr=words,
             )
         self._running.callback(_end, process)
-        patience = time.monotonic() + PATIENCE
-        while time.monotonic() < patience and process.poll() is None:
-            if found := re.search(ready, log.read_text(errors="replace")):
-                return found[found.lastindex or 0]
-            time.sleep(0.1)
-        raise AssertionError(f"the {kind} isn't ready: {log.read_text(errors='replace')[-2000:]}")
+        return process, log
+
+
+def _wait(process: "subprocess.Popen[bytes]", log: Path, ready: str) -> str:
+    """Until it says that it is ready; what the pattern's last group found."""
+    patience = time.monotonic() + PATIENCE
+    while time.monotonic() < patience and process.poll() is None:
+        if found := re.search(ready, log.read_text(errors="replace")):
+            return found[found.lastindex or 0]
+        time.sleep(0.1)
+    raise AssertionError(f"not ready: {log.read_text(errors='replace')[-2000:]}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -9,7 +9,6 @@ from pyspark.sql import SparkSession
 
 from ottermq.audit import spark as sparks
 from ottermq.audit.errors import CantRun
-from tests.audit.cluster import Cluster
 
 
 def test_workers_run_on_our_interpreter(spark: SparkSession) -> None:
@@ -53,19 +52,3 @@ def test_without_a_master_to_talk_to_one_line_says_so(tmp_path: Path) -> None:
     )
     assert done.stderr == "" and done.stdout.count("\n") == 1
     assert "spork://nowhere" in done.stdout
-
-
-def test_a_standalone_cluster_has_its_two_workers(cluster: Cluster, tmp_path: Path) -> None:
-    program = (
-        "import sys; from pathlib import Path; from ottermq.audit.spark import session\n"
-        "with session(Path('spark.log'), sys.argv[1]) as spark:\n"
-        "    print(spark.sparkContext.parallelize(range(8), 8).map(lambda n: n * n).sum())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", program, cluster.url],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=180,
-    )
-    assert (done.stdout, done.stderr) == ("140\n", ""), (tmp_path / "spark.log").read_text()[-2000:]
