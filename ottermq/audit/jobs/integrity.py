@@ -1,6 +1,6 @@
 """Is every byte as it was written, and every record there once?
 
-Each segment is walked by one of Spark's tasks: checksums, offsets, indexes, what the manifest and
+Each segment is walked in one of Spark's tasks: checksums, offsets, indexes, what the manifest and
 the checkpoint say of it. What follows from all segments of a log together (offsets that none of
 them has) is worked out here; duplicates are a query over the records.
 
@@ -47,6 +47,7 @@ KINDS = {
     "duplicate-sequence": "an idempotent producer's batch that is there twice",
     "duplicate-id": "two messages of a queue with the same message-id",
 }
+SLICES_A_CORE = 16  # many enough that the last one is short, few enough to cost nothing
 MOST_GAPS = 20  # told one by one, a log
 KNOWN = {".log", ".index", ".timeindex", ".snapshot", ".txnindex"}
 
@@ -78,10 +79,12 @@ class Answer:
 
 def run(context: Context) -> Outcome:
     picture = take(context.data)
-    tasks = list(_tasks(picture))
-    answers = context.spark.sparkContext.parallelize(tasks, max(len(tasks), 1)).map(check).collect()
+    tasks = sorted(_tasks(picture), key=lambda each: each.base)
+    workers = context.spark.sparkContext
+    slices = max(min(len(tasks), workers.defaultParallelism * SLICES_A_CORE), 1)
+    answers = workers.parallelize(tasks, slices).map(check).collect()
     of_log: dict[int, list[Answer]] = {at: [] for at in range(len(picture.logs))}
-    for answer in sorted(answers, key=lambda each: each.base):
+    for answer in answers:  # in the order of the tasks: by offset
         of_log[answer.log].append(answer)
     policies = Policies(context.data, picture.logs, context.config)
     findings = list(_of_directory(picture))
