@@ -66,10 +66,12 @@ def _trim_all(store: Store, config: Config, limits: Limits) -> Iterator[None]:
 def trim(log: Log, config: Config, limit: Policy | None = None) -> bool:
     """Let go what the rules say, `limit` before the configuration. Is there more?"""
     segments = log.segments(AT_A_TIME)
-    if not segments:
+    floor = log.cursor().floor if log.has_cursor else None
+    if not segments and not floor:
         return False
     policy = limit or policy_for(config.for_queue(log.name).retention)
-    floor = log.cursor().floor if log.has_cursor else None
+    if floor and policy.drops_settled and not policy.legal_hold:
+        _begin_where_records_are(log, floor, segments)
     total = sum(segment.size for segment in segments)
     if policy.max_size is not None and len(segments) == AT_A_TIME:
         total = log.stat().size_bytes
@@ -82,6 +84,21 @@ def trim(log: Log, config: Config, limit: Policy | None = None) -> bool:
         log.trim(going[-1].next_offset, rule)
         _tell(log, rule, going)
     return len(gone) == AT_A_TIME
+
+
+def _begin_where_records_are(log: Log, floor: int, segments: list[SegmentStat]) -> None:
+    """What was settled before it came to a segment is gone already. A log that still claimed to
+    begin with it would let Kafka's consumers wait there for ever."""
+    start = log.stat().start_offset
+    if start >= floor:
+        return
+    if segments:
+        first = segments[0].base_offset
+    else:
+        kept = log.read(start, max_bytes=1, nowait=True)
+        first = kept[0].base_offset if kept else floor
+    if first > start:
+        log.trim(min(first, floor), Rule.SETTLED)
 
 
 def _tell(log: Log, rule: Rule, segments: list[SegmentStat]) -> None:

@@ -55,6 +55,23 @@ def test_what_is_settled_goes_and_the_rest_is_there(store: Store) -> None:
     assert second.next_offset == third.base_offset
 
 
+def test_a_log_begins_behind_what_was_settled_before_it_came_to_a_segment(store: Store) -> None:
+    log = store.create("orders", flags=DURABLE, options=SEGMENT)
+    for _ in range(20):
+        store.wait(log.append([Record(bytes(8000))]).seq)
+    log.settle(0, 9)
+    store.checkpoint()
+    retention.trim(log, rules(legal_hold="true"))
+    assert log.stat().start_offset == 0
+    retention.trim(log, rules())
+    start = log.stat().start_offset
+    assert log.read(start)[0].base_offset == start <= 10
+    log.settle(10, 19)
+    retention.trim(log, rules())
+    kept = log.read(log.stat().start_offset)
+    assert log.stat().start_offset == (kept[0].base_offset if kept else 20)
+
+
 def test_what_is_settled_stays_when_its_floor_is_no_reason_to_go(store: Store) -> None:
     log = filled(store, age=2 * DAY)
     before = bases(log)

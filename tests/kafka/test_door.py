@@ -144,6 +144,25 @@ def test_an_illegal_name_is_told(talker: Talker, name: str) -> None:
     assert topic["error_code"] == Error.INVALID_TOPIC_EXCEPTION
 
 
+def test_nothing_is_made_by_asking_if_a_setting_says_so(tmp_path: Path) -> None:
+    with Broker(tmp_path / "data", env={"OTTERMQ_KAFKA__AUTO_CREATE": "false"}) as broker:
+        with Link(broker.address("kafka")) as link:
+            [topic] = link.metadata("wanted", allow_auto_topic_creation=True)
+            assert topic["error_code"] == Error.UNKNOWN_TOPIC_OR_PARTITION
+            assert link.metadata() == []
+            link.create("wanted")
+            assert [topic["name"] for topic in link.metadata()] == ["wanted"]
+
+
+def test_topics_that_come_by_asking_have_as_many_partitions_as_a_setting_says(
+    tmp_path: Path,
+) -> None:
+    with Broker(tmp_path / "data", env={"OTTERMQ_KAFKA__DEFAULT_PARTITIONS": "4"}) as broker:
+        with Talker(broker.address("kafka")) as talker:
+            [topic] = talker.metadata("wanted")
+            assert len(topic["partitions"]) == 4
+
+
 def test_an_unknown_topic_id_is_told(talker: Talker) -> None:
     nobody = {"topic_id": uuid4(), "name": None}
     [topic] = talker.ask(Api.METADATA, {"topics": [nobody]})["topics"]

@@ -3,8 +3,10 @@
 Clients as people use them, kafka-python and pika, against a broker process.
 """
 
+import datetime
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,17 @@ import pika
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewPartitions, NewTopic
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, OffsetOutOfRangeError
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.brokers import Broker
 
 PATIENCE = 60.0
+SMALL_SEGMENTS = {
+    "OTTERMQ_WAL__SEGMENT_SIZE": "64KiB",
+    "OTTERMQ_WAL__CHECKPOINT_INTERVAL": "200ms",
+    "OTTERMQ_WAL__RETENTION__CHECK_INTERVAL": "1s",
+}
 
 
 class Kafka:
@@ -203,16 +210,28 @@ def test_an_amqp_message_is_readable_for_kafka_consumers(
     assert (properties.headers, properties.message_id, body) == (headers, "m1", b"hello")
 
 
-@pytest.mark.parametrize("type, key", [("direct", "k"), ("topic", "a.b.k"), ("fanout", "any")])
+@pytest.mark.parametrize(
+    "type, binding, key",
+    [
+        ("direct", "k", "k"),
+        ("topic", "a.#", "a.b.k"),
+        ("fanout", "", "any"),
+        ("headers", "", "any"),
+        ("x-consistent-hash", "1", "any"),
+        ("x-random", "", "any"),
+    ],
+)
 def test_what_goes_through_an_exchange_reaches_kafka_consumers(
-    kafka: Kafka, amqp: BlockingChannel, name: str, type: str, key: str
+    kafka: Kafka, amqp: BlockingChannel, name: str, type: str, binding: str, key: str
 ) -> None:
     amqp.queue_declare(name, durable=True)
     amqp.exchange_declare(f"{name}-in", type, durable=True)
-    amqp.queue_bind(name, f"{name}-in", "a.#" if type == "topic" else key)
-    publish(amqp, key, b"hello", exchange=f"{name}-in")
+    arguments = {"colour": "red"} if type == "headers" else None
+    amqp.queue_bind(name, f"{name}-in", binding, arguments)
+    publish(amqp, key, b"hello", exchange=f"{name}-in", headers={"colour": "red"})
     [record] = kafka.read(name, 1)
     assert (record.key, record.value) == (key.encode(), b"hello")
+    assert ("colour", b"red") in record.headers
 
 
 def test_acks_and_nacks_leave_kafkas_view_alone(
@@ -259,6 +278,24 @@ def test_a_stream_and_a_topic_are_one_and_offsets_are_equal(
     records = kafka.read(name, 6)
     assert [(record.offset, record.value) for record in records] == list(enumerate(sent))
     assert stream(amqp, name, 1, offset=4)[0][0] == kafka.read(name, 1, 4)[0].offset == 4
+
+
+def test_a_time_leads_to_the_same_record_by_both_doors(
+    kafka: Kafka, amqp: BlockingChannel, name: str
+) -> None:
+    kafka.create(name)
+    early = int(time.time()) - 3600
+    for number in range(4):
+        kafka.send(name, b"%d" % number, timestamp_ms=(early + 600 * number) * 1000)
+    place = TopicPartition(name, 0)
+    for number in range(4):
+        when = early + 600 * number - 1
+        with consumer(kafka.bootstrap) as client:
+            found = client.offsets_for_times({place: when * 1000})[place]
+        # A stream's reader begins with the batch that holds it: here each has its own.
+        at = datetime.datetime.fromtimestamp(when, datetime.UTC)
+        [(offset, _, _)] = stream(amqp, name, 1, offset=at)
+        assert found.offset == offset == number
 
 
 def test_a_stream_that_amqp_declared_is_a_topic(
@@ -374,6 +411,41 @@ def test_expired_messages_keep_kafkas_view_consistent(
     assert kafka.send(name, b"3") == 3
 
 
+@pytest.mark.parametrize(
+    "arguments", [{"x-max-length": 10}, {"x-message-ttl": 1}], ids=["max-length", "ttl"]
+)
+def test_what_a_queue_dropped_is_out_of_range_once_its_segment_is_gone(
+    tmp_path: Path, name: str, arguments: dict[str, Any]
+) -> None:
+    with Broker(tmp_path / "data", env=SMALL_SEGMENTS) as broker:
+        kafka = Kafka(address(broker))
+        host, port = broker.address("amqp")
+        connection = pika.BlockingConnection(pika.ConnectionParameters(host, port))
+        amqp = connection.channel()
+        amqp.queue_declare(name, durable=True, arguments=arguments)
+        for number in range(60):
+            kafka.send(name, b"%d " % number + bytes(8000))
+        until(lambda: kafka.bounds(name)[0] > 0)
+        first, last = kafka.bounds(name)
+        assert last == 60
+        if "x-max-length" in arguments:
+            assert first <= 50
+            assert [get(amqp, name)[2].split()[0] for _ in range(10)] == [
+                b"%d" % number for number in range(50, 60)
+            ]
+        else:
+            assert not amqp.queue_declare(name, passive=True).method.message_count
+        place = TopicPartition(name, 0)
+        with consumer(kafka.bootstrap, auto_offset_reset="none") as client:
+            client.assign([place])
+            client.seek(place, 0)
+            with pytest.raises(OffsetOutOfRangeError):
+                next(client)
+        assert kafka.send(name, b"60") == 60
+        kafka.close()
+        connection.close()
+
+
 def test_deleted_records_are_gone_for_streams_and_seeks_below_are_out_of_range(
     kafka: Kafka, amqp: BlockingChannel, name: str
 ) -> None:
@@ -387,7 +459,7 @@ def test_deleted_records_are_gone_for_streams_and_seeks_below_are_out_of_range(
     with consumer(kafka.bootstrap, auto_offset_reset="none") as client:
         client.assign([place])
         client.seek(place, 1)
-        with pytest.raises(KafkaError):
+        with pytest.raises(OffsetOutOfRangeError):
             next(client)
 
 
