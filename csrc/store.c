@@ -436,6 +436,8 @@ int om_store_start(om_store *store, char *err, size_t err_len) {
     if (result == OM_OK && fresh)
         result = om_removal_baseline(store);
     if (result == OM_OK)
+        result = om_removal_record(store, NULL); /* skipped offsets: before a record stands behind them */
+    if (result == OM_OK)
         result = open_wal(store, &tail, err, err_len);
     if (result != OM_OK)
         return result;

@@ -1,0 +1,192 @@
+"""Retention audited: logs written through real clients, spoilt on purpose, and what the job says."""
+
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+from ottermq.audit.findings import Finding, Severity
+from ottermq.audit.jobs import job
+from ottermq.audit.outcome import Context, Outcome
+from ottermq.config import Config, load
+from ottermq.wal import removals
+from tests.brokers import Broker
+
+SMALL = {
+    "OTTERMQ_WAL__SEGMENT_SIZE": "64KiB",
+    "OTTERMQ_WAL__CHECKPOINT_INTERVAL": "1s",
+    "OTTERMQ_WAL__RETENTION__CHECK_INTERVAL": "1s",
+}
+BODY = bytes(8000)
+COUNT = 40
+HOUR = 3_600_000
+
+
+def run(spark: SparkSession, data: Path, config: Config | None = None) -> Outcome:
+    context = Context(spark, data, datetime.now(UTC), config or Config())
+    return job("retention").run(context)
+
+
+def told(outcome: Outcome) -> Counter[tuple[str, str | None]]:
+    return Counter((each.kind, each.queue) for each in outcome.findings)
+
+
+def produce(broker: Broker, topic: str, count: int = COUNT, ages: int = 0, **configs: str) -> None:
+    host, port = broker.address("kafka")
+    where = {"bootstrap.servers": f"{host}:{port}"}
+    admin = AdminClient(where)
+    admin.create_topics([NewTopic(topic, 1, 1, config=configs)])[topic].result(30)
+    producer = Producer({**where, "batch.size": 20_000})
+    for _ in range(count):
+        producer.produce(topic, BODY, timestamp=int(time.time() * 1000) - ages)
+    assert producer.flush(30) == 0
+
+
+def drained(broker: Broker, queue: str) -> None:
+    host, port = broker.address("amqp")
+    with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
+        channel = connection.channel()
+        channel.queue_declare(queue, durable=True)
+        channel.confirm_delivery()
+        for _ in range(COUNT):
+            channel.basic_publish("", queue, BODY, pika.BasicProperties(delivery_mode=2))
+        time.sleep(3)  # what is settled before a checkpoint need never reach a segment
+        for _ in range(COUNT // 2):
+            method, _, _ = channel.basic_get(queue)
+            channel.basic_ack(method.delivery_tag)
+
+
+def gone(data: Path, name: str) -> bool:
+    return any(each.name == name for each in removals.load(data).removals)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All kept as it should be: by age, by size, by settling, for ever, under hold, after a kill."""
+    data = tmp_path_factory.mktemp("honest") / "data"
+    with Broker(data, env=SMALL) as broker:
+        produce(broker, "aged", ages=2 * HOUR, **{"retention.ms": str(HOUR)})
+        produce(broker, "sized", **{"retention.bytes": "150000", "segment.bytes": "65536"})
+        produce(broker, "held", ages=2 * HOUR, **{"retention.ms": str(HOUR), "legal.hold": "true"})
+        produce(broker, "free")
+        drained(broker, "orders")
+        until(lambda: all(gone(data, name) for name in ("aged", "sized", "orders")))
+        broker.process.kill()
+    with Broker(data, env=SMALL) as broker:
+        produce(broker, "later", count=4)
+        time.sleep(2)
+    return data
+
+
+@pytest.fixture
+def data(honest: Path, tmp_path: Path) -> Iterator[Path]:
+    copy = tmp_path / "data"
+    shutil.copytree(honest, copy)
+    yield copy
+    shutil.rmtree(copy)
+
+
+def segments(data: Path, name: str) -> list[Path]:
+    return sorted(data.glob(f"vhosts/*/queues/{name}.*/*.log"))
+
+
+def test_an_honest_directory_is_clean_and_told_of(spark: SparkSession, honest: Path) -> None:
+    outcome = run(spark, honest)
+    assert list(outcome.findings) == []
+    rows = {row[1]: row for row in outcome.sheets[0].rows}
+    assert rows["held"][3] == "legal hold" and rows["held"][4] == COUNT
+    assert rows["aged"][3] == "max_age 1:00:00" and rows["aged"][4] == 0
+    assert rows["orders"][3] == "until settled"
+    rules = {(row[1], row[2]) for row in outcome.sheets[1].rows}
+    assert {("aged", "max_age"), ("sized", "max_size"), ("orders", "settled")} <= rules
+    stored = sum(path.stat().st_size for path in segments(honest, "held"))
+    assert outcome.summary["bytes"]["/:held"] == stored
+    assert {name for name in outcome.tables} == {"stock", "removals"}
+
+
+def test_a_directory_in_use_is_the_same(spark: SparkSession, data: Path) -> None:
+    with Broker(data, env=SMALL):
+        assert list(run(spark, data, load(environ=SMALL)).findings) == []
+
+
+def test_a_stricter_policy_finds_what_is_kept_too_long(spark: SparkSession, data: Path) -> None:
+    policy = {"OTTERMQ_WAL__RETENTION__MAX_SIZE": "100KiB"}
+    found = run(spark, data, load(environ=policy)).findings
+    assert {(each.kind, each.queue) for each in found} >= {("too-large", "free")}
+    assert {each.severity for each in found if each.kind == "too-large"} == {Severity.WARNING}
+
+
+def test_old_records_are_found_where_nobody_lets_them_go(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    with Broker(data, env=SMALL | {"OTTERMQ_WAL__RETENTION__CHECK_INTERVAL": "1h"}) as broker:
+        time.sleep(1.5)  # the keeper's first look is over
+        produce(broker, "stale", ages=2 * HOUR, **{"retention.ms": str(HOUR)})
+    outcome = run(spark, data)
+    assert set(told(outcome)) == {("too-old", "stale")}
+    assert sum(told(outcome).values()) == len(segments(data, "stale"))
+    assert all(each.severity is Severity.VIOLATION for each in outcome.findings)
+
+
+def test_a_segment_that_somebody_removed_is_found(spark: SparkSession, data: Path) -> None:
+    victim = segments(data, "free")[1]
+    victim.unlink()
+    [finding] = run(spark, data).findings
+    assert (finding.kind, finding.queue) == ("segment-gone", "free")
+    assert finding.segment == int(victim.stem)
+
+
+def test_it_is_found_after_a_start_too(spark: SparkSession, data: Path) -> None:
+    segments(data, "free")[1].unlink()
+    with Broker(data, env=SMALL):
+        pass
+    assert told(run(spark, data)) == {("segment-gone", "free"): 1}
+
+
+def test_a_hold_that_was_broken_by_hand_is_found(spark: SparkSession, data: Path) -> None:
+    segments(data, "held")[1].unlink()
+    assert told(run(spark, data)) == {("hold-broken", "held"): 1}
+
+
+def test_a_removal_whose_record_was_taken_out_is_found(spark: SparkSession, data: Path) -> None:
+    _without(data, "aged")
+    outcome = run(spark, data)
+    assert {each.kind for each in outcome.findings} == {"record-damaged", "no-record"}
+    [finding] = [each for each in outcome.findings if each.kind == "no-record"]
+    assert finding.queue == "aged" and finding.first_offset == 0
+
+
+def test_a_removal_that_the_policy_doesnt_allow_is_found(spark: SparkSession, data: Path) -> None:
+    """The policy says now that settled messages are kept."""
+    policy = {"OTTERMQ_WAL__RETENTION__KEEP_SETTLED": "true"}
+    outcome = run(spark, data, load(environ=policy))
+    assert {(each.kind, each.queue) for each in outcome.findings} == {("gone-early", "orders")}
+
+
+def _without(data: Path, name: str) -> None:
+    """The record of what was removed, without one log's."""
+    for path in sorted((data / removals.FOLDER).iterdir()):
+        raw, kept, at = path.read_bytes(), b"", removals.HEADER.size
+        for item in removals.parse(raw):
+            size = int.from_bytes(raw[at : at + 4], "little")
+            if not (isinstance(item, removals.Removal) and item.name == name):
+                kept += raw[at : at + size]
+            at += size
+        path.write_bytes(raw[: removals.HEADER.size] + kept)
