@@ -6,6 +6,7 @@ Exit codes: 0 clean, 1 violations (or what --fail-on says), 2 it could not run.
 import os
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,54 @@ def integrity(**options: Any) -> None:
     Checksums, offsets and their gaps, indexes, manifests against files, orphans, duplicates.
     """
     _run("integrity", **options)
+
+
+@audit.command()
+@click.option(
+    "--grace",
+    metavar="SECONDS",
+    type=click.IntRange(0),
+    help="How late retention may be.  [default: twice its check_interval, and a minute]",
+)
+@common
+def retention(grace: int | None, **options: Any) -> None:
+    """Is each queue and topic kept as its policy says: not longer, not shorter, holds respected?
+
+    What should be gone and isn't, what is gone and shouldn't be or left no record, what there is by
+    age, and how much there will be in 30 days.
+    """
+    _run("retention", {} if grace is None else {"grace": timedelta(seconds=grace)}, **options)
+
+
+@audit.command()
+@click.option(
+    "--price",
+    "prices",
+    metavar="TIER=PRICE",
+    multiple=True,
+    help="Of a GiB and month, such as local=0.08; repeat it.",
+)
+@click.option(
+    "--what-if",
+    metavar="FILE",
+    type=FILE,
+    help="A configuration file with another retention: what would it save?",
+)
+@common
+def cost(prices: tuple[str, ...], what_if: Path | None, **options: Any) -> None:
+    """What does keeping cost, by tier and age, and what would another policy save?"""
+    own: dict[str, Any] = {"prices": dict(map(_price, prices))}
+    if what_if is not None:
+        own["what_if"] = load(what_if, {})
+    _run("cost", own, **options)
+
+
+def _price(text: str) -> tuple[str, float]:
+    tier, _, price = text.partition("=")
+    try:
+        return tier.strip(), float(price)
+    except ValueError:
+        raise click.UsageError(f"--price {text}: it should be TIER=PRICE, as local=0.08") from None
 
 
 @audit.command("erase-check")

@@ -1,4 +1,4 @@
-"""Retention audited: logs written through real clients, spoilt on purpose, and what the job says."""
+"""Retention audited, and its cost: logs written through real clients, then spoilt on purpose."""
 
 import shutil
 import time
@@ -14,12 +14,13 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from ottermq.audit.findings import Finding, Severity
+from ottermq.audit.findings import Severity
 from ottermq.audit.jobs import job
 from ottermq.audit.outcome import Context, Outcome
 from ottermq.config import Config, load
-from ottermq.wal import removals
+from ottermq.wal import Rule, Store, removals
 from tests.brokers import Broker
+from tests.wal.stores import SMALL as SMALL_STORE
 
 SMALL = {
     "OTTERMQ_WAL__SEGMENT_SIZE": "64KiB",
@@ -31,9 +32,15 @@ COUNT = 40
 HOUR = 3_600_000
 
 
-def run(spark: SparkSession, data: Path, config: Config | None = None) -> Outcome:
-    context = Context(spark, data, datetime.now(UTC), config or Config())
-    return job("retention").run(context)
+def run(
+    spark: SparkSession,
+    data: Path,
+    config: Config | None = None,
+    name: str = "retention",
+    **more: Any,
+) -> Outcome:
+    context = Context(spark, data, datetime.now(UTC), config or Config(), more)
+    return job(name).run(context)
 
 
 def told(outcome: Outcome) -> Counter[tuple[str, str | None]]:
@@ -78,7 +85,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All kept as it should be: by age, by size, by settling, for ever, under hold, after a kill."""
+    """All kept as it should be: by age, size, settling, for ever, under hold, after a kill."""
     data = tmp_path_factory.mktemp("honest") / "data"
     with Broker(data, env=SMALL) as broker:
         produce(broker, "aged", ages=2 * HOUR, **{"retention.ms": str(HOUR)})
@@ -117,7 +124,7 @@ def test_an_honest_directory_is_clean_and_told_of(spark: SparkSession, honest: P
     assert {("aged", "max_age"), ("sized", "max_size"), ("orders", "settled")} <= rules
     stored = sum(path.stat().st_size for path in segments(honest, "held"))
     assert outcome.summary["bytes"]["/:held"] == stored
-    assert {name for name in outcome.tables} == {"stock", "removals"}
+    assert set(outcome.tables) == {"stock", "removals"}
 
 
 def test_a_directory_in_use_is_the_same(spark: SparkSession, data: Path) -> None:
@@ -178,6 +185,32 @@ def test_a_removal_that_the_policy_doesnt_allow_is_found(spark: SparkSession, da
     policy = {"OTTERMQ_WAL__RETENTION__KEEP_SETTLED": "true"}
     outcome = run(spark, data, load(environ=policy))
     assert {(each.kind, each.queue) for each in outcome.findings} == {("gone-early", "orders")}
+
+
+def test_a_removal_under_hold_is_found(spark: SparkSession, data: Path) -> None:
+    """As a broker that didn't know of holds would do it."""
+    with Store.open(data, SMALL_STORE) as store:
+        log = store.get("free")
+        store.note(log, Rule.HOLD)
+        store.checkpoint()
+        log.trim(8, Rule.DELETE_RECORDS)
+        store.checkpoint()
+        store.note(log, Rule.LIFTED)
+        store.checkpoint()
+        log.trim(16, Rule.DELETE_RECORDS)
+    [finding] = run(spark, data).findings
+    assert (finding.kind, finding.queue, finding.segment) == ("hold-broken", "free", 0)
+    assert finding.rule == "delete_records"
+
+
+def test_another_policy_would_save_all_but_what_is_held(spark: SparkSession, honest: Path) -> None:
+    what_if = load(environ={"OTTERMQ_WAL__RETENTION__MAX_SIZE": "100KiB"})
+    outcome = run(spark, honest, None, "cost", prices={"local": 1024.0}, what_if=what_if)
+    held, free = (sum(f.stat().st_size for f in segments(honest, n)) for n in ("held", "free"))
+    assert outcome.summary["a_month"]["/:held"] == pytest.approx(held / (1 << 20))
+    freed = outcome.summary["would_free"]
+    assert "/:held" not in freed and free - freed["/:free"] <= 100 * 1024
+    assert list(outcome.findings) == []
 
 
 def _without(data: Path, name: str) -> None:

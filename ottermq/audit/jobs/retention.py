@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from ottermq.audit.coverage import unaccounted
+from ottermq.audit.due import due
 from ottermq.audit.findings import Finding, Severity
 from ottermq.audit.growth import Stock, projected, stocks
 from ottermq.audit.outcome import Bars, Context, Lines, Outcome, Sheet
@@ -27,10 +28,9 @@ from ottermq.audit.snapshot import Log, Picture, take
 from ottermq.topology import QueueType
 from ottermq.wal import removals
 from ottermq.wal.catalog import INTERNAL_VHOST
-from ottermq.wal.checkpoint import decode_cursor
 from ottermq.wal.log import SegmentStat
 from ottermq.wal.removals import History, Removal
-from ottermq.wal.retention import Policy, expired
+from ottermq.wal.retention import Policy
 from ottermq.wal.rules import Rule
 
 KINDS = {
@@ -106,8 +106,8 @@ class _Audit:
     # -- too long
 
     def too_long(self, logs: Sequence[Log]) -> Iterator[Finding]:
-        due = [each for log in logs for each in self._due(log)]
-        sudden = [each for each in due if each.rule is not Rule.MAX_AGE]
+        found = [each for log in logs for each in self._due(log)]
+        sudden = [each for each in found if each.rule is not Rule.MAX_AGE]
         if sudden and self.picture.running:
             # When they became settled, or too many, nobody knows: the keeper gets its time.
             time.sleep(2 * self.context.config.wal.retention.check_interval.total_seconds() + 2)
@@ -118,43 +118,33 @@ class _Audit:
                 if log.id in again
                 for each in self._due(again[log.id])
             }
-            due = [each for each in due if (each.log.id, each.segment.base_offset) in still]
-        yield from map(self._kept_too_long, due)
+            found = [each for each in found if (each.log.id, each.segment.base_offset) in still]
+        yield from map(self._kept_too_long, found)
 
     def _due(self, log: Log) -> Iterator[_Due]:
-        segments = [
-            SegmentStat(
-                each.base_offset, each.next_offset, each.size, each.first_timestamp,
-                each.max_timestamp, each.sealed, False,
-            )
-            for each in log.segments
-            if not each.missing
-        ]  # fmt: skip
-        floor = decode_cursor(log.cursor).floor if log.cursor is not None else None
         by = int((self.context.now - self.grace).timestamp() * 1000)
-        total = sum(segment.size for segment in segments)
-        for each in expired(segments, total, floor, by, self.kept[log.id].policy):
+        for each in due(log, self.kept[log.id].policy, by):
             yield _Due(log, each.segment, each.rule)
 
-    def _kept_too_long(self, due: _Due) -> Finding:
-        segment, newest = due.segment, due.segment.max_timestamp
+    def _kept_too_long(self, found: _Due) -> Finding:
+        segment, newest = found.segment, found.segment.max_timestamp
         # By age it is too long whether or not a broker runs; the rest goes as soon as one does.
-        certain = due.rule is Rule.MAX_AGE or self.picture.running
-        policy = self.kept[due.log.id].policy
+        certain = found.rule is Rule.MAX_AGE or self.picture.running
+        policy = self.kept[found.log.id].policy
         why = {
             Rule.MAX_AGE: f"newest record of {_when(newest)}, max_age {_span(policy.max_age_ms)}",
             Rule.MAX_SIZE: f"the log is larger than max_size {size(policy.max_size or 0)}",
             Rule.SETTLED: "all of it is settled",
-        }[due.rule]
+        }[found.rule]
         return _finding(
-            KIND_OF[due.rule],
+            KIND_OF[found.rule],
             Severity.VIOLATION if certain else Severity.WARNING,
-            due.log,
+            found.log,
             f"{size(segment.size)} should be gone: {why}",
             (segment.base_offset, segment.next_offset),
             segment=segment.base_offset,
             at=newest,
-            rule=due.rule,
+            rule=found.rule,
         )
 
     # -- too short
