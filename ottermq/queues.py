@@ -248,7 +248,8 @@ class Queues:
         """With all that is in it; whoever is connected to it has to leave first. NotFound: there is
         none. What users were granted there is theirs to take back: `auth.delete_vhost`. Held: a
         queue in it is under legal hold."""
-        for queue in self._topology.vhost(name).queues.values():
+        host = self._topology.vhosts.get(name)
+        for queue in host.queues.values() if host else ():
             self.holds.refuse(queue, "deleted with its vhost")
         change = self._topology.delete_vhost(name)
         removing = self.remove(change)

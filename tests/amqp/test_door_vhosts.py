@@ -8,7 +8,7 @@ from pamqp.commands import Basic, Connection, Exchange, Queue
 
 from ottermq.auth import Permission
 from ottermq.engine import Consumer
-from ottermq.errors import NotFound
+from ottermq.errors import Held, NotFound
 from ottermq.topology import MetaDb, restore
 from tests.amqp.doors import Client, Closed, Desk, open_desk
 
@@ -110,3 +110,13 @@ async def test_a_connection_that_ends_after_its_vhost_harms_nothing(
 async def test_one_that_is_not_there_is_not_found(desk: Desk) -> None:
     with pytest.raises(NotFound):
         await desk.room.queues.delete_vhost("nowhere")
+
+
+async def test_one_with_a_queue_under_legal_hold_stays(desk: Desk) -> None:
+    client = await desk.connected("v")
+    await client.call(1, Queue.Declare(queue="ledger", durable=True))
+    desk.room.queues.holds.also.append(lambda queue: queue.name == "ledger")
+    with pytest.raises(Held, match="queue 'ledger' in vhost 'v' is under legal hold"):
+        await delete(desk)
+    assert "v" in desk.topology.vhosts
+    assert await client.call(1, Queue.Declare(queue="ledger", durable=True))

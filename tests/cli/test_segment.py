@@ -89,10 +89,10 @@ def test_a_removal_is_shown_with_its_rule(whole: Shelf, tmp_path: Path) -> None:
     with Store.open(data, SMALL) as store:
         store.get("orders").trim(60, Rule.DELETE_RECORDS)
     [path] = data.glob("removals/*.removals")
-    heading, first = run("dump", path).output.splitlines()
-    assert "rule" in heading
+    heading, life, first = run("dump", path).output.splitlines()
+    assert "rule" in heading and " life " in life
     assert "delete_records" in first and "0–59" in first and first.endswith('"orders"')
-    [item] = items(run("dump", "--json", path))
+    [_, item] = items(run("dump", "--json", path))
     assert item["vhost"] == "/" and item["segment"] == 0 and item["size"] > 60_000
 
 
