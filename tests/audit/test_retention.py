@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from ottermq.audit.findings import Severity
 from ottermq.audit.jobs import job
-from ottermq.audit.outcome import Context, Outcome
+from ottermq.audit.outcome import Bars, Context, Outcome
 from ottermq.config import Config, load
 from ottermq.wal import Rule, Store, removals
 from tests.brokers import Broker
@@ -125,6 +125,9 @@ def test_an_honest_directory_is_clean_and_told_of(spark: SparkSession, honest: P
     stored = sum(path.stat().st_size for path in segments(honest, "held"))
     assert outcome.summary["bytes"]["/:held"] == stored
     assert set(outcome.tables) == {"stock", "removals"}
+    bands = outcome.charts[0]
+    assert isinstance(bands, Bars)
+    assert {len(values) for values in bands.series.values()} == {len(bands.labels)}
 
 
 def test_a_directory_in_use_is_the_same(spark: SparkSession, data: Path) -> None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from ottermq.audit.coverage import unaccounted
 from ottermq.audit.due import due
 from ottermq.audit.findings import Finding, Severity
-from ottermq.audit.growth import Stock, projected, stocks
+from ottermq.audit.growth import BANDS, Stock, projected, stocks
 from ottermq.audit.outcome import Bars, Context, Lines, Outcome, Sheet
 from ottermq.audit.policies import Policies
 from ottermq.audit.report.words import size
@@ -333,10 +333,7 @@ def _removed(gone: Iterable[Removal]) -> Sheet:
 def _bands(logs: Sequence[Log], totals: Mapping[int, Stock], now: datetime) -> Bars:
     names = sorted({(log.vhost, log.queue) for log in logs})
     bands = {name: totals_of(logs, totals, name, now) for name in names}
-    series = {
-        band: [bands[name].get(band, 0) for name in names]
-        for band in next(iter(bands.values()), {})
-    }
+    series = {band: [bands[name].get(band, 0) for name in names] for band in BANDS}
     return Bars("Stored, by age", "bytes", [queue for _, queue in names], series)
 
 
