@@ -46,7 +46,7 @@ lint: $(VENV)/.core $(VENV)/.tests ## ruff, mypy --strict, gcc -Wall -Wextra -We
 	@ln -s $(addprefix $(CURDIR)/,$(wildcard ottermq/*)) build/types/ottermq/
 	@ln -s $(addprefix $(CURDIR)/,wal amqp cli) build/types/ottermq/
 	MYPYPATH=build/types $(PY) -m mypy --strict -p ottermq
-	$(PY) -m mypy --strict -p perf
+	MYPYPATH=build/types $(PY) -m mypy --strict -p perf
 	@mkdir -p build/lint
 	cd build/lint && gcc -std=gnu11 -O3 -Wall -Wextra -Werror -I$(CURDIR)/csrc -c $(addprefix $(CURDIR)/,$(wildcard csrc/*.c perf/amqp_*.c perf/kafka_*.c perf/load_*.c perf/measure.c perf/relay_*.c))
 
@@ -65,7 +65,7 @@ ASAN_ENV = env OTTERMQ_SANITIZE=1 \
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0:handle_sigbus=0 UBSAN_OPTIONS=print_stacktrace=1
 
-bench: $(VENV)/.core $(VENV)/.tests ## the log beside raw C loops, AMQP beside RabbitMQ, Kafka beside Kafka: ARGS="log" or amqp, kafka
+bench: $(VENV)/.core $(VENV)/.tests ## the log beside raw C loops, AMQP beside RabbitMQ, Kafka beside Kafka, Spark over the log: ARGS="log" or amqp, kafka, audit
 	@$(BYTECODE)
 	$(PY) -m perf.bench $(ARGS)
 

@@ -891,7 +891,7 @@ int om_wal_reader_next(om_wal_reader *reader, om_wal_record *record);
 const char *om_wal_reader_error(const om_wal_reader *reader);
 void om_wal_reader_close(om_wal_reader *reader);
 
-/* ---- columns (columns.c): records in bulk, laid out as Arrow has them ------------------- */
+/* ---- columns (columns.c, columns_read.c): records in bulk, laid out as Arrow has them ------------------- */
 
 enum om_column {
     OM_COL_OFFSET,           /* int64, always there */
@@ -940,7 +940,8 @@ void om_columns_free(om_columns *columns);
  * (OM_E_FULL: take the rows, go on with a new om_columns). OM_E_NO_MEMORY. */
 int om_columns_read(om_columns *columns, om_reading *reading, const uint8_t *data, size_t len, uint64_t stop);
 /* The batch that the reading stands before, its records opened. header: its first 61 bytes, checked. */
-int om_columns_opened(om_columns *columns, om_reading *reading, const uint8_t *header, const uint8_t *records, size_t len);
+int om_columns_opened(om_columns *columns, om_reading *reading, const uint8_t *header,
+                      const uint8_t *records, size_t len);
 /* Step over that many bytes that are not what should be there: a row that says so. */
 int om_columns_damaged(om_columns *columns, om_reading *reading, uint64_t size);
 int64_t om_columns_rows(const om_columns *columns);

@@ -1,4 +1,5 @@
-"""All measurements: `python -m perf.bench [log|amqp|kafka [options]]`, or `make bench ARGS=...`.
+"""All measurements: `python -m perf.bench [NAME [options]]`, or `make bench ARGS=...`; NAME is
+log, amqp, kafka or audit.
 
 Without a name all run, the log first. Run them alone: two cores are few.
 """
@@ -6,9 +7,14 @@ Without a name all run, the log first. Run them alone: two cores are few.
 import sys
 from collections.abc import Sequence
 
-from perf import amqp_bench, kafka_bench, log_bench
+from perf import amqp_bench, audit_bench, kafka_bench, log_bench
 
-BENCHES = {"log": log_bench.main, "amqp": amqp_bench.main, "kafka": kafka_bench.main}
+BENCHES = {
+    "log": log_bench.main,
+    "amqp": amqp_bench.main,
+    "kafka": kafka_bench.main,
+    "audit": audit_bench.main,
+}
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -189,8 +189,8 @@ def evict(files: list[Path]) -> None:
         os.close(descriptor)
 
 
-def show(results: list[Result]) -> None:
-    table = Table(title="The log beside raw C loops, in one run")
+def show(results: list[Result], title: str = "The log beside raw C loops, in one run") -> None:
+    table = Table(title=title)
     for column in ("what", "figure", "bar", "", "how"):
         table.add_column(column, justify="right" if column == "figure" else "left")
     for result in results:

@@ -16,6 +16,7 @@ and to look at what lies on disk, also while a broker runs:
     segmentfile.py, walfile.py, checkpoint.py, manifest.py, removals.py    what is in each kind
     dump.py        the same, item by item
     verify.py      is it right?     segmentcheck.py    one segment of it
+    replay.py      the WAL, one change after the other
 
 The promise: what `Store.wait` has answered for is on disk, and comes back after any crash, in
 order and once; what was refused never does; an offset is never given twice. How that is kept is

@@ -11,11 +11,11 @@
 
 from pathlib import Path
 
-from pyspark.errors import PySparkValueError
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from ottermq.audit.errors import CantRun
 from ottermq.audit.source.plan import Limits
 from ottermq.audit.source.reader import Reader
 from ottermq.audit.source.schema import COLUMNS, DDL, NAMES, ddl_of
@@ -35,7 +35,7 @@ class OtterMQ(DataSource):
             return DDL
         unknown = [name for name in names if name not in NAMES]
         if unknown:
-            raise _refused(f"no such column: {', '.join(unknown)}; there are {', '.join(NAMES)}")
+            raise CantRun(f"no such column: {', '.join(unknown)}; there are {', '.join(NAMES)}")
         return ddl_of(names)
 
     def reader(self, schema: StructType) -> Reader:
@@ -44,10 +44,10 @@ class OtterMQ(DataSource):
     def streamReader(self, schema: StructType) -> StreamReader:
         starting = self.options.get("startingOffsets", "earliest")
         if starting not in ("earliest", "latest"):
-            raise _refused(f"startingOffsets is earliest or latest, not {starting}")
+            raise CantRun(f"startingOffsets is earliest or latest, not {starting}")
         most = self.options.get("maxOffsetsPerTrigger")
         if most is not None and not (most.isdecimal() and int(most) > 0):
-            raise _refused(f"maxOffsetsPerTrigger is a number above 0, not {most}")
+            raise CantRun(f"maxOffsetsPerTrigger is a number above 0, not {most}")
         return StreamReader(
             self._path(),
             _checked(schema),
@@ -59,7 +59,7 @@ class OtterMQ(DataSource):
     def _path(self) -> Path:
         path = self.options.get("path")
         if not path:
-            raise _refused("which data directory? The option path is not set")
+            raise CantRun("which data directory? The option path is not set")
         return Path(path.removeprefix("file://")).absolute()
 
     def _limits(self) -> Limits:
@@ -89,9 +89,5 @@ def _checked(schema: StructType) -> StructType:
         type = field.dataType.simpleString()
         if ours.get(field.name) != type:
             wanted = ours.get(field.name, "no column of this source")
-            raise _refused(f"{field.name} {type}: it is {wanted}")
+            raise CantRun(f"{field.name} {type}: it is {wanted}")
     return schema
-
-
-def _refused(text: str) -> PySparkValueError:
-    return PySparkValueError(f"ottermq: {text}")

@@ -10,7 +10,12 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from ottermq.audit import snapshot
@@ -21,7 +26,7 @@ from ottermq.audit.source.reader import rows
 Offsets = dict[str, int]
 
 
-class StreamReader(DataSourceStreamReader):
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(
         self, path: Path, schema: StructType, limits: Limits, *, latest: bool, most: int | None
     ) -> None:
@@ -30,6 +35,10 @@ class StreamReader(DataSourceStreamReader):
         self._limits = limits
         self._latest = latest
         self._most = most
+        self._target: Offsets | None = None
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._ends()
 
     def initialOffset(self) -> Offsets:
         return self._ends() if self._latest else {}
@@ -38,12 +47,13 @@ class StreamReader(DataSourceStreamReader):
         return ReadAllAvailable() if self._most is None else ReadMaxRows(self._most)
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        ends = {**start, **self._ends()}
+        ends = {**start, **(self._target or self._ends())}
         if not isinstance(limit, ReadMaxRows):
             return ends
-        news = [id for id, end in ends.items() if end > start.get(id, 0)]
+        begun = {str(log.id): max(start.get(str(log.id), 0), first(log)) for log in self._logs()}
+        news = [id for id, end in ends.items() if end > begun.get(id, end)]
         share = -(-limit.max_rows // max(len(news), 1))
-        return {id: min(end, start.get(id, 0) + share) for id, end in ends.items()}
+        return {id: min(end, begun.get(id, end) + share) for id, end in ends.items()}
 
     def reportLatestOffset(self) -> Offsets:
         return self._ends()
@@ -67,6 +77,12 @@ class StreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return rows(partition, self._schema) if isinstance(partition, Stretch) else iter(())
+
+
+def first(log: Log) -> int:
+    """The first offset that may be there."""
+    bases = [each.base_offset for each in log.segments] + [each.base_offset for each in log.wal]
+    return max(log.start_offset, min(bases, default=log.start_offset))
 
 
 def stable_end(log: Log) -> int:

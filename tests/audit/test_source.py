@@ -1,0 +1,177 @@
+"""The data source over logs that a real broker wrote for real clients."""
+
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from ottermq.audit import snapshot
+from ottermq.audit.source.datasource import register
+from ottermq.audit.source.plan import Limits, stretches
+from ottermq.audit.source.reader import Reader
+from ottermq.audit.spark import first_line
+from tests.audit import logs
+from tests.audit.logs import ABORTED, ACKED, CODECS, COMMITTED, EACH, OPEN, ORDERS
+from tests.brokers import Broker
+
+
+@pytest.fixture(scope="module", params=["in use", "at rest", "killed"])
+def data(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """The same messages, looked at while the broker runs, after it stopped, after it was killed."""
+    folder = tmp_path_factory.mktemp("audited") / "data"
+    with Broker(folder, env=logs.SMALL_SEGMENTS) as broker:
+        logs.write_all(broker)
+        if request.param == "in use":
+            yield folder
+            return
+        if request.param == "killed":
+            broker.stop(signal.SIGKILL)
+    yield folder
+
+
+@pytest.fixture
+def rows(spark: SparkSession, data: Path) -> DataFrame:
+    register(spark)
+    return spark.read.format("ottermq").load(str(data))
+
+
+def test_each_message_is_a_row_with_what_was_published(rows: DataFrame) -> None:
+    orders = rows.where("queue = 'orders'").orderBy("offset").collect()
+    assert [row.offset for row in orders] == list(range(orders[0].offset, ORDERS))
+    assert orders[0].offset <= ACKED, "what isn't acked is there"
+    assert [row.body for row in orders] == [logs.body_of(row.offset) for row in orders]
+    assert {(row.vhost, row.partition, row.key) for row in orders} == {("/", 0, b"orders")}
+    headers = {header.key: header.value for header in orders[-1].headers}
+    assert headers["message-id"] == b"m" and headers["colour"] == b"blue"
+    assert all(row.crc_ok and row.size > len(row.body) for row in orders)
+
+
+def test_settled_is_what_was_acked(rows: DataFrame) -> None:
+    orders = rows.where("queue = 'orders'").select("offset", "settled").collect()
+    assert {row.offset for row in orders if not row.settled} == set(range(ACKED, ORDERS))
+    streams = rows.where("queue = 'events'").select("settled").distinct().collect()
+    assert [row.settled for row in streams] == [None], "a stream has no cursor"
+
+
+def test_a_priority_is_a_partition_and_so_is_a_super_streams_stream(rows: DataFrame) -> None:
+    found = rows.where("queue in ('jobs', 'clicks')").groupBy("queue", "partition").count()
+    counts = {(row.queue, row.partition): row["count"] for row in found.collect()}
+    clicks = {("clicks", partition): EACH for partition in range(len(CODECS))}
+    assert counts == {("jobs", 2): 1, **clicks}
+
+
+def test_batches_of_every_codec_are_opened(rows: DataFrame) -> None:
+    clicks = rows.where("queue = 'clicks'").collect()
+    assert {row.partition: row.codec for row in clicks} == dict(enumerate(CODECS))
+    for row in clicks:
+        assert row.body == b"click %d " % row.offset * 20 and row.key == b"key"
+        assert [(header.key, header.value) for header in row.headers] == [
+            ("colour", b"red"),
+            ("none", None),
+        ]
+
+
+def test_aborted_transactions_are_marked_and_so_is_what_is_open(rows: DataFrame) -> None:
+    payments = rows.where("queue = 'payments'").collect()
+    records = [row for row in payments if not row.control]
+    told = Counter((row.body, row.aborted) for row in records)
+    assert told == {(COMMITTED, False): EACH, (ABORTED, True): EACH, (OPEN, None): EACH}
+    assert all(row.transactional for row in payments)
+    assert len({(row.producer_id, row.producer_epoch) for row in records}) == 3
+    assert [row.aborted for row in payments if row.control] == [False, False]
+    assert {row.base_sequence is None for row in records} == {False}
+
+
+def test_what_is_left_out_by_name_offset_or_time_is_not_even_opened(data: Path) -> None:
+    picture = snapshot.take(data)
+    orders = Limits(queues=frozenset(("orders",)))
+    assert {each.queue for each in stretches(picture, orders, marks=False)} == {"orders"}
+    late = Limits(queues=frozenset(("orders",)), offsets=(ORDERS - 1, ORDERS))
+    assert len(stretches(picture, late, marks=False)) == 1
+    future = Limits(times=(picture.taken_at + 3_600_000, 1 << 60))
+    assert all(each.file is None for each in stretches(picture, future, marks=False))
+
+
+def test_filters_reach_the_source(spark: SparkSession, rows: DataFrame) -> None:
+    """Spark counts for itself: a filter that was misunderstood would lose rows."""
+    everything = rows.select("queue", "offset", "timestamp").collect()
+    middle = sorted(row.timestamp for row in everything)[len(everything) // 2]
+    moment = f"timestamp'{middle.strftime('%Y-%m-%d %H:%M:%S.%f')}'"
+    for test, holds in {
+        "queue = 'events' and offset >= 150": lambda r: r.queue == "events" and r.offset >= 150,
+        "offset > 3 and offset < 7": lambda r: 3 < r.offset < 7,
+        "queue in ('jobs', 'nothing')": lambda r: r.queue == "jobs",
+        f"timestamp >= {moment}": lambda r: r.timestamp >= middle,
+        f"timestamp < {moment}": lambda r: r.timestamp < middle,
+    }.items():
+        assert rows.where(test).count() == sum(map(holds, everything)), test
+
+
+def test_columns_that_are_not_asked_for_are_not_there(spark: SparkSession, data: Path) -> None:
+    register(spark)
+    asked = spark.read.format("ottermq").option("columns", "queue, offset").load(str(data))
+    assert asked.columns == ["queue", "offset"]
+    assert asked.where("queue = 'events'").count() == ORDERS
+    by_schema = spark.read.format("ottermq").schema("offset bigint").load(str(data))
+    assert by_schema.agg({"offset": "max"}).collect()[0][0] >= ORDERS - 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"path": "/nowhere"}, "/nowhere: no such directory"),
+        ({"path": "/tmp"}, "/tmp: not a data directory of OtterMQ"),
+        ({"path": "/tmp", "columns": "colour"}, "no such column: colour"),
+        ({}, "The option path is not set"),
+    ],
+)
+def test_what_cannot_be_read_is_told_in_a_line(
+    spark: SparkSession, options: dict[str, str], words: str
+) -> None:
+    register(spark)
+    with pytest.raises(PySparkException) as caught:
+        spark.read.format("ottermq").options(**options).load().count()
+    assert words in first_line(caught.value)
+
+
+def test_a_damaged_batch_is_a_row_and_the_rest_is_read(
+    spark: SparkSession, rows: DataFrame, data: Path, tmp_path: Path
+) -> None:
+    before = rows.where("queue = 'events'").count()
+    copy = shutil.copytree(data, tmp_path / "copy")
+    segments = logs.segments_of(copy, "events")
+    if not segments:
+        pytest.skip("all of it is in the WAL still")
+    with open(segments[0], "r+b") as file:
+        file.seek(200)
+        byte = file.read(1)
+        file.seek(200)
+        file.write(bytes([byte[0] ^ 1]))
+    register(spark)
+    found = spark.read.format("ottermq").load(str(copy)).where("queue = 'events'")
+    damaged = found.where("not crc_ok").collect()
+    assert len(damaged) == 1 and damaged[0].body is None and damaged[0].position <= 200
+    assert damaged[0].size > 0
+    assert before - 20 <= found.where("crc_ok").count() < before
+
+
+def test_a_segment_that_goes_meanwhile_is_told_as_gone(
+    rows: DataFrame, data: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(data, tmp_path / "copy")
+    reader = Reader(copy, rows.select("queue", "tier", "crc_ok", "offset").schema, Limits())
+    tasks = [each for each in reader.partitions() if each.file and each.queue == "events"]
+    if not tasks:
+        pytest.skip("all of it is in the WAL still")
+    (copy / tasks[0].file).unlink()
+    (batch,) = reader.read(tasks[0])
+    assert batch.to_pylist() == [
+        {"queue": "events", "tier": "gone", "crc_ok": None, "offset": tasks[0].span.first_offset}
+    ]
