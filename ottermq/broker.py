@@ -150,7 +150,8 @@ async def _keep_doors_open(
     amqp, kafka = AmqpDoor(rooms.amqp), KafkaDoor(rooms.kafka)
     engine, queues = rooms.amqp.engine, rooms.amqp.queues
     read = metrics.reader(engine, store, rooms.kafka.groups, rooms.kafka.transactions)
-    serve_admin = partial(admin.serve, trouble=store.trouble, metrics=read)
+    pages = admin.Pages(store.trouble, read, rooms.kafka.topics.hidden)
+    serve_admin = partial(admin.serve, pages=pages)
     doors = [Door("admin", serve_admin, 100, log_level=logging.DEBUG)]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(tell_reports, store)

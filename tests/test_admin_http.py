@@ -27,7 +27,8 @@ async def exchange(
 
     async def serve() -> None:
         nonlocal ending
-        ending = await http.serve(server, trouble, lambda: "ottermq_logs 3\n")
+        pages = http.Pages(trouble, lambda: "ottermq_logs 3\n", lambda: ["a b"])
+        ending = await http.serve(server, pages)
         await server.aclose()
 
     received = b""

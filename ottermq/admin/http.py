@@ -1,4 +1,4 @@
-"""As much HTTP/1.1 as `/health` and `/metrics` need: a request's head in, an answer out, goodbye.
+"""As much HTTP/1.1 as these few pages need: a request's head in, an answer out, goodbye.
 
 One request a connection, a limit on its size and on its time. Bytes to request and request to
 answer are plain functions; only `serve` touches a socket.
@@ -6,9 +6,10 @@ answer are plain functions; only `serve` touches a socket.
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import NamedTuple
 
 import trio
 
@@ -21,13 +22,17 @@ _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _REQUEST = re.compile(rf"({_TOKEN}) ([!-~]+) HTTP/1\.([01])")
 _HEADER = re.compile(rf"({_TOKEN}):[ \t]*([\t -~\x80-\xff]*)")
 
-# What keeps durable appends from being taken, or None: the store's own word for it.
-Trouble = Callable[[], str | None]
-# What is counted, in Prometheus' words.
-Metrics = Callable[[], str]
-
+HIDDEN = "/kafka/hidden"
 JSON = "application/json"
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Pages(NamedTuple):
+    """What there is to tell, whenever it is asked."""
+
+    trouble: Callable[[], str | None]  # why durable appends aren't taken: the store's own word
+    metrics: Callable[[], str]  # what is counted, in Prometheus' words
+    hidden: Callable[[], list[str]]  # queues that Kafka's clients can't see
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class Request:
 @dataclass(frozen=True)
 class Answer:
     status: HTTPStatus
-    body: dict[str, str] | str  # a text is sent as it is
+    body: Mapping[str, str | list[str]] | str  # a text is sent as it is
     headers: dict[str, str] = field(default_factory=dict)
 
     def encode(self, with_body: bool = True) -> bytes:
@@ -84,21 +89,31 @@ def parse(head: bytes) -> Request:
     return Request(method, target.partition("?")[0])
 
 
-def answer(request: Request, trouble: Trouble, metrics: Metrics) -> Answer:
-    if request.path not in ("/health", "/metrics"):
+def answer(request: Request, pages: Pages) -> Answer:
+    tell = TELLERS.get(request.path)
+    if tell is None:
         return Answer(HTTPStatus.NOT_FOUND, {"error": "no such page"})
     if request.method not in ("GET", "HEAD"):
         allow = {"Allow": "GET, HEAD"}
         return Answer(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "only GET and HEAD"}, allow)
-    if request.path == "/metrics":
-        return Answer(HTTPStatus.OK, metrics())
-    if reason := trouble():
+    return tell(pages)
+
+
+def _health(pages: Pages) -> Answer:
+    if reason := pages.trouble():
         body = {"status": "refusing appends", "reason": reason}
         return Answer(HTTPStatus.SERVICE_UNAVAILABLE, body)
     return Answer(HTTPStatus.OK, {"status": "ok"})
 
 
-async def serve(stream: trio.abc.HalfCloseableStream, trouble: Trouble, metrics: Metrics) -> str:
+TELLERS: Mapping[str, Callable[[Pages], Answer]] = {
+    "/health": _health,
+    "/metrics": lambda pages: Answer(HTTPStatus.OK, pages.metrics()),
+    HIDDEN: lambda pages: Answer(HTTPStatus.OK, {"queues": pages.hidden()}),
+}
+
+
+async def serve(stream: trio.abc.HalfCloseableStream, pages: Pages) -> str:
     method = ""
     with trio.move_on_after(PATIENCE) as patience:
         try:
@@ -107,7 +122,7 @@ async def serve(stream: trio.abc.HalfCloseableStream, trouble: Trouble, metrics:
                 return "left without a request"
             request = parse(head)
             method = request.method
-            reply = answer(request, trouble, metrics)
+            reply = answer(request, pages)
         except BadRequest as error:
             reply = Answer(HTTPStatus.BAD_REQUEST, {"error": str(error)})
         except _TooLarge:
