@@ -16,21 +16,36 @@ from ottermq.config import load
 
 Command = Callable[..., None]
 FILE = click.Path(path_type=Path, dir_okay=False)
+DATA = click.option(
+    "--data",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="The data directory; a broker may be using it.  [default: what the policy file says, "
+    "else ./data]",
+)
+MASTER = click.option(
+    "--master",
+    metavar="URL",
+    default="local[*]",
+    show_default=True,
+    help="Where Spark runs: local[N], or a cluster such as spark://HOST:7077.",
+)
+POLICY = click.option(
+    "--policy",
+    metavar="FILE",
+    type=FILE,
+    help="The broker's configuration file, for its rules of retention.  [default: none, as for "
+    "a broker without one]",
+)
+GRACE = click.option(
+    "--grace",
+    metavar="SECONDS",
+    type=click.IntRange(0),
+    help="How late retention may be.  [default: twice its check_interval, and a minute]",
+)
 COMMON = (
-    click.option(
-        "--data",
-        metavar="DIR",
-        type=click.Path(path_type=Path),
-        help="The data directory; a broker may be using it.  [default: what the policy file says, "
-        "else ./data]",
-    ),
-    click.option(
-        "--master",
-        metavar="URL",
-        default="local[*]",
-        show_default=True,
-        help="Where Spark runs: local[N], or a cluster such as spark://HOST:7077.",
-    ),
+    DATA,
+    MASTER,
     click.option(
         "--out",
         metavar="DIR",
@@ -39,13 +54,7 @@ COMMON = (
         show_default=True,
         help="Where the report goes: report.html, summary.json and Parquet, in a folder a job.",
     ),
-    click.option(
-        "--policy",
-        metavar="FILE",
-        type=FILE,
-        help="The broker's configuration file, for its rules of retention.  [default: none, as for "
-        "a broker without one]",
-    ),
+    POLICY,
     click.option(
         "--fail-on",
         metavar="WHAT",
@@ -84,12 +93,7 @@ def integrity(**options: Any) -> None:
 
 
 @audit.command()
-@click.option(
-    "--grace",
-    metavar="SECONDS",
-    type=click.IntRange(0),
-    help="How late retention may be.  [default: twice its check_interval, and a minute]",
-)
+@GRACE
 @common
 def retention(grace: int | None, **options: Any) -> None:
     """Is each queue and topic kept as its policy says: not longer, not shorter, holds respected?
@@ -97,7 +101,11 @@ def retention(grace: int | None, **options: Any) -> None:
     What should be gone and isn't, what is gone and shouldn't be or left no record, what there is by
     age, and how much there will be in 30 days.
     """
-    _run("retention", {} if grace is None else {"grace": timedelta(seconds=grace)}, **options)
+    _run("retention", _grace(grace), **options)
+
+
+def _grace(seconds: int | None) -> dict[str, Any]:
+    return {} if seconds is None else {"grace": timedelta(seconds=seconds)}
 
 
 @audit.command()
@@ -164,6 +172,76 @@ def _lines(file: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise CantRun(f"{file}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from None
     return [line.strip() for line in lines if line.strip()]
+
+
+@audit.command()
+@click.option(
+    "--publish",
+    metavar="URL",
+    envvar="AUDIT_PUBLISH",
+    help="A broker to publish violations to: amqp://USER:PASSWORD@HOST:PORT/VHOST. The variable "
+    "AUDIT_PUBLISH keeps the password out of the process list.",
+)
+@click.option(
+    "--queue",
+    metavar="NAME",
+    default="ottermq.audit.violations",
+    show_default=True,
+    help="The queue to publish to; it is declared, durable, when it isn't there.",
+)
+@click.option(
+    "--checkpoint",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("ottermq-audit/watch"),
+    show_default=True,
+    help="What the watch has seen and told; from there it goes on when it starts again.",
+)
+@click.option(
+    "--interval",
+    metavar="SECONDS",
+    type=click.FloatRange(1, 3600),
+    default=10,
+    show_default=True,
+    help="How often it looks.",
+)
+@click.option("--once", is_flag=True, help="Look at what is new, then end: for cron.")
+@GRACE
+@DATA
+@MASTER
+@POLICY
+def watch(
+    publish: str | None,
+    queue: str,
+    checkpoint: Path,
+    interval: float,
+    once: bool,
+    grace: int | None,
+    data: Path | None,
+    master: str,
+    policy: Path | None,
+) -> None:
+    """Audit all the time: tell of each violation within a minute, and once.
+
+    What comes is checked for damage, gaps and duplicates; what lies there against its policies,
+    holds and the record of what was removed. Each violation is a line, and a message in a queue.
+    SIGTERM or Ctrl-C ends it with 0. With --once: 0 nothing new, 1 violations, 2 it could not run.
+    """
+    from ottermq.audit.watch.loop import Order, run
+
+    config = load(policy, os.environ)
+    order = Order(
+        data=data or config.data,
+        checkpoint=checkpoint,
+        master=master,
+        config=config,
+        interval=timedelta(seconds=interval),
+        publish=publish,
+        queue=queue,
+        once=once,
+        options=_grace(grace),
+    )
+    sys.exit(run(order))
 
 
 def _run(

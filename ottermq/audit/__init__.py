@@ -9,6 +9,8 @@ spark.py      the one place that makes a session, and java.py a Java for it
 jobs/         the audits, one a file: what goes in and comes out is in outcome.py and findings.py
 report/       an outcome as Parquet, JSON, a page and a terminal table
 run.py        one audit from start to end
+keeping.py    what is kept too long or gone too early: for the audit of retention and the watch
+watch/        the audit that doesn't end
 
 Nothing here is imported by a running broker; Spark and Arrow come with the extra `audit`.
 """

@@ -45,14 +45,10 @@ class Done:
 
 def run(order: Order) -> Done:
     """CantRun: one line says why there is no answer."""
-    if missing := [name for name in NEEDED if not _is_installed(name)]:
-        raise CantRun(
-            f"`ottermq audit` needs {' and '.join(missing)}; "
-            "please run: pip install 'ottermq[audit]'"
-        )
+    check_installed(*NEEDED)
     chosen = job(order.job)
     fail_on = FailOn(order.fail_on, chosen.kinds)
-    _look_at(order.data)
+    look_at(order.data)
     folder = order.out / order.job
     began, started = datetime.now(UTC), time.monotonic()
     try:
@@ -69,6 +65,14 @@ def run(order: Order) -> Done:
     return Done(folder, code, outcome, files.summary_of(told, outcome))
 
 
+def check_installed(*names: str) -> None:
+    if missing := [name for name in names if not _is_installed(name)]:
+        raise CantRun(
+            f"`ottermq audit` needs {' and '.join(missing)}; "
+            "please run: pip install 'ottermq[audit]'"
+        )
+
+
 def _is_installed(name: str) -> bool:
     try:
         import_module(name)
@@ -77,7 +81,7 @@ def _is_installed(name: str) -> bool:
     return True
 
 
-def _look_at(data: Path) -> None:
+def look_at(data: Path) -> None:
     """Before Spark starts: that takes a while."""
     if not data.is_dir():
         raise CantRun(f"{data}: no such directory")

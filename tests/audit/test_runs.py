@@ -3,13 +3,9 @@
 import json
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pika
 import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
@@ -20,7 +16,7 @@ from ottermq.config import load
 from tests.audit import yard as yards
 from tests.audit.cluster import Cluster
 from tests.audit.yard import STREAMS, Yard
-from tests.brokers import Broker, environment
+from tests.brokers import environment
 
 TWICE = "duplicate-id"
 
@@ -83,38 +79,10 @@ def test_a_directory_in_use_under_load_is_clean(spark: SparkSession, tmp_path: P
     with yards.at_work(tmp_path / "data") as broker:
         yards.write_amqp(broker)
         yards.write_kafka(broker)
-        with _load(broker):
+        with yards.under_load(broker):
             for number in range(2):
                 done = audited(tmp_path / "data", tmp_path / str(number))
                 grave = [e for e in done.outcome.findings if e.severity is not Severity.NOTE]
                 assert {each.kind for each in grave} <= {TWICE}
                 assert done.exit_code == 0
                 assert done.summary["running"]
-
-
-@contextmanager
-def _load(broker: Broker) -> Iterator[None]:
-    """Somebody publishes and acks all the while."""
-    over = threading.Event()
-
-    def work() -> None:
-        host, port = broker.address("amqp")
-        with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
-            channel = connection.channel()
-            properties = pika.BasicProperties(delivery_mode=2)
-            while not over.wait(0.05):  # the audit has to keep up on a busy machine, too
-                for _ in range(10):
-                    channel.basic_publish("", "orders", b"more", properties)
-                    channel.basic_publish("", "clicks", b"more", properties)
-                for _ in range(8):
-                    got, _, _ = channel.basic_get("orders")
-                    if got and got.delivery_tag:
-                        channel.basic_ack(got.delivery_tag)
-
-    worker = threading.Thread(target=work)
-    worker.start()
-    try:
-        yield
-    finally:
-        over.set()
-        worker.join()

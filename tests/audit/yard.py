@@ -6,6 +6,7 @@ payments   a topic of two partitions by librdkafka, idempotent
 """
 
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -134,3 +135,31 @@ def write_kafka(broker: Broker) -> None:
     for number in range(PAYMENTS):
         producer.produce("payments", BODY, key=f"customer-{number % 10}", partition=number % 2)
     assert producer.flush(60) == 0
+
+
+@contextmanager
+def under_load(broker: Broker) -> Iterator[None]:
+    """Somebody publishes and acks all the while."""
+    over = threading.Event()
+
+    def work() -> None:
+        host, port = broker.address("amqp")
+        with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
+            channel = connection.channel()
+            properties = pika.BasicProperties(delivery_mode=2)
+            while not over.wait(0.05):  # the audit has to keep up on a busy machine, too
+                for _ in range(10):
+                    channel.basic_publish("", "orders", b"more", properties)
+                    channel.basic_publish("", "clicks", b"more", properties)
+                for _ in range(8):
+                    got, _, _ = channel.basic_get("orders")
+                    if got and got.delivery_tag:
+                        channel.basic_ack(got.delivery_tag)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        yield
+    finally:
+        over.set()
+        worker.join()

@@ -54,6 +54,21 @@ def test_an_erase_check_wants_keys(tmp_path: Path) -> None:
     assert "--key KEY or --keys FILE" in done.stderr
 
 
+@pytest.mark.parametrize("url", ["broker", "http://h/", "amqp://guest:secret@h:port/"])
+def test_a_watch_is_told_where_to_publish_without_the_password(tmp_path: Path, url: str) -> None:
+    (tmp_path / "meta.db").touch()
+    arguments = ["--data", str(tmp_path), "--checkpoint", str(tmp_path.parent / "watch")]
+    told = refused("watch", *arguments, "--publish", url)
+    assert told == "--publish is amqp://USER:PASSWORD@HOST:PORT/VHOST"
+
+
+def test_a_watch_writes_nothing_into_the_data_directory(tmp_path: Path) -> None:
+    (tmp_path / "meta.db").touch()
+    told = refused("watch", "--data", str(tmp_path), "--checkpoint", str(tmp_path / "watch"))
+    assert told.endswith("not in the data directory, please")
+    assert [path.name for path in tmp_path.iterdir()] == ["meta.db"]
+
+
 def test_without_the_extra_one_line_says_what_to_install() -> None:
     blocked = (
         "import sys; sys.modules['pyspark'] = None; sys.modules['pyarrow'] = None\n"
@@ -72,7 +87,7 @@ def test_without_the_extra_one_line_says_what_to_install() -> None:
 
 def test_the_help_names_each_audit() -> None:
     done = run("audit", "--help")
-    for name in ("integrity", "retention", "cost", "erase-check"):
+    for name in ("integrity", "retention", "cost", "erase-check", "watch"):
         assert name in done.stdout
 
 

@@ -5,7 +5,7 @@ violation. A message-id is the publisher's own, and at-least-once delivery may w
 twice is a warning.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
@@ -23,20 +23,25 @@ LOG = ("vhost", "queue", "partition")
 def duplicates(context: Context, picture: Picture) -> Iterator[Finding]:
     if not any(log.segments or log.wal for log in picture.logs):
         return
+    yield from sequences_twice(context)
     yield from _told(
-        _by_sequence(context),
+        _by_id(context),
+        "duplicate-id",
+        Severity.WARNING,
+        lambda row: f"message-id {row.id!r} is there {row.times} times",
+    )
+
+
+def sequences_twice(context: Context, **of: Any) -> Iterator[Finding]:
+    """of: columns and their values, when not all records are asked for."""
+    yield from _told(
+        _by_sequence(context, of),
         "duplicate-sequence",
         Severity.VIOLATION,
         lambda row: (
             f"producer {row.producer_id}, epoch {row.producer_epoch}: sequence "
             f"{row.base_sequence:,} is there {row.times} times"
         ),
-    )
-    yield from _told(
-        _by_id(context),
-        "duplicate-id",
-        Severity.WARNING,
-        lambda row: f"message-id {row.id!r} is there {row.times} times",
     )
 
 
@@ -49,11 +54,13 @@ def _records(context: Context, *columns: str) -> "DataFrame":
     return read.load(str(context.data)).where("crc_ok and not control")
 
 
-def _by_sequence(context: Context) -> "DataFrame":
+def _by_sequence(context: Context, of: Mapping[str, Any]) -> "DataFrame":
     from pyspark.sql import functions as F
 
     batch = ("producer_id", "producer_epoch", "base_sequence")
     records = _records(context, "batch_base_offset", *batch).where("producer_id is not null")
+    for name, value in of.items():
+        records = records.where(F.col(name) == value)
     return (
         records.groupBy(*LOG, *batch)
         .agg(

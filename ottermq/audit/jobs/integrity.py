@@ -4,11 +4,7 @@ Each segment is walked in one of Spark's tasks: checksums, offsets, indexes, wha
 the checkpoint say of it. What follows from all segments of a log together (offsets that none of
 them has) is worked out here; duplicates are a query over the records.
 
-Offsets that are missing are explained when the log itself says so:
-
-    settled      a work queue's cursor knows them as settled: they need never have reached a segment
-    epoch        the leader epoch goes up behind them: an unclean stop left them out
-    compaction   the topic is compacted
+Which offsets may be missing is told in audit/gaps.py.
 """
 
 from collections import Counter
@@ -20,9 +16,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ottermq._core import ffi, lib
 from ottermq.audit.catalogue import INTERNAL
 from ottermq.audit.findings import Finding, Severity
+from ottermq.audit.gaps import Settled, is_explained
 from ottermq.audit.home import Home
 from ottermq.audit.jobs.duplicates import duplicates
 from ottermq.audit.outcome import Bars, Context, Outcome, Sheet
@@ -238,12 +234,8 @@ class _LogFindings:
     def _unexplained(self) -> Iterator[Finding]:
         if self.compacted:
             return
-        with _Settled(self.log.cursor) as settled:
-            found = [
-                (answer, gap)
-                for answer, gap in self._gaps()
-                if gap.epoch_after <= gap.epoch_before and not settled.all(gap.first, gap.end)
-            ]
+        with Settled(self.log.cursor) as settled:
+            found = [each for each in self._gaps() if not is_explained(each[1], settled)]
         for answer, gap in found[:MOST_GAPS]:
             message = f"offsets {gap.first:,} to {gap.end - 1:,} are in no segment"
             offsets = gap.first, gap.end
@@ -296,35 +288,6 @@ OURS = {"manifest", "manifest.tmp"}
 
 def _belongs(name: str) -> bool:
     return Path(name).suffix in KNOWN or name.endswith(".log.rewrite")
-
-
-class _Settled:
-    """A cursor, asked for stretches. None: a stream's, where nothing is ever settled."""
-
-    def __init__(self, raw: bytes | None) -> None:
-        self._raw = raw
-        self._cursor: Any = ffi.NULL
-        self._floor = 0
-
-    def __enter__(self) -> "_Settled":
-        if self._raw:
-            out = ffi.new("om_cursor **")
-            if lib.om_cursor_decode(out, self._raw, len(self._raw)) == lib.OM_OK:
-                self._cursor = out[0]
-                stat = ffi.new("om_cursor_stat *")
-                lib.om_cursor_stat_get(self._cursor, stat)
-                self._floor = stat.floor
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._cursor != ffi.NULL:
-            lib.om_cursor_free(self._cursor)
-
-    def all(self, first: int, end: int) -> bool:
-        if self._cursor == ffi.NULL:
-            return False
-        first = max(first, self._floor)
-        return all(lib.om_cursor_is_settled(self._cursor, offset) for offset in range(first, end))
 
 
 # -- the outcome

@@ -86,8 +86,13 @@ def _dated(table: pa.Table, otherwise: datetime) -> pa.Table:
     return table.set_column(table.column_names.index("queue"), "queue", queues)
 
 
-def as_json(summary: Mapping[str, Any]) -> str:
-    return json.dumps(summary, indent=2, default=_plain, ensure_ascii=False)
+def as_json(summary: Mapping[str, Any], indent: int | None = 2) -> str:
+    return json.dumps(summary, indent=indent, default=_plain, ensure_ascii=False)
+
+
+def as_dict(finding: Finding) -> dict[str, Any]:
+    """What is known of it."""
+    return {name: value for name, value in asdict(finding).items() if value is not None}
 
 
 def summary_of(run: Run, outcome: Outcome) -> dict[str, Any]:
@@ -104,10 +109,7 @@ def summary_of(run: Run, outcome: Outcome) -> dict[str, Any]:
             "kind": Counter(each.kind for each in outcome.findings),
         },
         **outcome.summary,
-        "findings": [
-            {name: value for name, value in asdict(each).items() if value is not None}
-            for each in outcome.findings
-        ],
+        "findings": list(map(as_dict, outcome.findings)),
     }
 
 

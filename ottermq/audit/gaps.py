@@ -1,0 +1,44 @@
+"""Offsets that no batch has, and whether the log itself says why:
+
+settled      a work queue's cursor knows them as settled: they need never have reached a segment
+epoch        the leader epoch goes up behind them: an unclean stop left them out
+compaction   the topic is compacted (whoever asks knows that from its policy)
+"""
+
+from typing import Any
+
+from ottermq._core import ffi, lib
+from ottermq.wal.segmentfile import Gap
+
+
+def is_explained(gap: Gap, settled: "Settled") -> bool:
+    return gap.epoch_after > gap.epoch_before or settled.all(gap.first, gap.end)
+
+
+class Settled:
+    """A cursor, asked for stretches. None: a stream's, where nothing is ever settled."""
+
+    def __init__(self, raw: bytes | None) -> None:
+        self._raw = raw
+        self._cursor: Any = ffi.NULL
+        self._floor = 0
+
+    def __enter__(self) -> "Settled":
+        if self._raw:
+            out = ffi.new("om_cursor **")
+            if lib.om_cursor_decode(out, self._raw, len(self._raw)) == lib.OM_OK:
+                self._cursor = out[0]
+                stat = ffi.new("om_cursor_stat *")
+                lib.om_cursor_stat_get(self._cursor, stat)
+                self._floor = stat.floor
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._cursor != ffi.NULL:
+            lib.om_cursor_free(self._cursor)
+
+    def all(self, first: int, end: int) -> bool:
+        if self._cursor == ffi.NULL:
+            return False
+        first = max(first, self._floor)
+        return all(lib.om_cursor_is_settled(self._cursor, offset) for offset in range(first, end))
