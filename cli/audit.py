@@ -139,6 +139,39 @@ def _price(text: str) -> tuple[str, float]:
         raise click.UsageError(f"--price {text}: it should be TIER=PRICE, as local=0.08") from None
 
 
+@audit.command()
+@click.option(
+    "--old",
+    metavar="SECONDS",
+    type=click.IntRange(0),
+    help="For how long messages may wait.  [default: a day]",
+)
+@click.option(
+    "--late",
+    metavar="SECONDS",
+    type=click.IntRange(0),
+    help="How far behind those before it a record may be.  [default: an hour]",
+)
+@click.option(
+    "--again",
+    metavar="TIMES",
+    type=click.IntRange(2),
+    help="Died, or was given out, so often: that is too often.  [default: 5]",
+)
+@common
+def flow(old: int | None, late: int | None, again: int | None, **options: Any) -> None:
+    """What flows through each queue and topic, and what got stuck on the way?
+
+    Volume and sizes by hour, what isn't settled and since when, redeliveries, dead letters (where
+    they died, why, how often), top keys, late data.
+    """
+    times = {"old": old, "late": late}
+    own: dict[str, Any] = {
+        name: timedelta(seconds=each) for name, each in times.items() if each is not None
+    }
+    _run("flow", own if again is None else {**own, "again": again}, **options)
+
+
 @audit.command("erase-check")
 @click.option("--key", "keys", metavar="KEY", multiple=True, help="A subject's key; repeat it.")
 @click.option("--keys", "keys_file", metavar="FILE", type=FILE, help="Keys, one a line.")

@@ -18,15 +18,16 @@ enum { BITS = 0, ENDS = -1 };
 static const int8_t WIDTH[OM_COLUMN_COUNT] = {
     [OM_COL_OFFSET] = 8,         [OM_COL_TIMESTAMP] = 8,      [OM_COL_SIZE] = 4,         [OM_COL_POSITION] = 8,
     [OM_COL_BATCH_BASE] = 8,     [OM_COL_CODEC] = 1,          [OM_COL_PRODUCER_ID] = 8,  [OM_COL_PRODUCER_EPOCH] = 4,
-    [OM_COL_BASE_SEQUENCE] = 4,  [OM_COL_LEADER_EPOCH] = 4,   [OM_COL_CRC_OK] = BITS,    [OM_COL_TRANSACTIONAL] = BITS,
-    [OM_COL_CONTROL] = BITS,     [OM_COL_ABORTED] = BITS,     [OM_COL_SETTLED] = BITS,   [OM_COL_KEY] = ENDS,
-    [OM_COL_BODY] = ENDS,        [OM_COL_HEADERS] = ENDS,     [OM_COL_HEADER_KEY] = ENDS, [OM_COL_HEADER_VALUE] = ENDS,
+    [OM_COL_BASE_SEQUENCE] = 4,  [OM_COL_LEADER_EPOCH] = 4,   [OM_COL_DELIVERIES] = 4,   [OM_COL_CRC_OK] = BITS,
+    [OM_COL_TRANSACTIONAL] = BITS, [OM_COL_CONTROL] = BITS,   [OM_COL_ABORTED] = BITS,   [OM_COL_SETTLED] = BITS,
+    [OM_COL_KEY] = ENDS,         [OM_COL_BODY] = ENDS,        [OM_COL_HEADERS] = ENDS,   [OM_COL_HEADER_KEY] = ENDS,
+    [OM_COL_HEADER_VALUE] = ENDS,
 };
 
 /* ---- memory ---- */
 
 static int reserve(om_buffer *buffer, size_t size) {
-    if (size <= buffer->cap)
+    if (size <= buffer->cap && buffer->data) /* for no rows, too: places in it are counted from there */
         return OM_OK;
     size_t cap = buffer->cap * 2 > size ? buffer->cap * 2 : size + 64;
     uint8_t *data = realloc(buffer->data, cap);

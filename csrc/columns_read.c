@@ -46,6 +46,12 @@ static void put_batch(om_columns *columns, const om_reading *reading, const om_b
     om_columns_put_same(columns, OM_COL_ABORTED, count, transaction > 0, transaction >= 0);
 }
 
+static int64_t offset_at(const om_columns *columns, int64_t row) {
+    int64_t offset;
+    memcpy(&offset, columns->columns[OM_COL_OFFSET].values.data + (columns->rows + row) * 8, 8);
+    return offset;
+}
+
 static void put_settled(om_columns *columns, const om_reading *reading, const om_batch_info *batch, int64_t count) {
     const om_cursor *cursor = reading->cursor;
     if (!cursor || batch->base_offset + batch->last_offset_delta < cursor->floor)
@@ -53,10 +59,23 @@ static void put_settled(om_columns *columns, const om_reading *reading, const om
     else if (cursor->settled.len == 0 && batch->base_offset >= cursor->floor)
         om_columns_put_same(columns, OM_COL_SETTLED, count, 0, 1);
     else
+        for (int64_t i = 0; i < count; i++)
+            om_columns_put_same(columns, OM_COL_SETTLED, 1, om_cursor_is_settled(cursor, offset_at(columns, i)), 1);
+}
+
+/* What is settled isn't counted any more: nobody knows. */
+static void put_deliveries(om_columns *columns, const om_reading *reading, const om_batch_info *batch, int64_t count) {
+    const om_cursor *cursor = reading->cursor;
+    if (!cursor || batch->base_offset + batch->last_offset_delta < cursor->floor)
+        om_columns_put_same(columns, OM_COL_DELIVERIES, count, 0, 0);
+    else if (cursor->settled.len == 0 && batch->base_offset >= cursor->next)
+        om_columns_put_same(columns, OM_COL_DELIVERIES, count, 0, 1);
+    else
         for (int64_t i = 0; i < count; i++) {
-            int64_t offset;
-            memcpy(&offset, columns->columns[OM_COL_OFFSET].values.data + (columns->rows + i) * 8, 8);
-            om_columns_put_same(columns, OM_COL_SETTLED, 1, om_cursor_is_settled(cursor, offset), 1);
+            int64_t offset = offset_at(columns, i);
+            int32_t acquired, in_vain;
+            om_cursor_counts(cursor, offset, &acquired, &in_vain);
+            om_columns_put_same(columns, OM_COL_DELIVERIES, 1, acquired, !om_cursor_is_settled(cursor, offset));
         }
 }
 
@@ -155,6 +174,8 @@ static int add_batch(om_columns *columns, om_reading *reading, om_record_iter *i
     put_batch(columns, reading, &iter->batch, count);
     if (om_column_wanted(columns, OM_COL_SETTLED))
         put_settled(columns, reading, &iter->batch, count);
+    if (om_column_wanted(columns, OM_COL_DELIVERIES))
+        put_deliveries(columns, reading, &iter->batch, count);
     columns->rows += count;
     return OM_OK;
 }

@@ -904,6 +904,7 @@ enum om_column {
     OM_COL_PRODUCER_EPOCH,   /* int32 */
     OM_COL_BASE_SEQUENCE,    /* int32 */
     OM_COL_LEADER_EPOCH,     /* int32 */
+    OM_COL_DELIVERIES,       /* int32: how often given out; null: settled, or no cursor */
     OM_COL_CRC_OK,           /* these are bits */
     OM_COL_TRANSACTIONAL,
     OM_COL_CONTROL,
@@ -926,7 +927,7 @@ typedef struct om_reading {
     int64_t next_offset;             /* the lowest offset it may have */
     int64_t from, to;                /* rows wanted: from <= offset < to */
     int64_t since, until;            /* since <= timestamp < until, in ms */
-    const om_cursor *cursor;         /* tells what is settled; NULL: nothing does */
+    const om_cursor *cursor;         /* tells what is settled and what was given out; NULL: nothing does */
     const om_aborted *transactions;  /* aborted ones; open ones end at INT64_MAX */
     uint32_t transaction_count;
 } om_reading;

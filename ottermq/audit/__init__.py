@@ -4,6 +4,7 @@ home.py       where the bytes come from
 catalogue.py  which logs there are, and whose
 snapshot.py   a consistent picture of a data directory
 source/       the Spark data source `ottermq`
+records.py    its rows as most audits want them
 policies.py   which rules of retention a log is under
 spark.py      the one place that makes a session, and java.py a Java for it
 jobs/         the audits, one a file: what goes in and comes out is in outcome.py and findings.py

@@ -60,6 +60,15 @@ def test_settled_is_what_was_acked(rows: DataFrame) -> None:
     assert [row.settled for row in streams] == [None], "a stream has no cursor"
 
 
+def test_deliveries_are_known_of_what_is_not_settled(rows: DataFrame) -> None:
+    found = rows.where("queue = 'orders'").select("offset", "settled", "deliveries").collect()
+    assert all((row.deliveries is None) == row.settled for row in found)
+    (last,) = [row for row in found if row.offset == ORDERS - 1]
+    assert last.deliveries == 0, "the consumer had gone before it was its turn"
+    streams = rows.where("queue = 'events'").select("deliveries").distinct().collect()
+    assert [row.deliveries for row in streams] == [None]
+
+
 def test_a_priority_is_a_partition_and_so_is_a_super_streams_stream(rows: DataFrame) -> None:
     found = rows.where("queue in ('jobs', 'clicks')").groupBy("queue", "partition").count()
     counts = {(row.queue, row.partition): row["count"] for row in found.collect()}

@@ -87,7 +87,7 @@ def test_without_the_extra_one_line_says_what_to_install() -> None:
 
 def test_the_help_names_each_audit() -> None:
     done = run("audit", "--help")
-    for name in ("integrity", "retention", "cost", "erase-check", "watch"):
+    for name in ("integrity", "retention", "cost", "flow", "erase-check", "watch"):
         assert name in done.stdout
 
 

@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 from ottermq.audit.findings import Finding, Severity
 from ottermq.audit.outcome import Bars, Context, Outcome, Sheet
 from ottermq.audit.policies import Policies
+from ottermq.audit.records import records
 from ottermq.audit.report.words import moment, plural, size
 from ottermq.audit.snapshot import Log, Segment, take
-from ottermq.audit.source.datasource import register
 from ottermq.wal.retention import Policy
 
 KINDS = {"still-there": "records of a subject that are still there"}
@@ -45,13 +45,10 @@ def run(context: Context) -> Outcome:
 
 
 def _found(context: Context, keys: Sequence[str], headers: Sequence[str]) -> DataFrame:
-    register(context.spark)
-    wanted = ["vhost", "queue", "partition", "offset", "timestamp", "key", "size", "segment"]
-    wanted += ["tier", "crc_ok", "control"] + (["headers"] if headers else [])
-    read = context.spark.read.format("ottermq").option("columns", ",".join(wanted))
-    records = read.load(str(context.data)).where("crc_ok and not control")
+    wanted = ["offset", "timestamp", "key", "size", "segment", "tier"]
     return (
-        records.withColumn("subject", F.explode(_subjects(keys, headers)))
+        records(context, *wanted, *(["headers"] if headers else []))
+        .withColumn("subject", F.explode(_subjects(keys, headers)))
         .groupBy(*PLACE)
         .agg(
             F.count("*").alias("records"),

@@ -33,6 +33,7 @@ FIXED: dict[str, tuple[int, pa.DataType]] = {
     "producer_epoch": (lib.OM_COL_PRODUCER_EPOCH, pa.int32()),
     "base_sequence": (lib.OM_COL_BASE_SEQUENCE, pa.int32()),
     "leader_epoch": (lib.OM_COL_LEADER_EPOCH, pa.int32()),
+    "deliveries": (lib.OM_COL_DELIVERIES, pa.int32()),
     "crc_ok": (lib.OM_COL_CRC_OK, pa.bool_()),
     "transactional": (lib.OM_COL_TRANSACTIONAL, pa.bool_()),
     "control": (lib.OM_COL_CONTROL, pa.bool_()),

@@ -31,6 +31,7 @@ COLUMNS = (
     Column("codec", "string", "none, gzip, snappy, lz4, zstd"),
     Column("crc_ok", "boolean", "false: not a record, a damaged stretch"),
     Column("settled", "boolean", "acked, dropped or purged; null: a stream, which has no cursor"),
+    Column("deliveries", "int", "how often it was given out; null: it is settled, or of a stream"),
     Column("producer_id", "bigint", "null: not an idempotent producer"),
     Column("producer_epoch", "int", "null: not an idempotent producer"),
     Column("base_sequence", "int", "of its batch; null: not an idempotent producer"),
