@@ -5,10 +5,25 @@ epoch        the leader epoch goes up behind them: an unclean stop left them out
 compaction   the topic is compacted (whoever asks knows that from its policy)
 """
 
+import time
+from pathlib import Path
 from typing import Any
 
 from ottermq._core import ffi, lib
+from ottermq.audit.snapshot import Log, Picture, take
 from ottermq.wal.segmentfile import Gap
+
+ACKS_ARE_SYNCED = 2.0  # seconds; they are within one
+
+
+def known_since(picture: Picture, data: Path) -> dict[int, Log]:
+    """Its logs by id, with what is known of them by now. While a broker works, a queue's records
+    may be settled, and so never come to a segment, and the picture doesn't know it yet."""
+    logs = {log.id: log for log in picture.logs}
+    if picture.running:
+        time.sleep(ACKS_ARE_SYNCED)
+        logs |= {log.id: log for log in take(data).logs}
+    return logs
 
 
 def is_explained(gap: Gap, settled: "Settled") -> bool:

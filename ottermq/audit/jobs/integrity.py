@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ottermq.audit.catalogue import INTERNAL
 from ottermq.audit.findings import Finding, Severity
-from ottermq.audit.gaps import Settled, is_explained
+from ottermq.audit.gaps import Settled, is_explained, known_since
 from ottermq.audit.home import Home
 from ottermq.audit.jobs.duplicates import duplicates
 from ottermq.audit.outcome import Bars, Context, Outcome, Sheet
@@ -83,10 +83,11 @@ def run(context: Context) -> Outcome:
     for answer in answers:  # in the order of the tasks: by offset
         of_log[answer.log].append(answer)
     policies = Policies(context.data, picture.logs, context.config)
+    later = known_since(picture, context.data)
     findings = list(_of_directory(picture))
     for at, log in enumerate(picture.logs):
         compacted = log.kind == INTERNAL or policies.is_compacted(log)
-        findings += _LogFindings(log, of_log[at], compacted, picture).all()
+        findings += _LogFindings(log, later[log.id], of_log[at], compacted, picture).all()
     findings += duplicates(context, picture)
     return _outcome(picture, of_log, findings)
 
@@ -167,9 +168,10 @@ def _of_directory(picture: Picture) -> Iterator[Finding]:
 
 class _LogFindings:
     def __init__(
-        self, log: Log, answers: Sequence[Answer], compacted: bool, picture: Picture
+        self, log: Log, later: Log, answers: Sequence[Answer], compacted: bool, picture: Picture
     ) -> None:
         self.log = log
+        self.later = later  # the same, after the segments were read
         self.answers = [each for each in answers if each.there]
         self.compacted = compacted
         self.picture = picture
@@ -234,7 +236,7 @@ class _LogFindings:
     def _unexplained(self) -> Iterator[Finding]:
         if self.compacted:
             return
-        with Settled(self.log.cursor) as settled:
+        with Settled(self.later.cursor) as settled:
             found = [each for each in self._gaps() if not is_explained(each[1], settled)]
         for answer, gap in found[:MOST_GAPS]:
             message = f"offsets {gap.first:,} to {gap.end - 1:,} are in no segment"
@@ -252,7 +254,7 @@ class _LogFindings:
     def _gaps(self) -> Iterator[tuple[Answer, Gap]]:
         """Within segments and between them. What a missing segment had is told as that."""
         missing = {each.base_offset: each.next_offset for each in self.log.segments if each.missing}
-        end, epoch = self.log.start_offset, 0
+        end, epoch = self.later.start_offset, 0
         for answer in self.answers:
             while end in missing:
                 end = missing[end]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottermq.audit.coverage import STILL_THERE, Range, holes, unaccounted
 from ottermq.audit.findings import Finding, Severity
-from ottermq.audit.gaps import Settled, is_explained
+from ottermq.audit.gaps import ACKS_ARE_SYNCED, Settled, is_explained
 from ottermq.audit.jobs.duplicates import LOG, sequences_twice
 from ottermq.audit.keeping import Audit
 from ottermq.audit.outcome import Context
@@ -27,7 +27,6 @@ COLUMNS = (
     *LOG, "offset", "size", "segment", "position", "batch_base_offset", "crc_ok", "control",
     "producer_id", "producer_epoch", "base_sequence", "leader_epoch",
 )  # fmt: skip
-ACKS_ARE_SYNCED = 2.0  # seconds; they are within one
 SEQUENCES = 1 << 31  # then they begin at 0 again
 
 Name = tuple[str, str, int]  # vhost, queue, partition
