@@ -7,17 +7,17 @@ twice is a warning.
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from ottermq.audit.findings import Finding, Severity
 from ottermq.audit.outcome import Context
+from ottermq.audit.records import LOG, records
 from ottermq.audit.snapshot import Picture
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 MOST = 200  # told one by one
-LOG = ("vhost", "queue", "partition")
 
 
 def duplicates(context: Context, picture: Picture) -> Iterator[Finding]:
@@ -45,24 +45,14 @@ def sequences_twice(context: Context, **of: Any) -> Iterator[Finding]:
     )
 
 
-def _records(context: Context, *columns: str) -> "DataFrame":
-    from ottermq.audit.source.datasource import register
-
-    register(context.spark)
-    wanted = ",".join((*LOG, "offset", "timestamp", "crc_ok", "control", *columns))
-    read = context.spark.read.format("ottermq").option("columns", wanted)
-    return read.load(str(context.data)).where("crc_ok and not control")
-
-
-def _by_sequence(context: Context, of: Mapping[str, Any]) -> "DataFrame":
-    from pyspark.sql import functions as F
-
+def _by_sequence(context: Context, of: Mapping[str, Any]) -> DataFrame:
     batch = ("producer_id", "producer_epoch", "base_sequence")
-    records = _records(context, "batch_base_offset", *batch).where("producer_id is not null")
+    found = records(context, "timestamp", "batch_base_offset", *batch)
+    found = found.where("producer_id is not null")
     for name, value in of.items():
-        records = records.where(F.col(name) == value)
+        found = found.where(F.col(name) == value)
     return (
-        records.groupBy(*LOG, *batch)
+        found.groupBy(*LOG, *batch)
         .agg(
             F.count_distinct("batch_base_offset").alias("times"),
             F.min("batch_base_offset").alias("first"),
@@ -73,12 +63,10 @@ def _by_sequence(context: Context, of: Mapping[str, Any]) -> "DataFrame":
     )
 
 
-def _by_id(context: Context) -> "DataFrame":
-    from pyspark.sql import functions as F
-
+def _by_id(context: Context) -> DataFrame:
     ids = F.expr("get(filter(headers, each -> each.key = 'message-id'), 0).value")
     return (
-        _records(context, "headers")
+        records(context, "offset", "timestamp", "headers")
         .select(*LOG, "offset", "timestamp", F.decode(ids, "UTF-8").alias("id"))
         .where("id is not null")
         .groupBy(*LOG, "id")
@@ -92,7 +80,7 @@ def _by_id(context: Context) -> "DataFrame":
     )
 
 
-def _told(found: "DataFrame", kind: str, severity: Severity, say: Any) -> Iterator[Finding]:
+def _told(found: DataFrame, kind: str, severity: Severity, say: Any) -> Iterator[Finding]:
     rows = found.orderBy(*LOG, "first").limit(MOST + 1).collect()
     for row in rows[:MOST]:
         yield Finding(

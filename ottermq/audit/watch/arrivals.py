@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from ottermq.audit.coverage import STILL_THERE, Range, holes, unaccounted
 from ottermq.audit.findings import Finding, Severity
 from ottermq.audit.gaps import ACKS_ARE_SYNCED, Settled, is_explained
-from ottermq.audit.jobs.duplicates import LOG, sequences_twice
+from ottermq.audit.jobs.duplicates import sequences_twice
 from ottermq.audit.keeping import Audit
 from ottermq.audit.outcome import Context
+from ottermq.audit.records import LOG
 from ottermq.audit.report.words import size
 from ottermq.audit.snapshot import Log, Picture
 from ottermq.audit.watch.ledger import Ledger, Reached, Seen, Sequence, identity
