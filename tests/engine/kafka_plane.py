@@ -230,7 +230,12 @@ class KafkaClient:
 
     def asked(self) -> Event:
         """The next request that C handed on."""
-        self.plane.wait(lambda: self.drain_responses() or self.requests)
+
+        def came() -> bool:
+            self.drain_responses()  # which may come first: that is not what is waited for
+            return bool(self.requests)
+
+        self.plane.wait(came)
         return self.requests.pop(0)
 
     def answer(self, event: Event, data: bytes) -> bool:
