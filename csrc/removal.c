@@ -166,7 +166,7 @@ int om_removal_record_deleted(om_store *store, const om_grave *graves) {
     int result = OM_OK;
     for (const om_grave *grave = graves; grave; grave = grave->next) {
         const om_log *log = grave->log;
-        for (uint32_t i = 0; i < log->segment_count && !grave->files_gone && result == OM_OK; i++) {
+        for (uint32_t i = 0; i < log->segment_count && result == OM_OK; i++) {
             if (!is_worth_recording(log, log->segments[i]))
                 continue;
             om_removed removed = about(log, log->segments[i], OM_RULE_DELETE);

@@ -1,4 +1,5 @@
 /* store.c -- the store: opening, the table of logs, the tick, stopping. */
+#define _GNU_SOURCE
 #include "store.h"
 
 #include "producer.h"
@@ -443,17 +444,18 @@ int om_store_start(om_store *store, char *err, size_t err_len) {
         return result;
     /* What was replayed is in segments but not synced: the first checkpoint frees its WAL. */
     store->checkpoint_kick = store->progress.replayed > 0;
-    struct { pthread_t *thread; void *(*main)(void *); } threads[] = {
-        {&store->engine, om_engine_main},
-        {&store->writer, om_writer_main},
-        {&store->reader, om_reader_main},
-        {&store->checkpointer, om_checkpoint_main},
+    struct { pthread_t *thread; void *(*main)(void *); const char *name; } threads[] = {
+        {&store->engine, om_engine_main, "otter-engine"},
+        {&store->writer, om_writer_main, "otter-writer"},
+        {&store->reader, om_reader_main, "otter-reader"},
+        {&store->checkpointer, om_checkpoint_main, "otter-check"},
     };
     for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
         if (pthread_create(threads[i].thread, NULL, threads[i].main, store) != 0) {
             snprintf(err, err_len, "can't start a thread");
             return OM_E_NO_MEMORY;
         }
+        pthread_setname_np(*threads[i].thread, threads[i].name); /* for top and perf */
         store->threads_running++;
     }
     lease_what_came_back(store);

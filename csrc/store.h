@@ -183,7 +183,6 @@ typedef struct om_report_node {
 typedef struct om_grave {
     om_log *log;
     uint64_t seq;
-    int files_gone;          /* only the memory is left: until no list names the log any more */
     struct om_grave *next;
 } om_grave;
 
@@ -239,7 +238,9 @@ struct om_store {
     uint64_t flush_left;     /* a flush is under way: so many logs of the queue to go */
     int flushing;            /* somebody waits for it; guarded by writer_mutex, as is its result */
     int flush_result;
-    om_grave *graves;
+    om_grave *graves;        /* deleted logs whose files are still there */
+    om_grave *emptied;       /* ... and those that a list still names. Nobody is woken for these: the
+                                queue of what is to be written may not move until a checkpoint */
     pthread_mutex_t writer_mutex; /* pairs with the conditions; taken after the turn, never before */
     pthread_cond_t writer_wake, writer_done;
     int writer_kick;

@@ -1,4 +1,4 @@
-/* wal_file.c -- WAL files on disk: header block, zero-filling, names. See wal_file.h for the
+/* wal_file.c -- WAL files on disk: header block, names. See wal_file.h for the
  * layout and for what a crash may leave behind. */
 #define _GNU_SOURCE
 #include "wal_file.h"
@@ -14,10 +14,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-#define FILL_CHUNK (1u << 20)
-#define FILL_SYNC_EVERY (8u << 20)
-#define SPARE_NAMES 1000000
 
 /* ---- the header block ---- */
 
@@ -95,8 +91,7 @@ uint16_t om_wal_group_mark(const om_wal_header *header, uint64_t seq, uint64_t p
 
 /* ---- a directory of them ---- */
 
-/* errno as a result: what may heal when something is given back, and what may not. */
-static int io_result(void)
+int om_wal_io_result(void)
 {
     switch (errno) {
     case ENOSPC:
@@ -111,7 +106,7 @@ static int io_result(void)
     }
 }
 
-static om_wal_file *file_new(const char *name)
+om_wal_file *om_wal_file_new(const char *name)
 {
     om_wal_file *file = calloc(1, sizeof *file);
     if (file == NULL)
@@ -197,7 +192,7 @@ static int next_name(DIR *dir, const char *end, const char **name)
 
 static int add_file(om_wal_file ***files, size_t *count, const char *name)
 {
-    om_wal_file *file = file_new(name);
+    om_wal_file *file = om_wal_file_new(name);
     om_wal_file **grown = file == NULL ? NULL : realloc(*files, (*count + 1) * sizeof **files);
     if (grown == NULL) {
         free(file);
@@ -259,7 +254,7 @@ int om_wal_file_open(int dir_fd, om_wal_file *file, int flags, char *err, size_t
     if (file->fd >= 0)
         return OM_OK;
     snprintf(err, err_len, "opening %s: %m", file->name);
-    return io_result();
+    return om_wal_io_result();
 }
 
 void om_wal_file_close(om_wal_file *file)
@@ -304,96 +299,6 @@ int om_wal_file_set_aside(int dir_fd, const om_wal_file *file, int needed, char 
     if (failed)
         snprintf(err, err_len, "setting %s aside: %m", file->name);
     return failed ? OM_E_IO : OM_OK;
-}
-
-/* ---- making one ---- */
-
-/* A temporary file whose number n also reserves the name spare-n.wal: whoever holds new-n.tmp
- * may take it, and the preparer and the committer may both be making files. */
-static int create_temporary(int dir_fd, char *temporary, char *name, size_t len)
-{
-    for (int n = 1; n < SPARE_NAMES; n++) {
-        snprintf(temporary, len, "new-%06d.tmp", n);
-        snprintf(name, len, "spare-%06d.wal", n);
-        int fd = openat(dir_fd, temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
-        if (fd < 0 && errno == EEXIST)
-            continue;
-        if (fd < 0)
-            return -1;
-        if (faccessat(dir_fd, name, F_OK, 0) != 0)
-            return fd;
-        close(fd);
-        unlinkat(dir_fd, temporary, 0);
-    }
-    errno = EEXIST;
-    return -1;
-}
-
-/* Zeros are written, not just allocated: a block that is allocated but unwritten costs a
- * journal commit when it is first written, which is what we want to be rid of. Syncing every
- * few MiB keeps the dirty pages, and so the commits that queue behind them, few. */
-static int fill(int fd, uint64_t size, const atomic_int *stop)
-{
-    if (fallocate(fd, 0, 0, (off_t)size) != 0 && errno != EOPNOTSUPP && errno != ENOSYS)
-        return io_result();
-    uint8_t *zeros = calloc(1, FILL_CHUNK);
-    if (zeros == NULL)
-        return OM_E_NO_MEMORY;
-    int result = OM_OK;
-    for (uint64_t at = 0; at < size && result == OM_OK;) {
-        if (stop != NULL && atomic_load_explicit(stop, memory_order_relaxed)) {
-            result = OM_END;
-            break;
-        }
-        size_t len = size - at < FILL_CHUNK ? (size_t)(size - at) : FILL_CHUNK;
-        struct iovec iov = {.iov_base = zeros, .iov_len = len};
-        if (om_wal_file_write(fd, &iov, 1, at) != OM_OK)
-            result = io_result();
-        at += len;
-        if (result == OM_OK && at % FILL_SYNC_EVERY == 0 && fdatasync(fd) != 0)
-            result = io_result();
-    }
-    free(zeros);
-    if (result == OM_OK && fsync(fd) != 0)
-        result = io_result();
-    return result;
-}
-
-int om_wal_file_create(int dir_fd, uint64_t size, const atomic_int *stop, om_wal_file **file, char *err,
-                       size_t err_len)
-{
-    char temporary[32], name[32];
-    om_wal_file *made = file_new("");
-    if (made == NULL) {
-        snprintf(err, err_len, "out of memory");
-        return OM_E_NO_MEMORY;
-    }
-    made->size = size;
-    made->fd = create_temporary(dir_fd, temporary, name, sizeof name);
-    if (made->fd < 0) {
-        int result = io_result();
-        snprintf(err, err_len, "creating a WAL file: %m");
-        free(made);
-        return result;
-    }
-    int result = fill(made->fd, size, stop);
-    if (result == OM_OK && renameat(dir_fd, temporary, dir_fd, name) != 0)
-        result = io_result();
-    if (result != OM_OK) {
-        snprintf(err, err_len, "filling a new WAL file: %m");
-        memcpy(made->name, temporary, sizeof temporary);
-        om_wal_file_remove(dir_fd, made);
-        return result;
-    }
-    memcpy(made->name, name, sizeof name);
-    if (fsync(dir_fd) != 0) {
-        result = io_result();
-        snprintf(err, err_len, "syncing the WAL's folder: %m");
-        om_wal_file_remove(dir_fd, made);
-        return result;
-    }
-    *file = made;
-    return OM_OK;
 }
 
 int om_wal_file_write(int fd, struct iovec *iov, int iovcnt, uint64_t offset)

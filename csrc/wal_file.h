@@ -29,6 +29,7 @@
 #define OM_WAL_VERSION 1
 #define OM_WAL_HEADER_LEN 48
 #define OM_WAL_HEADER_COPY 2048
+#define OM_WAL_MAKE_STEP (1u << 20)
 
 /* A record's fields, and its flags. */
 #define OM_WAL_AT_LEN 0
@@ -81,10 +82,7 @@ uint16_t om_wal_group_mark(const om_wal_header *header, uint64_t seq, uint64_t p
 int om_wal_files_list(int dir_fd, om_wal_file ***files, size_t *count, char *err, size_t err_len);
 int om_wal_remove_temporaries(int dir_fd, char *err, size_t err_len);
 void om_wal_files_free(om_wal_file **files, size_t count);
-/* A zero-filled, synced spare file, open. OM_END: *stop was set meanwhile; OM_E_NO_SPACE and
- * OM_E_NO_MEMORY may heal. */
-int om_wal_file_create(int dir_fd, uint64_t size, const atomic_int *stop, om_wal_file **file, char *err,
-                       size_t err_len);
+om_wal_file *om_wal_file_new(const char *name); /* closed; NULL: no memory */
 int om_wal_file_open(int dir_fd, om_wal_file *file, int flags, char *err, size_t err_len);
 /* The name that belongs to its number, if no other file has it. */
 void om_wal_file_rename(int dir_fd, om_wal_file *file);
@@ -92,6 +90,26 @@ void om_wal_file_close(om_wal_file *file);
 void om_wal_file_remove(int dir_fd, om_wal_file *file); /* and free */
 /* All bytes of iov at offset; short writes are carried on. OM_OK or OM_E_IO (errno kept). */
 int om_wal_file_write(int fd, struct iovec *iov, int iovcnt, uint64_t offset);
+
+/* errno as a result: what may heal when something is given back, and what may not. */
+int om_wal_io_result(void);
+
+/* wal_make.c: a new file, filled in steps. What fails leaves nothing behind; OM_E_NO_SPACE and
+ * OM_E_NO_MEMORY may heal. */
+typedef struct om_wal_making {
+    om_wal_file *file;
+    uint64_t filled;
+    uint8_t *zeros;
+    char spare[32];          /* the name it will have */
+} om_wal_making;
+int om_wal_make_begin(om_wal_making *making, int dir_fd, uint64_t size, char *err, size_t err_len);
+/* At most OM_WAL_MAKE_STEP more, on the disk when it returns. */
+int om_wal_make_step(om_wal_making *making, int dir_fd, uint64_t len, char *err, size_t err_len);
+/* Filled, synced, with its name: a spare file, open. */
+int om_wal_make_end(om_wal_making *making, int dir_fd, om_wal_file **file, char *err, size_t err_len);
+void om_wal_make_drop(om_wal_making *making, int dir_fd);
+/* All of it at once. */
+int om_wal_file_create(int dir_fd, uint64_t size, om_wal_file **file, char *err, size_t err_len);
 
 /* wal_prepare.c: copies of the files in use, and how far they are durable. */
 int om_wal_files_in_use(om_wal *wal, om_wal_file ***files, size_t *count, uint64_t *durable_seq);

@@ -3,6 +3,7 @@
  *   wal_open.c     open and close
  *   wal.c          append, submit, admit, wait
  *   wal_commit.c   the committer: seal a group, write, sync, publish
+ *   wal_make.c     a new file
  *   wal_prepare.c  the files in use, the spare ones, and the thread that makes them
  *   wal_fence.c    what happens when a write or sync fails, and how it goes on
  *
@@ -113,6 +114,7 @@ struct om_wal {
     uint64_t live_files, spare_files, making_files;
     int header_pending;       /* head_file's header goes with its first group: not on disk yet */
     int preparing;            /* the preparer is making a file right now */
+    int hurry;                /* ... and the committer waits for it */
     uint64_t released_seq;
     uint64_t sealed_bytes;    /* of the files in use without the head */
     uint64_t head_bytes;

@@ -238,9 +238,11 @@ static int start_threads(om_wal *wal)
 {
     if (pthread_create(&wal->committer, NULL, om_wal_commit_main, wal) != 0)
         return 0;
+    pthread_setname_np(wal->committer, "otter-commit");
     wal->started = 1;
     if (pthread_create(&wal->preparer, NULL, om_wal_prepare_main, wal) != 0)
         return 0;
+    pthread_setname_np(wal->preparer, "otter-prepare");
     wal->started = 2;
     return 1;
 }

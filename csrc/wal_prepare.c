@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 #define RETRY_NS 1000000000u
+#define SMALL_STEP (64u << 10)
+#define PAUSE_NS 10000000u
 
 static uint64_t total_files(const om_wal *wal)
 {
@@ -107,8 +109,11 @@ static om_wal_file *pop_spare(om_wal *wal)
 {
     pthread_mutex_lock(&wal->lock);
     /* Better wait for a file that is half made than make the disk write two. */
-    while (wal->spares == NULL && wal->preparing)
+    while (wal->spares == NULL && wal->preparing) {
+        wal->hurry = 1;
+        pthread_cond_signal(&wal->prepare);
         pthread_cond_wait(&wal->room, &wal->lock);
+    }
     om_wal_file *file = wal->spares;
     if (file != NULL) {
         wal->spares = file->next;
@@ -139,7 +144,7 @@ static int get_file(om_wal *wal, om_wal_file **file, char *err, size_t err_len)
         *file = pop_spare(wal);
         int result = OM_OK;
         if (*file == NULL)
-            result = om_wal_file_create(wal->dir_fd, wal->options.file_size, NULL, file, err, err_len);
+            result = om_wal_file_create(wal->dir_fd, wal->options.file_size, file, err, err_len);
         else if ((*file)->fd < 0)
             result = om_wal_file_open(wal->dir_fd, *file, O_RDWR, err, err_len);
         if (result == OM_OK)
@@ -218,6 +223,45 @@ static void remove_doomed(om_wal *wal)
     pthread_mutex_lock(&wal->lock);
 }
 
+/* How much of a new file to write next; 0: none, the WAL is being closed.
+ *
+ * Commits share the disk with it. Written in one go, a file of 64 MiB made the confirms of that
+ * moment wait for milliseconds. It isn't needed before the head is full, so it keeps a little ahead of the
+ * head, in small steps; while the head stands still, it gets on by a small step now and then, for the
+ * burst that may come. Only when the committer stands there waiting is it made as fast as can be. */
+static uint64_t next_step(om_wal *wal, uint64_t filled)
+{
+    struct timespec until = om_wal_timespec(om_wal_now() + PAUSE_NS);
+    uint64_t step = 0;
+    pthread_mutex_lock(&wal->lock);
+    while (step == 0 && !atomic_load(&wal->stop)) {
+        uint64_t wanted = wal->head_bytes + wal->head_bytes / 4;
+        if (wal->hurry)
+            step = OM_WAL_MAKE_STEP;
+        else if (wanted > filled)
+            step = wanted - filled > SMALL_STEP ? wanted - filled : SMALL_STEP;
+        else if (pthread_cond_timedwait(&wal->prepare, &wal->lock, &until) == ETIMEDOUT)
+            step = SMALL_STEP;
+    }
+    pthread_mutex_unlock(&wal->lock);
+    return step;
+}
+
+static int make_slowly(om_wal *wal, om_wal_file **file, char *err, size_t err_len)
+{
+    om_wal_making making;
+    int result = om_wal_make_begin(&making, wal->dir_fd, wal->options.file_size, err, err_len);
+    while (result == OM_OK && making.filled < making.file->size) {
+        uint64_t step = next_step(wal, making.filled);
+        if (step == 0) {
+            om_wal_make_drop(&making, wal->dir_fd);
+            return OM_END;
+        }
+        result = om_wal_make_step(&making, wal->dir_fd, step, err, err_len);
+    }
+    return result == OM_OK ? om_wal_make_end(&making, wal->dir_fd, file, err, err_len) : result;
+}
+
 static int prepare_one(om_wal *wal)
 {
     char err[256];
@@ -225,10 +269,9 @@ static int prepare_one(om_wal *wal)
     wal->preparing = 1;
     wal->making_files++;
     pthread_mutex_unlock(&wal->lock);
-    int result = om_wal_file_create(wal->dir_fd, wal->options.file_size, &wal->stop, &file, err,
-                                    sizeof err);
+    int result = make_slowly(wal, &file, err, sizeof err);
     pthread_mutex_lock(&wal->lock);
-    wal->preparing = 0;
+    wal->preparing = wal->hurry = 0;
     wal->making_files--;
     if (result == OM_OK)
         push_spare(wal, file);

@@ -340,39 +340,61 @@ static void forget_contents(om_log *log) {
     log->segment_count = 0;
 }
 
-static void bury(om_store *store) {
-    om_turn_take(&store->turn);
-    uint64_t durable = durable_now(store);
-    om_grave *open = NULL, **link = &store->graves;
+/* Off that list: those that may be dealt with now. */
+static om_grave *take_graves(om_grave **link, int (*may)(const om_grave *, uint64_t), uint64_t durable) {
+    om_grave *taken = NULL;
     while (*link) {
         om_grave *grave = *link;
-        if (grave->seq > durable || grave->log->writing || grave->log->syncing || (grave->files_gone && is_listed(grave->log))) {
+        if (!may(grave, durable)) {
             link = &grave->next;
             continue;
         }
         *link = grave->next;
-        grave->next = open;
-        open = grave;
+        grave->next = taken;
+        taken = grave;
     }
+    return taken;
+}
+
+static int may_open(const om_grave *grave, uint64_t durable) {
+    return grave->seq <= durable && !grave->log->writing && !grave->log->syncing;
+}
+
+static int may_be_forgotten(const om_grave *grave, uint64_t durable) {
+    (void)durable;
+    return !is_listed(grave->log);
+}
+
+static void remove_deleted(om_store *store) {
+    om_turn_take(&store->turn);
+    om_grave *open = take_graves(&store->graves, may_open, durable_now(store));
     om_turn_give(&store->turn);
     int recorded = om_removal_record_deleted(store, open) == OM_OK;
     while (open) {
         om_grave *grave = open;
         open = grave->next;
-        if (grave->files_gone) {
-            om_log_release(grave->log);
-            free(grave);
-            continue;
-        }
         if (recorded)
             remove_files(grave->log);
         om_turn_take(&store->turn);
         if (recorded)
             forget_contents(grave->log);
-        grave->files_gone = recorded;
-        grave->next = store->graves;
-        store->graves = grave;
+        om_grave **list = recorded ? &store->emptied : &store->graves;
+        grave->next = *list;
+        *list = grave;
         om_turn_give(&store->turn);
+    }
+}
+
+static void bury(om_store *store) {
+    remove_deleted(store);
+    om_turn_take(&store->turn);
+    om_grave *done = take_graves(&store->emptied, may_be_forgotten, 0);
+    om_turn_give(&store->turn);
+    while (done) {
+        om_grave *grave = done;
+        done = grave->next;
+        om_log_release(grave->log);
+        free(grave);
     }
 }
 

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -350,6 +351,18 @@ def test_half_made_files_are_swept_away(folder: Path) -> None:
     with opened(folder) as wal:
         wal.commit(b"record")
     assert not list(folder.glob("*.tmp"))
+
+
+def test_a_file_is_made_little_by_little_until_it_is_needed(folder: Path) -> None:
+    """Zeros written in one go would hold up the commits of that moment."""
+    with opened(folder, file_size=8 * MIB, max_size=32 * MIB) as wal:
+        began = time.monotonic()
+        wal.commit(b"first")
+        while time.monotonic() < began + 0.3:
+            assert wal.stat.spare_files == 0
+        for _ in range(9):
+            wal.commit(b"x" * MIB)
+        assert wal.stat.files >= 2 and time.monotonic() < began + 1.2
 
 
 def test_a_name_that_is_taken_is_not_overwritten(folder: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ottermq.wal import LogFlags, LogOptions, Record, Store
-from tests.wal.stores import SMALL
+from tests.wal.stores import SMALL, until
 
 T0 = 1_800_000_000_000
 
@@ -45,6 +45,7 @@ def fill(data: Path) -> Shelf:
             if i % 5 == 0:
                 store.checkpoint()
         orders.settle(0, 24)
+        until(lambda: any(data.glob("wal/spare*.wal")))
     return Shelf(data)
 
 

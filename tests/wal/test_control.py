@@ -219,6 +219,28 @@ def test_a_deleted_log_leaves_no_files(store: Store) -> None:
     assert store.stat().hot_bytes == 0
 
 
+def test_a_deleted_log_that_waits_for_a_checkpoint_keeps_nobody_awake(store: Store) -> None:
+    """It stays in the queue of what is to be written; every commit woke the writer for its sake."""
+    put(store, other := store.create("other"), numbered(3))
+    put(store, gone := store.create("gone"), numbered(3))
+    store.delete(gone)
+    until(lambda: not list(store.data.glob("vhosts/*/queues/gone.*")))
+    before = times_slept("otter-writer")
+    for _ in range(100):
+        put(store, other, numbered(1))
+    assert times_slept("otter-writer") - before < 10
+
+
+def times_slept(thread: str) -> int:
+    """How often that thread of this process went to sleep."""
+    slept = 0
+    for task in Path("/proc/self/task").iterdir():
+        if (task / "comm").read_text().strip() == thread:
+            status = dict(line.split(":", 1) for line in (task / "status").read_text().splitlines())
+            slept += int(status["voluntary_ctxt_switches"])
+    return slept
+
+
 def test_a_deletion_the_catalogue_did_not_hear_of_is_finished(data: Path) -> None:
     """Killed between the WAL's record and the catalogue's row."""
 
