@@ -277,6 +277,31 @@ def watch(
     sys.exit(run(order))
 
 
+@audit.command()
+@click.option("--pyarrow", is_flag=True, help="pyarrow, too: for workers that have none.")
+@click.option(
+    "--out",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where the packs go.  [default: the user's cache]",
+)
+def pack(pyarrow: bool, out: Path | None) -> None:
+    """Pack OtterMQ for `spark-submit --py-files`.
+
+    Prints the files' names, with a comma between them. Workers of the same Python and processor
+    need nothing of ours installed. An audit with --master does all this by itself.
+    """
+    from ottermq.audit.run import check_installed
+    from ottermq.audit.shipping.pack import OURS
+    from ottermq.audit.shipping.pack import pack as packed
+
+    names = [OURS]
+    if pyarrow:
+        check_installed("pyarrow")
+        names.append("pyarrow")
+    click.echo(",".join(str(packed(name, out and out.absolute())) for name in names))
+
+
 def _run(
     job: str,
     own: dict[str, Any] | None = None,

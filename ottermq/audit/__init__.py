@@ -7,6 +7,8 @@ source/       the Spark data source `ottermq`
 records.py    its rows as most audits want them
 policies.py   which rules of retention a log is under
 spark.py      the one place that makes a session, and java.py a Java for it
+shipping/     our code for workers that don't have it
+failures.py   what went wrong in Spark, as one line
 jobs/         the audits, one a file: what goes in and comes out is in outcome.py and findings.py
 report/       an outcome as Parquet, JSON, a page and a terminal table
 run.py        one audit from start to end

@@ -90,8 +90,9 @@ def look_at(data: Path) -> None:
 
 
 def _work(order: Order, chosen: Job, log: Path, now: datetime) -> Outcome:
+    from ottermq.audit.failures import first_line
     from ottermq.audit.report import terminal
-    from ottermq.audit.spark import first_line, session
+    from ottermq.audit.spark import session
 
     with ExitStack() as ending:
         with terminal.waiting(f"starting Spark on {order.master}", order.quiet):

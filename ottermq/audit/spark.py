@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from ottermq.audit.errors import CantRun
+from ottermq.audit.failures import first_line
 from ottermq.audit.java import java_home
+from ottermq.audit.shipping.workers import is_local, ship
 
 LOCAL = "local[*]"
 LOUD = (
@@ -50,6 +51,7 @@ def session(
     """log: where Spark's own words go. settings: more of Spark's, these first."""
     running = SparkSession.getActiveSession()
     if running:
+        ship(running)
         yield running
         return
     spark = start(log, master, settings)
@@ -66,7 +68,9 @@ def start(
     for name in LOUD:
         logging.getLogger(name).disabled = True
     os.environ["JAVA_HOME"] = str(java_home())
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if is_local(master) or not os.environ.get("PYSPARK_PYTHON"):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
     chosen = SETTINGS | (ON_ONE_MACHINE if is_local(master) else {}) | dict(settings or {})
     conf = SparkConf().setMaster(master).setAll(list(chosen.items()))
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -78,11 +82,13 @@ def start(
     except Exception as error:  # Java's, py4j's or Spark's own: whichever was first to notice
         why = _reason(error, log)
         raise CantRun(f"Spark doesn't start on {master}: {why} (all of it: {log})") from None
-    return SparkSession(context)
-
-
-def is_local(master: str) -> bool:
-    return master.partition("[")[0] == "local"
+    spark = SparkSession(context)
+    try:
+        ship(spark)
+    except BaseException:
+        spark.stop()
+        raise
+    return spark
 
 
 def _reason(error: Exception, log: Path) -> str:
@@ -93,16 +99,3 @@ def _reason(error: Exception, log: Path) -> str:
             if mark in line:
                 return line.partition(mark)[2]
     return first_line(error)
-
-
-def first_line(error: BaseException) -> str:
-    """What went wrong in a job, without its Java and Python stack traces."""
-    if isinstance(error, PySparkException):
-        lines = (error.getMessage() or str(error)).splitlines()
-    else:
-        lines = str(error).splitlines()
-    told = [line.strip() for line in lines if line.strip()]
-    for line in reversed(told):  # a Python worker's traceback ends with what was raised
-        if line.startswith("ottermq.") and ": " in line:
-            return line.partition(": ")[2]
-    return told[0] if told else type(error).__name__

@@ -11,10 +11,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from ottermq.audit import snapshot
+from ottermq.audit.failures import first_line
 from ottermq.audit.source.datasource import register
 from ottermq.audit.source.plan import Limits, stretches
 from ottermq.audit.source.reader import Reader
-from ottermq.audit.spark import first_line
 from tests.audit import logs
 from tests.audit.logs import ABORTED, ACKED, CODECS, COMMITTED, EACH, OPEN, ORDERS
 from tests.brokers import Broker

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from ottermq.audit import spark as sparks
 from ottermq.audit.errors import CantRun
+from ottermq.audit.failures import first_line
 
 
 def test_workers_run_on_our_interpreter(spark: SparkSession) -> None:
@@ -33,7 +34,7 @@ def test_a_failure_in_a_worker_is_one_line(spark: SparkSession) -> None:
 
     with pytest.raises(Exception) as caught:
         spark.sparkContext.parallelize([0], 1).map(fail).collect()
-    assert sparks.first_line(caught.value) == "this log is odd"
+    assert first_line(caught.value) == "this log is odd"
 
 
 def test_without_a_master_to_talk_to_one_line_says_so(tmp_path: Path) -> None:

@@ -14,8 +14,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
+from pyspark.sql.utils import is_remote
 
 from ottermq.audit.errors import CantRun
+from ottermq.audit.shipping.workers import ship
 from ottermq.audit.source.plan import Limits
 from ottermq.audit.source.reader import Reader
 from ottermq.audit.source.schema import COLUMNS, DDL, NAMES, ddl_of
@@ -71,7 +73,10 @@ class OtterMQ(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the format known to this session. Filters come through only where Spark is told so."""
+    """Makes the format known to this session, and to its workers if they are elsewhere. Filters
+    come through only where Spark is told so."""
+    if not is_remote():
+        ship(spark)
     spark.conf.set(PUSH_DOWN, "true")
     spark.dataSource.register(OtterMQ)
 

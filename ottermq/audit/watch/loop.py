@@ -56,7 +56,7 @@ def run(order: Order) -> int:
     """The exit code: 0; with `once`, 1 when something was found. CantRun: one line says why."""
     check_installed(*NEEDED, *(["pika"] if order.publish else []))
     look_at(order.data)
-    from ottermq.audit.spark import first_line
+    from ottermq.audit.failures import first_line
 
     folder = order.checkpoint.absolute()
     if folder.is_relative_to(order.data.absolute()):
