@@ -20,7 +20,7 @@ from ottermq.audit.errors import CantRun
 from ottermq.audit.shipping.workers import ship
 from ottermq.audit.source.plan import Limits
 from ottermq.audit.source.reader import Reader
-from ottermq.audit.source.schema import COLUMNS, DDL, NAMES, ddl_of
+from ottermq.audit.source.schema import COLUMNS, NAMES, ddl_of
 from ottermq.audit.source.stream import StreamReader
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
@@ -34,7 +34,7 @@ class OtterMQ(DataSource):
     def schema(self) -> str:
         names = _names(self.options.get("columns"))
         if names is None:
-            return DDL
+            return ddl_of()
         unknown = [name for name in names if name not in NAMES]
         if unknown:
             raise CantRun(f"no such column: {', '.join(unknown)}; there are {', '.join(NAMES)}")
@@ -89,10 +89,12 @@ def _names(option: str | None) -> tuple[str, ...] | None:
 
 def _checked(schema: StructType) -> StructType:
     """One that was given with the query may leave columns out, not make others of them."""
-    ours = {column.name: column.type for column in COLUMNS}
+    ours = {column.name: column for column in COLUMNS}
     for field in schema:
-        type = field.dataType.simpleString()
-        if ours.get(field.name) != type:
-            wanted = ours.get(field.name, "no column of this source")
+        type, column = field.dataType.simpleString(), ours.get(field.name)
+        if column is None or column.type != type:
+            wanted = column.type if column else "no column of this source"
             raise CantRun(f"{field.name} {type}: it is {wanted}")
+        if not (field.nullable or column.is_always_there):
+            raise CantRun(f"{field.name} {type} not null: it may be null")
     return schema

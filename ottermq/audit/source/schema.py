@@ -12,21 +12,22 @@ class Column:
     name: str
     type: str  # as Spark's DDL calls it
     meaning: str
+    is_always_there: bool = False  # also of a stretch that is damaged or gone
 
 
 COLUMNS = (
-    Column("vhost", "string", "of the queue"),
-    Column("queue", "string", "queue, stream or topic; of a super stream, the super stream"),
-    Column("partition", "int", "of a topic or super stream; of a priority queue, the priority"),
-    Column("offset", "bigint", "in its log"),
+    Column("vhost", "string", "of the queue", True),
+    Column("queue", "string", "queue, stream or topic; of a super stream, the super stream", True),
+    Column("partition", "int", "of a topic or super stream; of a priority queue, the priority", True),
+    Column("offset", "bigint", "in its log", True),
     Column("timestamp", "timestamp", "arrival, or the producer's; null: it gave none"),
     Column("key", "binary", "of an AMQP message, the routing key"),
     Column("body", "binary", "null: a tombstone"),
     Column("headers", "array<struct<key:string,value:binary>>", "as Kafka readers see them"),
-    Column("size", "int", "bytes of the record as it lies there, uncompressed"),
+    Column("size", "int", "bytes of the record as it lies there, uncompressed", True),
     Column("segment", "bigint", "its base offset, the file's name; null: only in the WAL yet"),
     Column("position", "bigint", "of the batch in its segment; null: only in the WAL yet"),
-    Column("tier", "string", "`local`, or `wal` for what has no segment yet"),
+    Column("tier", "string", "`local`, or `wal` for what has no segment yet", True),
     Column("batch_base_offset", "bigint", "of the batch it came with"),
     Column("codec", "string", "none, gzip, snappy, lz4, zstd"),
     Column("crc_ok", "boolean", "false: not a record, a damaged stretch"),
@@ -41,10 +42,14 @@ COLUMNS = (
     Column("control", "boolean", "a transaction's marker, not a message"),
 )
 NAMES = tuple(column.name for column in COLUMNS)
-DDL = ", ".join(f"{column.name} {column.type}" for column in COLUMNS)
 
 
-def ddl_of(names: tuple[str, ...]) -> str:
-    """Of some of them, in the order asked for."""
-    types = {column.name: column.type for column in COLUMNS}
-    return ", ".join(f"{name} {types[name]}" for name in names)
+def ddl_of(names: tuple[str, ...] = NAMES) -> str:
+    """Of some of them, in the order asked for.
+
+    What is always there is said to be: Spark asks each value of the others whether it is null."""
+    columns = {column.name: column for column in COLUMNS}
+    return ", ".join(
+        f"{name} {columns[name].type}{' not null' if columns[name].is_always_there else ''}"
+        for name in names
+    )
