@@ -16,7 +16,7 @@ from ottermq.wal.log import Aborted
 from ottermq.wal.segmentfile import find_batch, load_batch
 from ottermq.wal.window import Ranges
 
-ROWS = 1 << 16  # in a record batch, about
+ROWS = 1 << 14  # in a record batch, about: few enough to stay in the processor's cache
 LEAST, MOST = -(1 << 63), (1 << 63) - 1
 STILL_OPEN = MOST  # where a transaction ends that hasn't
 

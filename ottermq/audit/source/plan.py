@@ -1,4 +1,8 @@
-"""What a read is made of: a stretch of a segment a task, large segments split at index entries."""
+"""What a read is made of: a stretch of a segment a task, large segments split at index entries.
+
+A task costs Spark about 25 ms, whatever it reads. So a large directory gets large pieces; those of
+a small one are small, so that every core has some.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +17,9 @@ from ottermq.audit.source.decode import LEAST, MOST, Span, Wanted
 from ottermq.wal.log import Aborted
 from ottermq.wal.segmentfile import base_offset_at, offset_entries
 
-SPLIT = 16 << 20  # bytes of a segment a task, about
+PIECE = 16 << 20  # bytes of a segment a task, at least, about
+LARGE_PIECE = 64 << 20
+ENOUGH = 16  # tasks: where there are more, they are larger
 WAL_PIECE = 4 << 20  # bytes that only the WAL has go with the task itself
 
 
@@ -56,14 +62,20 @@ class Stretch(InputPartition):
 
 def stretches(picture: Picture, limits: Limits, *, marks: bool) -> list[Stretch]:
     """marks: whether a transaction was aborted is asked for."""
+    logs = [log for log in picture.logs if limits.take(log)]
+    piece = piece_of(sum(segment.size for log in logs for segment in log.segments))
     out: list[Stretch] = []
-    for log in picture.logs:
-        if limits.take(log):
-            out += of_log(picture.home, log, limits, marks=marks)
+    for log in logs:
+        out += of_log(picture.home, log, limits, piece, marks=marks)
     return out
 
 
-def of_log(home: Home, log: Log, limits: Limits, *, marks: bool) -> Iterator[Stretch]:
+def piece_of(size: int) -> int:
+    """How large the pieces are when so many bytes are read."""
+    return min(max(size // ENOUGH, PIECE), LARGE_PIECE)
+
+
+def of_log(home: Home, log: Log, limits: Limits, piece: int, *, marks: bool) -> Iterator[Stretch]:
     aborted = transactions.of_log(home, log) if marks else ()
     first, end = max(limits.offsets[0], log.start_offset), limits.offsets[1]
     wanted = Wanted((first, end), limits.times)
@@ -72,9 +84,12 @@ def of_log(home: Home, log: Log, limits: Limits, *, marks: bool) -> Iterator[Str
             continue
         if 0 <= segment.max_timestamp < limits.times[0] and not segment.missing:
             continue
-        for start, stop, least in _pieces(home, log, segment):
-            span = Span(start, stop, least, log.cursor, _reaching(aborted, least))
-            yield Stretch(home, log, span, wanted, segment)
+        places = [(0, segment.base_offset), *_places(home, log, segment, piece)]
+        ends = [*places[1:], (segment.size, segment.next_offset)]
+        for (start, least), (stop, behind) in zip(places, ends, strict=True):
+            if first < behind and least < end:
+                span = Span(start, stop, least, log.cursor, _reaching(aborted, least))
+                yield Stretch(home, log, span, wanted, segment)
     for held in _held(log, first, end):
         span = Span(0, len(held), 0, log.cursor, aborted)
         yield Stretch(home, log, span, wanted, held)
@@ -84,30 +99,22 @@ def _reaching(aborted: tuple[Aborted, ...], offset: int) -> tuple[Aborted, ...]:
     return tuple(each for each in aborted if each.last_offset >= offset)
 
 
-def _pieces(home: Home, log: Log, segment: Segment) -> Iterator[tuple[int, int, int]]:
-    """Start, stop and the lowest offset of each; a batch starts at each start."""
-    start, least = 0, segment.base_offset
-    if segment.size > SPLIT * 3 // 2:
-        for position, base in _places(home, log, segment):
-            yield start, position, least
-            start, least = position, base
-    yield start, segment.size, least
-
-
-def _places(home: Home, log: Log, segment: Segment) -> Iterator[tuple[int, int]]:
+def _places(home: Home, log: Log, segment: Segment, piece: int) -> Iterator[tuple[int, int]]:
     """Where to split it, and the offset there. Indexes are hints: a batch must be there."""
+    if segment.size <= piece * 3 // 2:
+        return
     batches = home.open(f"{log.folder}/{segment.file}")
     index = home.open(f"{log.folder}/{segment.base_offset:020}.index")
     if batches is None or index is None:
         return
     with batches, index:
-        next_split = SPLIT
+        next_split = piece
         for last, position in offset_entries(index.read(0, index.size), segment.base_offset):
-            if next_split <= position <= segment.size - SPLIT // 2:
+            if next_split <= position <= segment.size - piece // 2:
                 base = base_offset_at(batches, position, last)
                 if base is not None:
                     yield position, base
-                    next_split = position + SPLIT
+                    next_split = position + piece
 
 
 def _held(log: Log, first: int, end: int) -> Iterator[bytes]:

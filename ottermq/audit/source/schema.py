@@ -18,7 +18,9 @@ class Column:
 COLUMNS = (
     Column("vhost", "string", "of the queue", True),
     Column("queue", "string", "queue, stream or topic; of a super stream, the super stream", True),
-    Column("partition", "int", "of a topic or super stream; of a priority queue, the priority", True),
+    Column(
+        "partition", "int", "of a topic or super stream; of a priority queue, the priority", True
+    ),
     Column("offset", "bigint", "in its log", True),
     Column("timestamp", "timestamp", "arrival, or the producer's; null: it gave none"),
     Column("key", "binary", "of an AMQP message, the routing key"),

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from ottermq.audit import snapshot
 from ottermq.audit.snapshot import Log
-from ottermq.audit.source.plan import Limits, Stretch, of_log
+from ottermq.audit.source.plan import PIECE, Limits, Stretch, of_log
 from ottermq.audit.source.reader import rows
 
 Offsets = dict[str, int]
@@ -72,7 +72,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if first < last:
                 limits = replace(self._limits, offsets=(first, last))
                 marks = "aborted" in self._schema.names
-                out += of_log(self._picture.home, log, limits, marks=marks)
+                out += of_log(self._picture.home, log, limits, PIECE, marks=marks)
         return out
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
