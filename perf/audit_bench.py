@@ -2,7 +2,8 @@
 
 Messages come from a real broker. The same sums over the same rows are made from the data source,
 from a plain Python decoder in a mapPartitions, and from a Parquet file of those rows; figures are
-ratios of rows a second within one run, each between two runs of its peer. Run it alone.
+ratios of rows a second within one run, each between two runs of its peer. Then the audits
+themselves go over the same directories (perf/audit_jobs.py). Run it alone.
 """
 
 import argparse
@@ -10,9 +11,8 @@ import json
 import os
 import shutil
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -22,12 +22,13 @@ from pyspark.sql import functions as f
 from ottermq.audit import snapshot
 from ottermq.audit.source.datasource import register
 from ottermq.audit.spark import start
-from perf import load, plain_decoder
+from perf import audit_jobs, load, plain_decoder
+from perf.audit_jobs import CORES
 from perf.log_bench import Result, show
+from perf.memory import Memory
 from perf.ottermq import OtterMQ
 from perf.programs import BUILD, ROOT
 
-MIB = 1 << 20
 COLUMNS = "vhost,queue,partition,offset,timestamp,size,settled,crc_ok"
 PLAIN = "vhost string, queue string, partition int, offset bigint, timestamp bigint, size int"
 ROUNDS = 3
@@ -38,8 +39,9 @@ SIZE, QUEUES = 100, 4
 def fill(folder: Path, messages: int) -> Path:
     """The data directory of a broker that was given so many messages."""
     with OtterMQ(folder) as broker:
-        what = ("--messages", messages, "--size", SIZE, "--queues", QUEUES, "--persistent")
-        load.run(broker.address, *what, "--confirms", 2000, "--consumers", 0, "--keep")
+        what = ("--messages", messages, "--size", SIZE, "--persistent", "--confirms", 2000)
+        where = ("--queues", QUEUES, "--publishers", QUEUES, "--consumers", 0, "--keep")
+        load.run(broker.address, *what, *where)
     return folder / "data"
 
 
@@ -106,7 +108,7 @@ class Bench:
 
     def growth(self, few: Path, many: Path, factor: float) -> Result:
         """Seconds for many rows, beside as many times those for few."""
-        memory = Memory()
+        memory = Memory(os.getpid())
         ratio, rate, other = self.beside(
             lambda: self.rate(self.source(many)), lambda: self.rate(self.source(few))
         )
@@ -116,47 +118,19 @@ class Bench:
         return Result(name, 1 / ratio, "× linear", "≤ 1.2", 1 / ratio <= 1.2, note)
 
 
-class Memory:
-    """The most that this process's children held at once: Java, and Spark's Python workers."""
-
-    def __init__(self) -> None:
-        self._peaks: dict[str, int] = {}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> str:
-        self._ended.set()
-        self._thread.join()
-        told = (f"{name} {size / MIB:,.0f} MiB" for name, size in sorted(self._peaks.items()))
-        return ", ".join(told)
-
-    def _watch(self) -> None:
-        while not self._ended.wait(0.1):
-            held: dict[str, int] = {}
-            for name, size in children(os.getpid()):
-                held[name] = held.get(name, 0) + size
-            for name, size in held.items():
-                self._peaks[name] = max(self._peaks.get(name, 0), size)
-
-
-def children(of: int) -> Iterator[tuple[str, int]]:
-    """Name and resident bytes of all processes below that one."""
-    parents: dict[int, list[tuple[int, str, int]]] = {}
-    page = os.sysconf("SC_PAGE_SIZE")
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            pid, _, rest = stat.read_text().partition(" (")
-        except OSError:
-            continue  # it ended
-        name, _, rest = rest.rpartition(") ")
-        fields = rest.split()
-        parents.setdefault(int(fields[1]), []).append((int(pid), name, int(fields[21]) * page))
-    waiting = [of]
-    while waiting:
-        for child, program, size in parents.get(waiting.pop(), []):
-            waiting.append(child)
-            yield ("java" if program == "java" else "Python workers"), size
+def of_source(folder: Path, few: Path, many: Path, factor: float) -> list[Result]:
+    spark = start(folder / "spark.log", CORES, {"spark.sql.shuffle.partitions": "2"})
+    try:
+        register(spark)
+        bench = Bench(spark, folder)
+        bench.rate(bench.source(few))  # the first one loads Java's classes, and compiles them
+        return [
+            bench.against_python(many),
+            bench.against_parquet(many),
+            bench.growth(few, many, factor),
+        ]
+    finally:
+        spark.stop()
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -164,6 +138,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--data", type=Path, help="where to write (default: a temporary folder)")
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--times", type=float, default=10, help="as many more for the large run")
+    parser.add_argument("--only", choices=("source", "jobs"), help="the data source, or the audits")
     chosen = parser.parse_args(arguments)
     base = chosen.data or BUILD
     base.mkdir(parents=True, exist_ok=True)
@@ -171,16 +146,11 @@ def main(arguments: Sequence[str]) -> None:
     try:
         few = fill(folder / "few", chosen.messages)
         many = fill(folder / "many", int(chosen.messages * chosen.times))
-        spark = start(folder / "spark.log", "local[2]", {"spark.sql.shuffle.partitions": "2"})
-        register(spark)
-        bench = Bench(spark, folder)
-        bench.rate(bench.source(few))  # the first one loads Java's classes, and compiles them
-        results = [
-            bench.against_python(many),
-            bench.against_parquet(many),
-            bench.growth(few, many, chosen.times),
-        ]
-        spark.stop()
+        results = []
+        if chosen.only != "jobs":
+            results += of_source(folder, few, many, chosen.times)
+        if chosen.only != "source":
+            results += audit_jobs.results(folder, few, many, chosen.messages, chosen.times)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     show(results, "Spark over the log, in one run")

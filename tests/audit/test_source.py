@@ -15,6 +15,12 @@ from ottermq.audit.failures import first_line
 from ottermq.audit.source.datasource import register
 from ottermq.audit.source.plan import Limits, stretches
 from ottermq.audit.source.reader import Reader
+from ottermq.audit.catalogue import INTERNAL
+from ottermq.audit.source.datasource import register
+from ottermq.audit.source.plan import Limits, stretches
+from ottermq.audit.source.reader import Reader
+from ottermq.wal.segmentfile import Placed, batches
+from ottermq.wal.window import Window
 from tests.audit import logs
 from tests.audit.logs import ABORTED, ACKED, CODECS, COMMITTED, EACH, OPEN, ORDERS
 from tests.brokers import Broker
@@ -123,6 +129,54 @@ def test_filters_reach_the_source(spark: SparkSession, rows: DataFrame) -> None:
         assert rows.where(test).count() == sum(map(holds, everything)), test
 
 
+def test_a_filter_in_a_query_leaves_out_tasks(spark: SparkSession, rows: DataFrame) -> None:
+    """So it came all the way from Spark, and nobody opened what it leaves out."""
+    every = rows.rdd.getNumPartitions()
+    for test in ("queue = 'jobs'", "queue = 'clicks' and partition = 1", "offset < 0"):
+        assert rows.where(test).rdd.getNumPartitions() == 1 < every, test
+
+
+def test_a_task_is_a_segment_or_what_only_the_wal_has(rows: DataFrame, data: Path) -> None:
+    taken = snapshot.take(data)
+    tasks = stretches(taken, Limits(), marks=False)
+    segments = {
+        (log.queue, log.partition, segment.base_offset)
+        for log in taken.logs
+        for segment in log.segments
+        if log.kind != INTERNAL
+    }
+    assert {(t.queue, t.partition, t.segment) for t in tasks if t.file} == segments
+    assert len(segments) == sum(1 for task in tasks if task.file)
+
+
+def test_a_row_tells_where_it_lies(rows: DataFrame, data: Path) -> None:
+    """As a reader that is not Spark finds it there, batch by batch."""
+    found = rows.where("queue = 'orders' and tier = 'local'").orderBy("offset").collect()
+    there = {}
+    for file in logs.segments_of(data, "orders"):
+        with Window(file) as window:
+            for each in batches(window):
+                if isinstance(each, Placed):
+                    there[each.base_offset] = (int(file.stem), each.position)
+    for row in found:
+        assert (row.segment, row.position) == there[row.batch_base_offset]
+        assert row.batch_base_offset <= row.offset and row.codec == "none"
+        assert (row.producer_id, row.producer_epoch, row.base_sequence) == (None, None, None)
+        assert (row.transactional, row.control, row.aborted) == (False, False, False)
+    waiting = rows.where("tier = 'wal'").select("segment", "position").distinct().collect()
+    assert {tuple(row) for row in waiting} <= {(None, None)}
+
+
+def test_every_column_is_there_and_none_that_is_always_there_may_be_null(rows: DataFrame) -> None:
+    assert set(rows.columns) >= {
+        "vhost", "queue", "partition", "offset", "timestamp", "key", "body", "headers", "size",
+        "segment", "tier", "batch_base_offset", "codec", "crc_ok", "settled", "producer_id",
+        "producer_epoch", "transactional", "control",
+    }  # fmt: skip
+    never = {field.name for field in rows.schema if not field.nullable}
+    assert never == {"vhost", "queue", "partition", "offset", "size", "tier"}
+
+
 def test_columns_that_are_not_asked_for_are_not_there(spark: SparkSession, data: Path) -> None:
     register(spark)
     asked = spark.read.format("ottermq").option("columns", "queue, offset").load(str(data))
@@ -147,6 +201,22 @@ def test_what_cannot_be_read_is_told_in_a_line(
     register(spark)
     with pytest.raises(PySparkException) as caught:
         spark.read.format("ottermq").options(**options).load().count()
+    assert words in first_line(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ("offset string", "offset string: it is bigint"),
+        ("timestamp timestamp not null", "timestamp timestamp not null: it may be null"),
+    ],
+)
+def test_a_schema_that_the_rows_do_not_have_is_refused_in_a_line(
+    spark: SparkSession, data: Path, schema: str, words: str
+) -> None:
+    register(spark)
+    with pytest.raises(PySparkException) as caught:
+        spark.read.format("ottermq").schema(schema).load(str(data)).count()
     assert words in first_line(caught.value)
 
 
