@@ -27,9 +27,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("large") / "data"
     with Broker(folder, env={"OTTERMQ_WAL__MAX_SIZE": "64MiB"}) as broker:
         kafka = logs.kafka_of(broker)
-        AdminClient({"bootstrap.servers": kafka}).create_topics([NewTopic("clicks", 1)])[
-            "clicks"
-        ].result(logs.PATIENCE)
+        admin = AdminClient({"bootstrap.servers": kafka})
+        admin.create_topics([NewTopic("clicks", 1)])["clicks"].result(logs.PATIENCE)
         producer = Producer({"bootstrap.servers": kafka, "batch.size": 100_000, "linger.ms": 5})
         for number in ALL:
             producer.produce("clicks", b"%d " % number + b"." * SIZE, b"%d" % (number % 7))
