@@ -11,11 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from ottermq.audit import snapshot
-from ottermq.audit.failures import first_line
-from ottermq.audit.source.datasource import register
-from ottermq.audit.source.plan import Limits, stretches
-from ottermq.audit.source.reader import Reader
 from ottermq.audit.catalogue import INTERNAL
+from ottermq.audit.failures import first_line
 from ottermq.audit.source.datasource import register
 from ottermq.audit.source.plan import Limits, stretches
 from ottermq.audit.source.reader import Reader
