@@ -69,10 +69,13 @@ def test_a_watch_writes_nothing_into_the_data_directory(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["meta.db"]
 
 
-def test_without_the_extra_one_line_says_what_to_install() -> None:
+@pytest.mark.parametrize(
+    "audit", ["integrity", "retention", "cost", "flow", "erase-check --key k", "watch"]
+)
+def test_without_the_extra_one_line_says_what_to_install(audit: str) -> None:
     blocked = (
         "import sys; sys.modules['pyspark'] = None; sys.modules['pyarrow'] = None\n"
-        "sys.argv = ['ottermq', 'audit', 'integrity', '--data', '.']\n"
+        f"sys.argv = 'ottermq audit {audit} --data .'.split()\n"
         "from ottermq.cli.main import main; main()"
     )
     done = subprocess.run(

@@ -136,4 +136,4 @@ def fetch() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(fetch())
+    sys.exit(fetch() or None)
