@@ -3,9 +3,10 @@
 Exit codes: 0 clean, 1 violations (or what --fail-on says), 2 it could not run.
 """
 
+import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import click
 from ottermq.config import load
 
 Command = Callable[..., None]
+TIERS = ("local", "wal")  # where records can lie
 FILE = click.Path(path_type=Path, dir_okay=False)
 DATA = click.option(
     "--data",
@@ -65,6 +67,52 @@ COMMON = (
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON, only that."),
 )
+COST = (
+    click.option(
+        "--price",
+        "prices",
+        metavar="TIER=PRICE",
+        multiple=True,
+        help="Of a GiB and month, such as local=0.08; repeat it.",
+    ),
+    click.option(
+        "--what-if",
+        metavar="FILE",
+        type=FILE,
+        help="A configuration file with another retention: what would it save?",
+    ),
+)
+FLOW = (
+    click.option(
+        "--old",
+        metavar="SECONDS",
+        type=click.IntRange(0),
+        help="For how long messages may wait.  [default: a day]",
+    ),
+    click.option(
+        "--late",
+        metavar="SECONDS",
+        type=click.IntRange(0),
+        help="How far behind those before it a record may be.  [default: an hour]",
+    ),
+    click.option(
+        "--again",
+        metavar="TIMES",
+        type=click.IntRange(2),
+        help="Died, or was given out, so often: that is too often.  [default: 5]",
+    ),
+)
+SUBJECTS = (
+    click.option("--key", "keys", metavar="KEY", multiple=True, help="A subject's key; repeat it."),
+    click.option("--keys", "keys_file", metavar="FILE", type=FILE, help="Keys, one a line."),
+    click.option(
+        "--header",
+        "headers",
+        metavar="NAME",
+        multiple=True,
+        help="Look for the keys in this header, too; repeat it.",
+    ),
+)
 
 
 @click.group()
@@ -76,32 +124,34 @@ def audit() -> None:
     """
 
 
-def common(command: Command) -> Command:
-    for option in reversed(COMMON):
-        command = option(command)
-    return command
+def using(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 @audit.command()
-@common
+@using(*COMMON)
 def integrity(**options: Any) -> None:
     """Is every byte as it was written, and every record there once?
 
     Checksums, offsets and their gaps, indexes, manifests against files, orphans, duplicates.
     """
-    _run("integrity", **options)
+    _run({"integrity": {}}, **options)
 
 
 @audit.command()
-@GRACE
-@common
+@using(GRACE, *COMMON)
 def retention(grace: int | None, **options: Any) -> None:
     """Is each queue and topic kept as its policy says: not longer, not shorter, holds respected?
 
     What should be gone and isn't, what is gone and shouldn't be or left no record, what there is by
     age, and how much there will be in 30 days.
     """
-    _run("retention", _grace(grace), **options)
+    _run({"retention": _grace(grace)}, **options)
 
 
 def _grace(seconds: int | None) -> dict[str, Any]:
@@ -109,80 +159,49 @@ def _grace(seconds: int | None) -> dict[str, Any]:
 
 
 @audit.command()
-@click.option(
-    "--price",
-    "prices",
-    metavar="TIER=PRICE",
-    multiple=True,
-    help="Of a GiB and month, such as local=0.08; repeat it.",
-)
-@click.option(
-    "--what-if",
-    metavar="FILE",
-    type=FILE,
-    help="A configuration file with another retention: what would it save?",
-)
-@common
+@using(*COST, *COMMON)
 def cost(prices: tuple[str, ...], what_if: Path | None, **options: Any) -> None:
     """What does keeping cost, by tier and age, and what would another policy save?"""
+    _run({"cost": _cost(prices, what_if)}, **options)
+
+
+def _cost(prices: tuple[str, ...], what_if: Path | None) -> dict[str, Any]:
     own: dict[str, Any] = {"prices": dict(map(_price, prices))}
-    if what_if is not None:
-        own["what_if"] = load(what_if, {})
-    _run("cost", own, **options)
+    return own if what_if is None else {**own, "what_if": load(what_if, {})}
 
 
 def _price(text: str) -> tuple[str, float]:
-    tier, _, price = text.partition("=")
+    tier, _, price = (part.strip() for part in text.partition("="))
     try:
-        return tier.strip(), float(price)
+        if tier in TIERS and 0 <= float(price) < math.inf:
+            return tier, float(price)
     except ValueError:
-        raise click.UsageError(f"--price {text}: it should be TIER=PRICE, as local=0.08") from None
+        pass
+    wanted = f"it should be TIER=PRICE, as local=0.08; tiers are {', '.join(TIERS)}"
+    raise click.UsageError(f"--price {text}: {wanted}")
 
 
 @audit.command()
-@click.option(
-    "--old",
-    metavar="SECONDS",
-    type=click.IntRange(0),
-    help="For how long messages may wait.  [default: a day]",
-)
-@click.option(
-    "--late",
-    metavar="SECONDS",
-    type=click.IntRange(0),
-    help="How far behind those before it a record may be.  [default: an hour]",
-)
-@click.option(
-    "--again",
-    metavar="TIMES",
-    type=click.IntRange(2),
-    help="Died, or was given out, so often: that is too often.  [default: 5]",
-)
-@common
+@using(*FLOW, *COMMON)
 def flow(old: int | None, late: int | None, again: int | None, **options: Any) -> None:
     """What flows through each queue and topic, and what got stuck on the way?
 
     Volume and sizes by hour, what isn't settled and since when, redeliveries, dead letters (where
     they died, why, how often), top keys, late data.
     """
+    _run({"flow": _flow(old, late, again)}, **options)
+
+
+def _flow(old: int | None, late: int | None, again: int | None) -> dict[str, Any]:
     times = {"old": old, "late": late}
     own: dict[str, Any] = {
         name: timedelta(seconds=each) for name, each in times.items() if each is not None
     }
-    _run("flow", own if again is None else {**own, "again": again}, **options)
+    return own if again is None else {**own, "again": again}
 
 
 @audit.command("erase-check")
-@click.option("--key", "keys", metavar="KEY", multiple=True, help="A subject's key; repeat it.")
-@click.option("--keys", "keys_file", metavar="FILE", type=FILE, help="Keys, one a line.")
-@click.option(
-    "--header",
-    "headers",
-    metavar="NAME",
-    multiple=True,
-    help="Look for the keys in this header, too; repeat it.",
-)
-@common
+@using(*SUBJECTS, *COMMON)
 def erase_check(
     keys: tuple[str, ...], keys_file: Path | None, headers: tuple[str, ...], **options: Any
 ) -> None:
@@ -191,10 +210,17 @@ def erase_check(
     A record is a subject's when its key (an AMQP message's routing key) or one of the headers
     equals the subject's key.
     """
-    wanted = {*keys, *(_lines(keys_file) if keys_file else ())}
-    if not wanted:
+    wanted = _subjects(keys, keys_file, headers)
+    if not wanted["keys"]:
         raise click.UsageError("give the subjects' keys: --key KEY or --keys FILE")
-    _run("erase-check", {"keys": sorted(wanted), "headers": list(headers)}, **options)
+    _run({"erase-check": wanted}, **options)
+
+
+def _subjects(
+    keys: tuple[str, ...], keys_file: Path | None, headers: tuple[str, ...]
+) -> dict[str, Any]:
+    wanted = {*keys, *(_lines(keys_file) if keys_file else ())}
+    return {"keys": sorted(wanted), "headers": list(headers)}
 
 
 def _lines(file: Path) -> list[str]:
@@ -205,6 +231,35 @@ def _lines(file: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise CantRun(f"{file}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from None
     return [line.strip() for line in lines if line.strip()]
+
+
+@audit.command("all")
+@using(GRACE, *COST, *FLOW, *SUBJECTS, *COMMON)
+def all_of_them(
+    grace: int | None,
+    prices: tuple[str, ...],
+    what_if: Path | None,
+    old: int | None,
+    late: int | None,
+    again: int | None,
+    keys: tuple[str, ...],
+    keys_file: Path | None,
+    headers: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """All audits, one after the other: Spark starts once.
+
+    Each leaves its own report. erase-check is among them when subjects' keys are given. The exit
+    code is the worst of them.
+    """
+    jobs = {
+        "integrity": {},
+        "retention": _grace(grace),
+        "flow": _flow(old, late, again),
+        "cost": _cost(prices, what_if),
+    }
+    subjects = _subjects(keys, keys_file, headers)
+    _run({**jobs, "erase-check": subjects} if subjects["keys"] else jobs, **options)
 
 
 @audit.command()
@@ -239,10 +294,7 @@ def _lines(file: Path) -> list[str]:
     help="How often it looks.",
 )
 @click.option("--once", is_flag=True, help="Look at what is new, then end: for cron.")
-@GRACE
-@DATA
-@MASTER
-@POLICY
+@using(GRACE, DATA, MASTER, POLICY)
 def watch(
     publish: str | None,
     queue: str,
@@ -303,8 +355,7 @@ def pack(pyarrow: bool, out: Path | None) -> None:
 
 
 def _run(
-    job: str,
-    own: dict[str, Any] | None = None,
+    jobs: Mapping[str, dict[str, Any]],
     *,
     data: Path | None,
     master: str,
@@ -313,27 +364,36 @@ def _run(
     fail_on: str,
     as_json: bool,
 ) -> None:
-    from ottermq.audit.run import Order, run
+    """jobs: their names, and the options that are theirs alone."""
+    from ottermq.audit.run import Order, run_all
 
     config = load(policy, os.environ)
-    order = Order(
-        job=job,
-        data=data or config.data,
-        out=out,
-        master=master,
-        config=config,
-        fail_on=fail_on.split(","),
-        options=own or {},
-        quiet=as_json,
+    done = run_all(
+        [
+            Order(
+                job=job,
+                data=data or config.data,
+                out=out,
+                master=master,
+                config=config,
+                fail_on=fail_on.split(","),
+                options=own,
+                quiet=as_json,
+            )
+            for job, own in jobs.items()
+        ]
     )
-    done = run(order)
     if as_json:
         from ottermq.audit.report.files import as_json as written
 
-        click.echo(written(done.summary))
+        summaries = dict(zip(jobs, (each.summary for each in done), strict=True))
+        click.echo(written(summaries if len(done) > 1 else done[0].summary))
     else:
         from ottermq.audit.report import terminal
 
-        terminal.show(done.outcome)
-        click.echo(f"report: {done.folder / 'report.html'}")
-    sys.exit(done.exit_code)
+        for job, each in zip(jobs, done, strict=True):
+            if len(done) > 1:
+                click.secho(f"\n{job}\n", bold=True)
+            terminal.show(each.outcome)
+            click.echo(f"report: {each.folder / 'report.html'}")
+    sys.exit(max(each.exit_code for each in done))

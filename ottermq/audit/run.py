@@ -1,21 +1,26 @@
-"""One audit from start to end: a session, the job, the report."""
+"""Audits from start to end: a session for all of them, the jobs, a report each."""
 
+import sqlite3
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottermq.audit.errors import CantRun
 from ottermq.audit.findings import FailOn
-from ottermq.audit.jobs import Job, job
+from ottermq.audit.jobs import job
 from ottermq.audit.outcome import Context, Outcome
 from ottermq.config import Config
 from ottermq.errors import OtterError
+from ottermq.wal.catalog import peek
 from ottermq.wal.errors import LogError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NEEDED = ("pyspark", "pyarrow")
 LOG = "spark.log"
@@ -45,24 +50,27 @@ class Done:
 
 def run(order: Order) -> Done:
     """CantRun: one line says why there is no answer."""
-    check_installed(*NEEDED)
-    chosen = job(order.job)
-    fail_on = FailOn(order.fail_on, chosen.kinds)
-    look_at(order.data)
-    folder = order.out / order.job
-    began, started = datetime.now(UTC), time.monotonic()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        outcome = _work(order, chosen, folder / LOG, began)
-    except OSError as error:
-        raise CantRun(f"{error.filename or order.out}: {error.strerror}") from None
-    from ottermq.audit.report import files
+    [done] = run_all([order])
+    return done
 
-    code = 1 if any(map(fail_on.counts, outcome.findings)) else 0
-    seconds = time.monotonic() - started
-    told = files.Run(order.job, str(order.data), order.master, began, seconds, code)
-    files.write(folder, told, outcome)
-    return Done(folder, code, outcome, files.summary_of(told, outcome))
+
+def run_all(orders: Sequence[Order]) -> list[Done]:
+    """One after the other in one session: Spark takes longer to start than most audits take. The
+    first order says where it runs; --fail-on may name what any of them finds."""
+    check_installed(*NEEDED)
+    first = orders[0]
+    fail_on = FailOn(first.fail_on, [kind for each in orders for kind in job(each.job).kinds])
+    look_at(first.data)
+    log = (first.out / first.job if len(orders) == 1 else first.out) / LOG
+    try:
+        for order in orders:
+            (order.out / order.job).mkdir(parents=True, exist_ok=True)
+        with ExitStack() as ending:
+            spark = ending.enter_context(_session(first, log))
+            return [_run(order, spark, log, fail_on) for order in orders]
+    except OSError as error:  # Arrow's have no parts, only a text
+        why = f"{error.filename or first.out}: {error.strerror}" if error.strerror else str(error)
+        raise CantRun(why) from None
 
 
 def check_installed(*names: str) -> None:
@@ -83,25 +91,53 @@ def _is_installed(name: str) -> bool:
 
 def look_at(data: Path) -> None:
     """Before Spark starts: that takes a while."""
-    if not data.is_dir():
-        raise CantRun(f"{data}: no such directory")
-    if not (data / "meta.db").is_file():
-        raise CantRun(f"{data}: not a data directory of OtterMQ (no meta.db)")
+    try:
+        if not data.is_dir():
+            raise CantRun(f"{data}: no such directory")
+        if not (data / "meta.db").is_file():
+            raise CantRun(f"{data}: not a data directory of OtterMQ (no meta.db)")
+        peek(data)
+    except sqlite3.Error as error:
+        raise CantRun(f"{data / 'meta.db'}: {error}") from None
+    except OSError as error:
+        raise CantRun(f"{error.filename or data}: {error.strerror}") from None
 
 
-def _work(order: Order, chosen: Job, log: Path, now: datetime) -> Outcome:
-    from ottermq.audit.failures import first_line
+@contextmanager
+def _session(order: Order, log: Path) -> "Iterator[SparkSession]":
     from ottermq.audit.report import terminal
     from ottermq.audit.spark import session
 
     with ExitStack() as ending:
         with terminal.waiting(f"starting Spark on {order.master}", order.quiet):
             spark = ending.enter_context(session(log, order.master))
-        context = Context(spark, order.data.absolute(), now, order.config, order.options)
-        with terminal.progress(spark, order.quiet):
-            try:
-                return chosen.run(context)
-            except (OtterError, LogError) as error:
-                raise CantRun(str(error)) from None
-            except Exception as error:
-                raise CantRun(f"{first_line(error)} (all of it: {log})") from error
+        yield spark
+
+
+def _run(order: Order, spark: "SparkSession", log: Path, fail_on: FailOn) -> Done:
+    from ottermq.audit.report import files
+
+    began, started = datetime.now(UTC), time.monotonic()
+    outcome = _outcome(order, spark, log, began)
+    code = 1 if any(map(fail_on.counts, outcome.findings)) else 0
+    seconds = time.monotonic() - started
+    told = files.Run(order.job, str(order.data), order.master, began, seconds, code)
+    folder = order.out / order.job
+    files.write(folder, told, outcome)
+    return Done(folder, code, outcome, files.summary_of(told, outcome))
+
+
+def _outcome(order: Order, spark: "SparkSession", log: Path, now: datetime) -> Outcome:
+    from ottermq.audit.failures import first_line
+    from ottermq.audit.report import terminal
+
+    context = Context(spark, order.data.absolute(), now, order.config, order.options)
+    with terminal.progress(spark, order.job, order.quiet):
+        try:
+            return job(order.job).run(context)
+        except (OtterError, LogError) as error:
+            raise CantRun(str(error)) from None
+        except OSError:
+            raise
+        except Exception as error:
+            raise CantRun(f"{first_line(error)} (all of it: {log})") from error

@@ -87,6 +87,7 @@ class Log:
     wal: tuple[Batch, ...]
     cursor: bytes | None  # as csrc/cursor_codec.c has it; None: a stream or topic
     saved: Saved | None  # what the checkpoint says
+    files: tuple[str, ...]  # all in its folder, when the segments were looked for
     leftovers: tuple[Found, ...]  # trimmed files about to go, segments set aside
     problems: tuple[str, ...]
 
@@ -249,6 +250,7 @@ class _Look:
             wal=wal,
             cursor=self._cursor(start, next_offset) if self.pending.has_cursor else None,
             saved=saved,
+            files=tuple(each.name for each in files),
             leftovers=tuple(each for each in files if self._is_left_over(each)),
             problems=tuple(self.problems),
         )

@@ -7,7 +7,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ottermq.audit.spark import start
+from tests.audit import yard as yards
 from tests.audit.cluster import Cluster
+from tests.audit.yard import Yard
 
 SMALL = {
     "spark.master": "local[2]",
@@ -21,6 +23,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     running = start(tmp_path_factory.mktemp("spark") / "spark.log", "local[2]", SMALL)
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Yard:
+    """To be looked at, and copied before it is harmed."""
+    return yards.fill(tmp_path_factory.mktemp("yard") / "data")
 
 
 @pytest.fixture(scope="session")

@@ -1,18 +1,11 @@
 """`ottermq audit watch`: each violation is in the queue within a minute, and once."""
 
 import json
-import signal
 import socket
-import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
-import pika
 import pytest
 from pyspark.sql import SparkSession
 
@@ -24,43 +17,9 @@ from ottermq.audit.watch.loop import Order
 from ottermq.config import Config, load
 from tests.audit import logs
 from tests.audit import yard as yards
+from tests.audit.desks import QUEUE, told, url_of
 from tests.audit.yard import Yard
-from tests.brokers import Broker, command, environment
-
-QUEUE = "ottermq.audit.violations"
-A_MINUTE = 60.0
-STARTS_IN = 120.0  # Spark, on a busy machine
-
-
-@dataclass(frozen=True)
-class Told:
-    id: str
-    kind: str
-    queue: str
-    properties: Any
-
-
-def url_of(broker: Broker) -> str:
-    return "amqp://guest:guest@{}:{}/%2F".format(*broker.address("amqp"))
-
-
-def told(broker: Broker) -> list[Told]:
-    """What lies in the queue, taken out."""
-    found = []
-    with pika.BlockingConnection(pika.URLParameters(url_of(broker))) as connection:
-        channel = connection.channel()
-        channel.queue_declare(QUEUE, durable=True)
-        while True:
-            method, properties, body = channel.basic_get(QUEUE, auto_ack=True)
-            if method is None:
-                return found
-            said = json.loads(body)
-            found.append(Told(properties.message_id, said["kind"], said["queue"], properties))
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Yard:
-    return yards.fill(tmp_path_factory.mktemp("yard") / "data")
+from tests.brokers import Broker
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +43,7 @@ def test_each_harm_is_told_once_and_nothing_else_is(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(loop, "MOST_ROWS", 700)  # some micro-batches, not one
+    monkeypatch.setattr(loop, "MOST_ROWS", 300)  # some micro-batches, not one
     harmed, checkpoint = whole.copy(tmp_path / "data"), tmp_path / "new" / "watch"
     harmed.flip_a_bit("clicks")
     harmed.remove_a_segment("views")
@@ -155,59 +114,6 @@ def test_a_directory_in_use_under_load_is_clean(
             for _ in range(2):
                 code = once(data, tmp_path / "watch", None, config)
                 assert (code, capsys.readouterr().out) == (0, "")
-
-
-@contextmanager
-def watching(data: Path, checkpoint: Path, broker: Broker) -> Iterator[subprocess.Popen[str]]:
-    """A watch as users run it, ended by SIGTERM."""
-    places = ["--data", str(data), "--checkpoint", str(checkpoint), "--master", "local[2]"]
-    watch = subprocess.Popen(
-        command(["audit", "watch", *places, "--interval", "2"]),
-        env=environment({"AUDIT_PUBLISH": url_of(broker)}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert watch.stderr
-        assert watch.stderr.readline() == f"ottermq: watching {data}\n"
-        yield watch
-        watch.send_signal(signal.SIGTERM)
-        assert watch.wait(STARTS_IN) == 0
-        assert watch.stderr.read() == ""
-    finally:
-        watch.kill()
-        watch.communicate()
-
-
-def soon(broker: Broker) -> list[Told]:
-    deadline = time.monotonic() + A_MINUTE
-    while time.monotonic() < deadline:
-        if found := told(broker):
-            return found
-        time.sleep(0.2)
-    raise AssertionError("nothing within a minute")
-
-
-def test_a_violation_is_in_the_queue_within_a_minute_and_once_over_a_restart(
-    tmp_path: Path,
-) -> None:
-    data, checkpoint = tmp_path / "data", tmp_path / "watch"
-    yard = Yard(data)
-    with Broker(data, env=logs.SMALL_SEGMENTS) as broker:
-        yards.write_amqp(broker)
-        time.sleep(4)  # a checkpoint: what was written lies in segments
-        with watching(data, checkpoint, broker):
-            yard.remove_a_segment("views")
-            assert [(each.kind, each.queue) for each in soon(broker)] == [("segment-gone", "views")]
-        yard.remove_a_segment("visits")
-        with watching(data, checkpoint, broker) as watch:
-            assert [(each.kind, each.queue) for each in soon(broker)] == [
-                ("segment-gone", "visits")
-            ]
-            assert watch.stdout and "visits" in watch.stdout.readline()
-            time.sleep(5)  # some more looks
-        assert told(broker) == []
 
 
 # -- the ledger

@@ -5,6 +5,7 @@ clicks     a stream by pika
 payments   a topic of two partitions by librdkafka, idempotent
 """
 
+import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -27,9 +28,9 @@ SMALL_SEGMENTS = {
     "OTTERMQ_WAL__SEGMENT_SIZE": "64KiB",
     "OTTERMQ_WAL__RETENTION__CHECK_INTERVAL": "1d",
 }
-STREAMS = ("clicks", "views", "visits", "taps")
-ORDERS, ACKED, EACH_STREAM, PAYMENTS = 250, 40, 250, 300
-BODY = bytes(1000)
+STREAMS = ("clicks", "views", "visits", "taps", "likes", "shares", "tags", "notes")
+ORDERS, ACKED, EACH_STREAM, PAYMENTS = 90, 10, 70, 90
+BODY = bytes(4000)
 TWICE = "order-41"
 
 
@@ -58,17 +59,53 @@ class Yard:
     def remove_a_segment(self, log: str) -> None:
         self.segments(log)[1].unlink()
 
-    def forget_a_segment(self, log: str) -> None:
-        """As one who covers his tracks: the manifest doesn't name it any more."""
+    def remove_a_segment_and_its_indexes(self, log: str) -> None:
         path = self.segments(log)[1]
         for file in self.folder(log).glob(f"{path.stem}.*"):
             file.unlink()
+
+    def forget_a_segment(self, log: str) -> None:
+        """As one who covers his tracks: the manifest doesn't name it any more."""
+        base = int(self.segments(log)[1].stem)
+        self.remove_a_segment_and_its_indexes(log)
+        self._rewrite_manifest(log, base, b"")
+
+    def lie_in_the_manifest(self, log: str) -> None:
+        """Of the second segment: its newest record is said to be of 1970."""
+        base = int(self.segments(log)[1].stem)
+        found = manifest.load(self.folder(log))
+        assert found
+        [known] = [each for each in found.segments if each.base_offset == base]
+        numbers = (base, known.next_offset, known.size, known.first_timestamp, 1)
+        self._rewrite_manifest(log, base, b"segment %d %d %d %d %d\n" % numbers)
+
+    def _rewrite_manifest(self, log: str, base: int, to: bytes) -> None:
+        """The line of one segment, and a checksum that is right again."""
         named = self.folder(log) / manifest.NAME
         lines = named.read_bytes().splitlines(keepends=True)[:-1]
-        body = b"".join(
-            line for line in lines if not line.startswith(b"segment %d " % int(path.stem))
-        )
+        body = b"".join(to if line.startswith(b"segment %d " % base) else line for line in lines)
         named.write_bytes(body + b"xxh3 %s\n" % xxhash.xxh3_64_hexdigest(body).encode())
+
+    def spoil_the_manifest(self, log: str) -> None:
+        flip(self.folder(log) / manifest.NAME, 30)
+
+    def put_a_copy_back(self, log: str) -> None:
+        """The second segment's batches but its first, as a segment of their own."""
+        path = self.segments(log)[1]
+        second = placed(path)[1]
+        copy = path.with_name(f"{second.base_offset:020}.log")
+        copy.write_bytes(path.read_bytes()[second.position :])
+
+    def tear(self, log: str) -> None:
+        """Half a batch at the end of the last segment, as power that fails leaves it."""
+        path = self.segments(log)[-1]
+        first = placed(path)[0]
+        half = path.read_bytes()[: first.size // 2]
+        with open(path, "ab") as file:
+            file.write(half)
+
+    def cut_a_segment(self, log: str) -> None:
+        os.truncate(self.segments(log)[1], 20_000)
 
     def spoil_an_index(self, log: str) -> None:
         overwrite(self.segments(log)[1].with_suffix(".index"), 4, b"\0\0\0\1")
@@ -138,7 +175,7 @@ def write_kafka(broker: Broker) -> None:
 
 
 @contextmanager
-def under_load(broker: Broker) -> Iterator[None]:
+def under_load(broker: Broker, queue: str = "orders", stream: str = "clicks") -> Iterator[None]:
     """Somebody publishes and acks all the while."""
     over = threading.Event()
 
@@ -146,13 +183,15 @@ def under_load(broker: Broker) -> Iterator[None]:
         host, port = broker.address("amqp")
         with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
             channel = connection.channel()
+            channel.queue_declare(queue, durable=True)
+            channel.queue_declare(stream, durable=True, arguments={"x-queue-type": "stream"})
             properties = pika.BasicProperties(delivery_mode=2)
             while not over.wait(0.05):  # the audit has to keep up on a busy machine, too
                 for _ in range(10):
-                    channel.basic_publish("", "orders", b"more", properties)
-                    channel.basic_publish("", "clicks", b"more", properties)
+                    channel.basic_publish("", queue, b"more", properties)
+                    channel.basic_publish("", stream, b"more", properties)
                 for _ in range(8):
-                    got, _, _ = channel.basic_get("orders")
+                    got, _, _ = channel.basic_get(queue)
                     if got and got.delivery_tag:
                         channel.basic_ack(got.delivery_tag)
 

@@ -1,12 +1,15 @@
 """`ottermq audit` before Spark starts: what can't be audited is told in one line."""
 
+import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.brokers import run
+from ottermq.wal.catalog import SCHEMA
+from tests.brokers import command, environment, run
 
 
 def refused(*arguments: str) -> str:
@@ -43,27 +46,99 @@ def test_a_policy_file_that_is_wrong(tmp_path: Path, text: str, told: str) -> No
     assert told in refused("integrity", "--data", str(tmp_path), "--policy", str(policy))
 
 
+def test_a_directory_whose_catalogue_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "meta.db").write_text("dear diary, " * 100)
+    told = refused("retention", "--data", str(tmp_path))
+    assert told == f"{tmp_path / 'meta.db'}: file is not a database"
+
+
+def test_a_catalogue_of_something_else(tmp_path: Path) -> None:
+    sqlite3.connect(tmp_path / "meta.db").execute("CREATE TABLE songs (name)")
+    assert "no such table: logs" in refused("flow", "--data", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"), [(0, "is not readable"), (0o400, "meta.db: Permission denied")]
+)
+def test_a_directory_that_may_not_be_read(tmp_path: Path, mode: int, told: str) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=mode)
+    even_root = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
+    done = subprocess.run(
+        (even_root if os.geteuid() == 0 else [])
+        + command(["audit", "integrity", "--data", str(data), "--out", str(tmp_path / "out")]),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("out", ["letters.txt/out", "letters.txt"])
+def test_a_place_where_no_report_can_be_written(tmp_path: Path, out: str) -> None:
+    sqlite3.connect(tmp_path / "meta.db").executescript(SCHEMA)
+    (tmp_path / "letters.txt").write_text("dear")
+    done = run("audit", "cost", "--data", str(tmp_path), "--out", str(tmp_path / out))
+    assert (done.returncode, done.stdout) == (2, "")
+    last = done.stderr.splitlines()[-1]
+    assert "letters.txt" in last and ("Not a directory" in last or "is a file" in last)
+
+
+@pytest.mark.parametrize("text", ["wal: {retention: {max_size: much}}", "a: [", None])
+def test_another_policy_that_is_wrong(tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "what-if.yaml"
+    if text is not None:
+        file.write_text(text)
+    told = refused("cost", "--data", str(tmp_path), "--what-if", str(file))
+    assert "what-if.yaml" in told or "much" in told
+
+
+@pytest.mark.parametrize("price", ["local", "local=much", "local=-1", "local=nan", "moon=1", "=1"])
+def test_a_price_that_is_none(tmp_path: Path, price: str) -> None:
+    done = run("audit", "cost", "--data", str(tmp_path), "--price", price)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1] == (
+        f"Error: --price {price}: it should be TIER=PRICE, as local=0.08; tiers are local, wal"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "told"), [(None, "No such file or directory"), (b"\xff\xfe", "not UTF-8 text")]
+)
+def test_a_file_of_keys_that_is_none(tmp_path: Path, content: bytes | None, told: str) -> None:
+    file = tmp_path / "keys"
+    if content is not None:
+        file.write_bytes(content)
+    told_of = refused("erase-check", "--data", str(tmp_path), "--keys", str(file))
+    assert told_of == f"{file}: {told}"
+
+
 def test_a_word_that_fail_on_does_not_know(tmp_path: Path) -> None:
     told = refused("integrity", "--data", str(tmp_path), "--fail-on", "gaps")
     assert told.startswith("--fail-on doesn't know 'gaps'; it knows") and "gap," in told
 
 
-def test_an_erase_check_wants_keys(tmp_path: Path) -> None:
-    done = run("audit", "erase-check", "--data", str(tmp_path))
+@pytest.mark.parametrize("empty", [True, False])
+def test_an_erase_check_wants_keys(tmp_path: Path, empty: bool) -> None:
+    (tmp_path / "keys").write_text("\n \n")
+    more = ["--keys", str(tmp_path / "keys")] if empty else []
+    done = run("audit", "erase-check", "--data", str(tmp_path), *more)
     assert done.returncode == 2
     assert "--key KEY or --keys FILE" in done.stderr
 
 
 @pytest.mark.parametrize("url", ["broker", "http://h/", "amqp://guest:secret@h:port/"])
 def test_a_watch_is_told_where_to_publish_without_the_password(tmp_path: Path, url: str) -> None:
-    (tmp_path / "meta.db").touch()
+    sqlite3.connect(tmp_path / "meta.db").executescript(SCHEMA)
     arguments = ["--data", str(tmp_path), "--checkpoint", str(tmp_path.parent / "watch")]
     told = refused("watch", *arguments, "--publish", url)
     assert told == "--publish is amqp://USER:PASSWORD@HOST:PORT/VHOST"
 
 
 def test_a_watch_writes_nothing_into_the_data_directory(tmp_path: Path) -> None:
-    (tmp_path / "meta.db").touch()
+    sqlite3.connect(tmp_path / "meta.db").executescript(SCHEMA)
     told = refused("watch", "--data", str(tmp_path), "--checkpoint", str(tmp_path / "watch"))
     assert told.endswith("not in the data directory, please")
     assert [path.name for path in tmp_path.iterdir()] == ["meta.db"]
@@ -90,7 +165,7 @@ def test_without_the_extra_one_line_says_what_to_install(audit: str) -> None:
 
 def test_the_help_names_each_audit() -> None:
     done = run("audit", "--help")
-    for name in ("integrity", "retention", "cost", "flow", "erase-check", "watch"):
+    for name in ("integrity", "retention", "cost", "flow", "erase-check", "all", "watch"):
         assert name in done.stdout
 
 

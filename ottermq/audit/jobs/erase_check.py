@@ -32,15 +32,19 @@ TABLE = pa.schema(
 
 
 def run(context: Context) -> Outcome:
-    picture = take(context.data)
     keys: Sequence[str] = context.options["keys"]
+    found = []
+    if any(log.segments or log.wal for log in take(context.data).logs):
+        found = _found(context, keys, context.options.get("headers", ())).collect()
+    # After the records: a broker at work may have declared a queue since the picture before.
+    picture = take(context.data)
     logs = {(log.vhost, log.queue, log.partition): log for log in picture.logs}
     policies = Policies(context.data, picture.logs, context.config)
-    rows: list[dict[str, Any]] = []
-    if any(log.segments or log.wal for log in picture.logs):
-        for found in _found(context, keys, context.options.get("headers", ())).collect():
-            log = logs[found.vhost, found.queue, found.partition]
-            rows.append(_row(found, log, policies.of(log)))
+    rows = [
+        _row(each, log, policies.of(log))
+        for each in found
+        if (log := logs.get((each.vhost, each.queue, each.partition)))  # else deleted meanwhile
+    ]
     return _outcome(keys, rows)
 
 
@@ -48,7 +52,8 @@ def _found(context: Context, keys: Sequence[str], headers: Sequence[str]) -> Dat
     wanted = ["offset", "timestamp", "key", "size", "segment", "tier"]
     return (
         records(context, *wanted, *(["headers"] if headers else []))
-        .withColumn("subject", F.explode(_subjects(keys, headers)))
+        .withColumn("subject", F.explode(F.array_distinct(_held(headers))))
+        .where(F.col("subject").isin(list(keys)))
         .groupBy(*PLACE)
         .agg(
             F.count("*").alias("records"),
@@ -62,14 +67,14 @@ def _found(context: Context, keys: Sequence[str], headers: Sequence[str]) -> Dat
     )
 
 
-def _subjects(keys: Sequence[str], headers: Sequence[str]) -> Column:
-    """Those of the keys that the record has, each once."""
+def _held(headers: Sequence[str]) -> Column:
+    """All that may be a subject's key."""
     held = F.array(F.col("key").cast("string"))
-    if headers:
-        named = F.array(*map(F.lit, headers))
-        others = F.filter("headers", lambda each: F.array_contains(named, each.key))
-        held = F.concat(held, F.transform(others, lambda each: each.value.cast("string")))
-    return F.array_intersect(F.array(*map(F.lit, keys)), held)
+    if not headers:
+        return held
+    named = F.array(*map(F.lit, headers))
+    others = F.filter("headers", lambda each: F.array_contains(named, each.key))
+    return F.concat(held, F.transform(others, lambda each: each.value.cast("string")))
 
 
 def _row(found: Any, log: Log, policy: Policy) -> dict[str, Any]:

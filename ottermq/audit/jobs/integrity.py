@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 
 from ottermq.audit.catalogue import INTERNAL
+from ottermq.audit.failures import first_line
 from ottermq.audit.findings import Finding, Severity
 from ottermq.audit.gaps import Settled, is_explained, known_since
 from ottermq.audit.home import Home
@@ -36,7 +38,7 @@ KINDS = {
     "missing": "a segment that is named and not there",
     "gap": "offsets that are missing, and nothing in the log says why",
     "overlap": "two segments that have the same offsets",
-    "unreadable": "a checkpoint, manifest, cursor or WAL that can't be read",
+    "unreadable": "a checkpoint, manifest, cursor, WAL or segment that can't be read",
     "orphan": "files and folders that no log has",
     "left-over": "files that are about to go, or were set aside",
     "torn": "what a crash leaves, and the next start mends",
@@ -71,6 +73,7 @@ class Answer:
     epochs: tuple[int, int]
     gaps: tuple[Gap, ...]
     flaws: tuple[Flaw, ...]
+    unreadable: str  # why, as the system says; empty: it isn't
 
 
 def run(context: Context) -> Outcome:
@@ -88,7 +91,13 @@ def run(context: Context) -> Outcome:
     for at, log in enumerate(picture.logs):
         compacted = log.kind == INTERNAL or policies.is_compacted(log)
         findings += _LogFindings(log, later[log.id], of_log[at], compacted, picture).all()
-    findings += duplicates(context, picture)
+    try:
+        findings += duplicates(context, picture)
+    except PySparkException as error:
+        if not any(answer.unreadable for answer in answers):
+            raise
+        what = f"duplicates can't be looked for: {first_line(error)}"
+        findings.append(Finding("unreadable", Severity.VIOLATION, what))
     return _outcome(picture, of_log, findings)
 
 
@@ -98,7 +107,7 @@ def run(context: Context) -> Outcome:
 def check(task: Task) -> Answer:
     found = SegmentCheck(task.base, task.sealed, task.trusted)
     name = f"{task.folder}/{task.base:020}"
-    there = True
+    there, unreadable = True, ""
     try:
         # The indexes first: an entry is written after its batch, never before.
         offsets, times = (_whole(task.home, name + suffix) for suffix in (".index", ".timeindex"))
@@ -109,7 +118,7 @@ def check(task: Task) -> Answer:
             with window:
                 found.run(window, offsets, times)
     except OSError as error:
-        found.add(f"can't be read: {error.strerror}")
+        unreadable = error.strerror or str(error)
     return Answer(
         task.log,
         task.base,
@@ -122,6 +131,7 @@ def check(task: Task) -> Answer:
         found.epochs,
         tuple(found.gaps),
         tuple(found.flaws),
+        unreadable,
     )
 
 
@@ -181,6 +191,9 @@ class _LogFindings:
         for problem in self.log.problems:
             yield self.finding("unreadable", Severity.VIOLATION, problem)
         for answer in self.answers:
+            if answer.unreadable:
+                message = f"{answer.base:020}.log: {answer.unreadable}"
+                yield self.finding("unreadable", Severity.VIOLATION, message, answer.base)
             for flaw in answer.flaws:
                 yield self._flaw(answer, flaw)
         yield from self._missing()
@@ -253,7 +266,12 @@ class _LogFindings:
 
     def _gaps(self) -> Iterator[tuple[Answer, Gap]]:
         """Within segments and between them. What a missing segment had is told as that."""
-        missing = {each.base_offset: each.next_offset for each in self.log.segments if each.missing}
+        unread = {each.base for each in self.answers if each.unreadable}
+        missing = {
+            each.base_offset: each.next_offset
+            for each in self.log.segments
+            if each.missing or each.base_offset in unread
+        }
         end, epoch = self.later.start_offset, 0
         for answer in self.answers:
             while end in missing:
@@ -270,11 +288,11 @@ class _LogFindings:
     # -- files
 
     def _files(self) -> Iterator[Finding]:
-        found = self.picture.home.list(self.log.folder)
-        left = {each.name for each in self.log.leftovers}
-        segments = {each.base_offset for each in self.log.segments}
-        for each in found:
-            name, base = each.name, base_offset_of(Path(each.name))
+        """Of the later picture: a broker at work makes files and lets them go."""
+        left = {each.name for each in (*self.log.leftovers, *self.later.leftovers)}
+        segments = {each.base_offset for each in (*self.log.segments, *self.later.segments)}
+        for name in self.later.files:
+            base = base_offset_of(Path(name))
             if name in left:
                 message = f"{name}: about to go, or set aside by an earlier recovery"
                 yield self.finding("left-over", Severity.NOTE, message)

@@ -76,7 +76,7 @@ def waiting(what: str, quiet: bool) -> Iterator[None]:
 
 
 @contextmanager
-def progress(spark: "SparkSession", quiet: bool) -> Iterator[None]:
+def progress(spark: "SparkSession", what: str, quiet: bool) -> Iterator[None]:
     """A bar of the tasks that Spark has done, of those it knows of so far."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
@@ -85,7 +85,7 @@ def progress(spark: "SparkSession", quiet: bool) -> Iterator[None]:
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     done = threading.Event()
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
-        watcher = threading.Thread(target=_watch, args=(spark, bar, done), daemon=True)
+        watcher = threading.Thread(target=_watch, args=(spark, what, bar, done), daemon=True)
         watcher.start()
         try:
             yield
@@ -94,8 +94,8 @@ def progress(spark: "SparkSession", quiet: bool) -> Iterator[None]:
             watcher.join()
 
 
-def _watch(spark: "SparkSession", bar: Progress, done: threading.Event) -> None:
-    task = bar.add_task("Spark at work", total=None)
+def _watch(spark: "SparkSession", what: str, bar: Progress, done: threading.Event) -> None:
+    task = bar.add_task(f"{what}: Spark at work", total=None)
     tracker = spark.sparkContext.statusTracker()
     seen: dict[int, tuple[int, int]] = {}
     while not done.wait(LOOK_EVERY):

@@ -1,0 +1,120 @@
+"""A watch that is killed, and the broker it publishes to: everything is told, once; or once more
+with the same message-id, where nobody could know that it had been."""
+
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.audit import yard as yards
+from tests.audit.desks import A_MINUTE, STARTS_IN, soon, start_watch, told, url_of, watching
+from tests.audit.yard import STREAMS, Yard
+from tests.brokers import Broker
+
+# The watch itself, killed with the signal that can't be caught right before it notes something.
+DIES_BEFORE = """
+import os, signal, sys
+from ottermq.audit.watch.ledger import Ledger
+setattr(Ledger, {name!r}, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+from ottermq.cli.main import main
+main()
+"""
+
+
+def test_a_violation_is_in_the_queue_within_a_minute_and_once_over_kills(
+    whole: Yard, tmp_path: Path
+) -> None:
+    audited, checkpoint = whole.copy(tmp_path / "data"), tmp_path / "watch"
+    with Broker(tmp_path / "desk") as desk:
+        url, (host, port) = url_of(desk), desk.address("amqp")
+        with watching(audited.data, checkpoint, url) as watch:
+            audited.remove_a_segment("views")
+            assert [(each.kind, each.queue) for each in soon(desk)] == [("segment-gone", "views")]
+            assert watch.stdout and " views/0: " in watch.stdout.readline()
+            desk.stop(signal.SIGKILL)
+            audited.remove_a_segment("visits")
+            assert " visits/0: " in watch.stdout.readline(), "told while the broker is away"
+            time.sleep(random.random())
+            watch.kill()
+    audited.remove_a_segment("taps")
+    with (
+        Broker(tmp_path / "desk", "--amqp", f"{host}:{port}") as desk,
+        watching(audited.data, checkpoint, url) as watch,
+    ):
+        found = soon(desk)
+        deadline = time.monotonic() + A_MINUTE
+        while len(found) < 2 and time.monotonic() < deadline:
+            found += soon(desk)
+        assert sorted(each.queue for each in found) == ["taps", "visits"]
+        assert watch.stdout and " taps/0: " in watch.stdout.readline()
+        time.sleep(3)  # some more looks
+        assert told(desk) == []
+
+
+def test_what_was_confirmed_and_not_noted_comes_again_with_the_same_id(
+    whole: Yard, tmp_path: Path
+) -> None:
+    harmed = whole.copy(tmp_path / "data")
+    harmed.flip_a_bit("clicks")
+    harmed.remove_a_segment("likes")
+    program = "-c", DIES_BEFORE.format(name="published")
+    with Broker(tmp_path / "desk") as desk:
+        places = harmed.data, tmp_path / "watch", url_of(desk), "--once"
+        watch = start_watch(*places, program=program)
+        assert watch.wait(STARTS_IN) == -signal.SIGKILL
+        watch.communicate()
+        [first] = told(desk)
+        watch = start_watch(*places)
+        _, words = watch.communicate(timeout=STARTS_IN)
+        assert (watch.returncode, words) == (1, "")
+        again = told(desk)
+        assert Counter(each.id for each in again)[first.id] == 1
+        assert len({each.id for each in again}) == len(again)
+        assert {("damage", "clicks"), ("segment-gone", "likes")} <= {
+            (each.kind, each.queue) for each in again
+        }
+
+
+@pytest.mark.soak
+def test_a_watch_that_is_killed_at_random_again_and_again_loses_nothing(tmp_path: Path) -> None:
+    random.seed(seed := random.randrange(1 << 32))
+    print(f"seed {seed}")
+    yard = yards.fill(tmp_path / "data")
+    checkpoint, kills = tmp_path / "watch", 0
+    desk = Broker(tmp_path / "desk").__enter__()
+    url, (host, port) = url_of(desk), desk.address("amqp")
+    lines: list[str] = []
+    try:
+        for stream in STREAMS:
+            watch = start_watch(yard.data, checkpoint, url)
+            time.sleep(random.uniform(0, 12))
+            yard.remove_a_segment(stream)
+            time.sleep(random.uniform(0, 4))
+            if random.random() < 0.5:
+                desk.stop(signal.SIGKILL)
+                kills += 1
+                time.sleep(random.uniform(0, 2))
+                desk = Broker(tmp_path / "desk", "--amqp", f"{host}:{port}").__enter__()
+                time.sleep(random.uniform(0, 4))
+            watch.kill()
+            kills += 1
+            words, complaints = watch.communicate()
+            assert "Traceback" not in complaints
+            lines += words.splitlines()
+        watch = start_watch(yard.data, checkpoint, url, "--once")
+        words, complaints = watch.communicate(timeout=STARTS_IN)
+        assert watch.returncode in (0, 1) and complaints == ""
+        found = told(desk)
+    finally:
+        desk.stop()
+    lines += words.splitlines()
+    assert sorted({each.queue for each in found}) == sorted(STREAMS)
+    ids = Counter(each.id for each in found)
+    assert len(ids) == len(STREAMS), "the same violation, the same id"
+    assert ids.total() - len(ids) <= kills and max(ids.values()) <= 2, ids
+    for stream in STREAMS:
+        assert 1 <= sum(f" {stream}/0: " in line for line in lines) <= 2
+    print(f"{kills} kills, {ids.total() - len(ids)} messages again")
