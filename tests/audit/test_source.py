@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ottermq.audit import snapshot
 from ottermq.audit.catalogue import INTERNAL
 from ottermq.audit.failures import first_line
+from ottermq.audit.source.bundles import TASKS, Bundle, bundled
 from ottermq.audit.source.datasource import register
 from ottermq.audit.source.plan import Limits, stretches
 from ottermq.audit.source.reader import Reader
@@ -109,6 +110,14 @@ def test_what_is_left_out_by_name_offset_or_time_is_not_even_opened(data: Path) 
     assert len(stretches(picture, late, marks=False)) == 1
     future = Limits(times=(picture.taken_at + 3_600_000, 1 << 60))
     assert all(each.file is None for each in stretches(picture, future, marks=False))
+
+
+def test_many_small_segments_are_a_few_tasks(data: Path) -> None:
+    each = stretches(snapshot.take(data), Limits(), marks=False)
+    tasks = bundled(each)
+    assert [part for task in tasks if isinstance(task, Bundle) for part in task.stretches] == each
+    assert len(tasks) <= min(len(each), 2 * TASKS + 1)
+    assert len(bundled(each * 50)) <= 2 * TASKS + 1
 
 
 def test_filters_reach_the_source(spark: SparkSession, rows: DataFrame) -> None:
@@ -243,11 +252,18 @@ def test_a_segment_that_goes_meanwhile_is_told_as_gone(
 ) -> None:
     copy = shutil.copytree(data, tmp_path / "copy")
     reader = Reader(copy, rows.select("queue", "tier", "crc_ok", "offset").schema, Limits())
-    tasks = [each for each in reader.partitions() if each.file and each.queue == "events"]
-    if not tasks:
+    found = [
+        each
+        for bundle in reader.partitions()
+        if isinstance(bundle, Bundle)
+        for each in bundle.stretches
+        if each.file and each.queue == "events"
+    ]
+    if not found:
         pytest.skip("all of it is in the WAL still")
-    (copy / tasks[0].file).unlink()
-    (batch,) = reader.read(tasks[0])
+    assert found[0].file
+    (copy / found[0].file).unlink()
+    (batch,) = reader.read(Bundle(found[:1]))
     assert batch.to_pylist() == [
-        {"queue": "events", "tier": "gone", "crc_ok": None, "offset": tasks[0].span.first_offset}
+        {"queue": "events", "tier": "gone", "crc_ok": None, "offset": found[0].span.first_offset}
     ]

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from ottermq.audit import snapshot
 from ottermq.audit.source import filters
+from ottermq.audit.source.bundles import Bundle, bundled
 from ottermq.audit.source.decode import ROWS, Columns, Reading
 from ottermq.audit.source.plan import Limits, Stretch, stretches
 from ottermq.wal.window import Held
@@ -32,11 +33,16 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         marks = "aborted" in self._schema.names
-        return stretches(snapshot.take(self._path), self._limits, marks=marks)
+        return bundled(stretches(snapshot.take(self._path), self._limits, marks=marks))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Of no stretch at all Spark makes one that is none.
-        return rows(partition, self._schema) if isinstance(partition, Stretch) else iter(())
+        return rows_of(partition, self._schema)
+
+
+def rows_of(partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
+    # Of no stretch at all Spark makes a partition that is none of ours.
+    for stretch in partition.stretches if isinstance(partition, Bundle) else ():
+        yield from rows(stretch, schema)
 
 
 @cache

@@ -20,8 +20,9 @@ from pyspark.sql.types import StructType
 
 from ottermq.audit import snapshot
 from ottermq.audit.snapshot import Log
+from ottermq.audit.source.bundles import bundled
 from ottermq.audit.source.plan import PIECE, Limits, Stretch, of_log
-from ottermq.audit.source.reader import rows
+from ottermq.audit.source.reader import rows_of
 
 Offsets = dict[str, int]
 
@@ -73,10 +74,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 limits = replace(self._limits, offsets=(first, last))
                 marks = "aborted" in self._schema.names
                 out += of_log(self._picture.home, log, limits, PIECE, marks=marks)
-        return out
+        return bundled(out)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return rows(partition, self._schema) if isinstance(partition, Stretch) else iter(())
+        return rows_of(partition, self._schema)
 
 
 def first(log: Log) -> int:
