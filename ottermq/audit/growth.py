@@ -28,7 +28,7 @@ BANDS: dict[str, timedelta] = {
 }
 COLUMNS = "vhost,queue,partition,timestamp,size,segment,tier,crc_ok"
 LOOK_BACK = timedelta(days=7)  # what growth is measured over
-HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)  # at least: a queue that was filled an hour ago doesn't go on like that
 
 
 @dataclass(slots=True)
@@ -109,14 +109,14 @@ def projected(stock: Stock, policy: Policy, now: datetime, days: int) -> int:
     """Bytes in so many days: it goes on as in the last week, and the policy lets go as it says."""
     ahead = timedelta(days=days)
     recent = {hour: n for (_, hour), n in stock.hours.items() if now - hour < LOOK_BACK}
-    span = max((now - hour for hour in recent), default=HOUR)
-    a_day = sum(recent.values()) / (max(span, HOUR) / timedelta(days=1))
+    span = max((now - hour for hour in recent), default=DAY)
+    a_day = sum(recent.values()) / (max(span, DAY) / DAY)
     level = float(stock.bytes)
     if policy.max_age_ms is not None and not policy.legal_hold:
         age = timedelta(milliseconds=policy.max_age_ms)
         level = sum(n for (_, hour), n in stock.hours.items() if now - hour + ahead <= age)
         ahead = min(ahead, age)
-    level += a_day * (ahead / timedelta(days=1))
+    level += a_day * (ahead / DAY)
     if policy.max_size is not None and not policy.legal_hold:
         level = min(level, policy.max_size)
     return round(level)

@@ -63,7 +63,8 @@ COUNTED = {
     "given_out": "count_if(deliveries > 0)",
     "redeliveries": "coalesce(sum(deliveries - 1) filter (where deliveries > 1), 0)",
     "most_deliveries": "coalesce(max(deliveries), 0)",
-    "most_offset": "max_by(offset, deliveries)",
+    # Of several, the first: whichever came first to Spark would be another one each time.
+    "most_offset": "max_by(offset, struct(deliveries, -offset)) filter (where not settled)",
 }
 
 

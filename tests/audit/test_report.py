@@ -134,6 +134,14 @@ def test_findings_at_the_same_time_share_a_mark() -> None:
     assert "and 2 more findings" in drawn
 
 
+def test_years_of_hours_are_a_line_and_not_a_heap_of_dots() -> None:
+    times = [NOW + timedelta(hours=number) for number in range(10_000)]
+    drawn = charts.chart(Lines("Growth", "bytes", times, {"a": list(map(float, range(10_000)))}))
+    assert 'class="dot' not in drawn and 100 < drawn.count("<circle") < 400
+    few = charts.chart(Lines("Growth", "bytes", times[:20], {"a": list(map(float, range(20)))}))
+    assert few.count('class="dot') == 20
+
+
 def test_what_has_no_time_has_no_time_line() -> None:
     assert charts.timeline([ORPHAN]) == ""
 

@@ -39,6 +39,7 @@ def test_a_violation_is_in_the_queue_within_a_minute_and_once_over_kills(
             assert " visits/0: " in watch.stdout.readline(), "told while the broker is away"
             time.sleep(random.random())
             watch.kill()
+            watch.wait()
     audited.remove_a_segment("taps")
     with (
         Broker(tmp_path / "desk", "--amqp", f"{host}:{port}") as desk,
@@ -100,6 +101,7 @@ def test_a_watch_that_is_killed_at_random_again_and_again_loses_nothing(tmp_path
                 desk = Broker(tmp_path / "desk", "--amqp", f"{host}:{port}").__enter__()
                 time.sleep(random.uniform(0, 4))
             watch.kill()
+            watch.wait()
             kills += 1
             words, complaints = watch.communicate()
             assert "Traceback" not in complaints

@@ -130,7 +130,7 @@ def _bands(logs: Sequence[Log], totals: Mapping[int, Stock], now: datetime) -> B
     names = sorted({(log.vhost, log.queue) for log in logs})
     bands = {name: totals_of(logs, totals, name, now) for name in names}
     series = {band: [bands[name].get(band, 0) for name in names] for band in BANDS}
-    return Bars("Stored, by age", "bytes", [queue for _, queue in names], series)
+    return Bars("Stored, by age", "bytes", [queue for _, queue in names], series, ordered=True)
 
 
 def totals_of(

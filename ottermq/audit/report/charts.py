@@ -14,6 +14,8 @@ from ottermq.audit.outcome import Bars, Lines
 from ottermq.audit.report import axes
 from ottermq.audit.report.words import in_unit, moment, plural
 
+MOST_DOTS = 60  # of a line: more would hide it
+APART = 3  # pixels between two points of a line
 WIDTH = 960
 MOST_BARS = 20
 MOST_LANES = 12
@@ -122,10 +124,20 @@ def lines(drawn: Lines) -> str:
     for number, (name, values) in enumerate(drawn.series.items()):
         points = [(at, v) for at, v in zip(drawn.times, values, strict=True) if v is not None]
         if points:
-            parts += _line(points, number, name, drawn, x_of, y_of, only=len(drawn.series) == 1)
+            thin = _thinned(points, x_of)
+            parts += _line(thin, number, name, drawn, x_of, y_of, only=len(drawn.series) == 1)
             ends.append((y_of(points[-1][1]), number, name))
     parts += _end_names(ends, WIDTH - right + 10)
     return _svg(parts, bottom + 30, drawn.title)
+
+
+def _thinned(
+    points: Sequence[tuple[datetime, float]], x_of: Callable[[datetime], float]
+) -> list[tuple[datetime, float]]:
+    """Years of hours: of those that would lie upon each other the last, and the very first."""
+    columns = {int(x_of(at) // APART): (at, value) for at, value in points}
+    thin = list(columns.values())
+    return thin if thin[0] == points[0] else [points[0], *thin]
 
 
 def _line(
@@ -154,10 +166,11 @@ def _line(
     for some, kind in ((known, "line"), (ahead, "line ahead")):
         if len(some) > 1:
             parts.append(f'<path class="{kind} {colour}" d="{path(some)}"/>')
+    dot = "dot" if len(points) <= MOST_DOTS else "touch"
     for at, value in points:
         told = f"{name}, {moment(at)}: {in_unit(value, drawn.unit)}"
         parts.append(
-            f'<circle class="dot {colour}" cx="{x_of(at):.1f}" cy="{y_of(value):.1f}" r="2.5">'
+            f'<circle class="{dot} {colour}" cx="{x_of(at):.1f}" cy="{y_of(value):.1f}" r="2.5">'
             f"{_title(told)}</circle>"
         )
     return parts

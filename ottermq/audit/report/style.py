@@ -62,6 +62,7 @@ rect, circle { fill: currentColor; }
 .line { fill: none; stroke: currentColor; stroke-width: 2.25; stroke-linejoin: round; }
 .ahead { stroke-dasharray: 5 5; opacity: .8; }
 .area { fill: currentColor; opacity: .12; }
+.touch { opacity: 0; }
 .dot { stroke: var(--card); stroke-width: 1; }
 .endname { fill: currentColor; font-weight: 600; }
 .mark { stroke: var(--card); stroke-width: 1.5; }
