@@ -160,6 +160,14 @@ def test_sizes_are_written_as_people_do(count: int, written: str) -> None:
     assert words.size(count) == written
 
 
+@pytest.mark.parametrize(
+    ("price", "written"), [(0.00123, "0.0012"), (0.5, "0.50"), (1234.5, "1,234.50"), (0.0, "0.00")]
+)
+def test_what_costs_little_doesnt_cost_nothing(price: float, written: str) -> None:
+    assert words.cell(price) == written
+    assert words.short(0.00025) == "0.00025"
+
+
 def test_the_terminal_shows_tables_findings_and_a_verdict(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -42,12 +42,12 @@ def run(context: Context) -> Outcome:
     saved = {log.id: _saved(log, rules, what_if, context.now) for log in logs} if what_if else {}
     headline: dict[str, str | int | float] = {
         "stored": size(sum(each.bytes for each in totals.values())),
-        "a month": round(sum(costs.values()), 4),
-        "a month, in 30 days": round(sum(later.values()), 4),
+        "a month": round(sum(costs.values()), 6),
+        "a month, in 30 days": round(sum(later.values()), 6),
     }
     if what_if:
         headline["the other policy frees"] = size(sum(saved.values()))
-        headline["and saves a month"] = round(sum(saved.values()) / GIB * prices["local"], 4)
+        headline["and saves a month"] = round(sum(saved.values()) / GIB * prices["local"], 6)
     return Outcome(
         headline=headline,
         sheets=[_sheet(logs, totals, costs, saved, prices)],

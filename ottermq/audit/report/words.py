@@ -1,7 +1,9 @@
 """Numbers as people write them."""
 
+import math
 from datetime import UTC, datetime
 
+SMALL = 0.1  # below it, digits behind the point are counted from the first that isn't 0
 SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 COUNTS = ("", "k", "M", "G")
 
@@ -27,7 +29,14 @@ def short(count: float) -> str:
 def _short(number: float) -> str:
     if number >= 100 or number == int(number):
         return f"{number:.0f}"
+    if number < SMALL:
+        return _small(number)
     return f"{number:.1f}" if number >= 10 else f"{number:.2f}".rstrip("0").rstrip(".")
+
+
+def _small(number: float) -> str:
+    """0.0012: two digits that say something, and no exponent."""
+    return f"{number:.{1 - math.floor(math.log10(abs(number)))}f}"
 
 
 def in_unit(value: float, unit: str) -> str:
@@ -43,7 +52,7 @@ def cell(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:,.2f}"
+        return _small(value) if 0 < abs(value) < SMALL else f"{value:,.2f}"
     if isinstance(value, datetime):
         return moment(value)
     return str(value)
