@@ -2,9 +2,11 @@
 
 import json
 import signal
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from ottermq.audit.findings import Finding, Severity
@@ -13,6 +15,7 @@ from ottermq.audit.outcome import Context, Outcome
 from ottermq.config import load
 from tests.audit import yard as yards
 from tests.audit.yard import EACH_STREAM, ORDERS, PAYMENTS, TWICE, Yard
+from tests.wal.shelves import flip
 
 TWICE_IS_TOLD = ("duplicate-id", "warning", "orders")
 
@@ -36,6 +39,27 @@ def test_a_directory_at_rest_is_clean_but_for_the_id_that_came_twice(
     assert counted["orders", 0]["records"] <= ORDERS
     assert counted["payments", 0]["records"] + counted["payments", 1]["records"] == PAYMENTS
     assert counted["clicks", 0]["segments"] > 3
+
+
+def newest_wal(data: Path) -> Path:
+    return max(path for path in (data / "wal").glob("0*.wal"))
+
+
+@pytest.mark.parametrize(
+    ("place", "at"), [(lambda data: data / "checkpoint", 60), (newest_wal, 4096 + 30)]
+)
+def test_a_checkpoint_or_wal_that_cannot_be_read_is_told_and_the_rest_looked_at(
+    spark: SparkSession, whole: Yard, tmp_path: Path, place: Callable[[Path], Path], at: int
+) -> None:
+    harmed = whole.copy(tmp_path / "data")
+    flip(place(harmed.data), at)
+    outcome = audited(spark, harmed.data)
+    assert {told(each) for each in outcome.findings} == {
+        TWICE_IS_TOLD,
+        ("unreadable", "violation", None),
+    }
+    counted = {(row["queue"], row["partition"]): row for row in outcome.summary["logs"]}
+    assert counted["clicks", 0]["records"] == EACH_STREAM
 
 
 def test_gaps_after_a_kill_are_explained(spark: SparkSession, tmp_path: Path) -> None:
