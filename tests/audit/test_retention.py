@@ -3,15 +3,13 @@
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pika
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from ottermq.audit.findings import Severity
@@ -19,6 +17,8 @@ from ottermq.audit.jobs import job
 from ottermq.audit.outcome import Bars, Context, Outcome
 from ottermq.config import Config, load
 from ottermq.wal import Rule, Store, removals
+from tests.audit.planted import BODY, COUNT, HOUR, produce
+from tests.audit.traffic import until
 from tests.brokers import Broker
 from tests.wal.stores import SMALL as SMALL_STORE
 
@@ -27,9 +27,6 @@ SMALL = {
     "OTTERMQ_WAL__CHECKPOINT_INTERVAL": "1s",
     "OTTERMQ_WAL__RETENTION__CHECK_INTERVAL": "1s",
 }
-BODY = bytes(8000)
-COUNT = 40
-HOUR = 3_600_000
 
 
 def run(
@@ -45,17 +42,6 @@ def run(
 
 def told(outcome: Outcome) -> Counter[tuple[str, str | None]]:
     return Counter((each.kind, each.queue) for each in outcome.findings)
-
-
-def produce(broker: Broker, topic: str, count: int = COUNT, ages: int = 0, **configs: str) -> None:
-    host, port = broker.address("kafka")
-    where = {"bootstrap.servers": f"{host}:{port}"}
-    admin = AdminClient(where)
-    admin.create_topics([NewTopic(topic, 1, 1, config=configs)])[topic].result(30)
-    producer = Producer({**where, "batch.size": 20_000})
-    for _ in range(count):
-        producer.produce(topic, BODY, timestamp=int(time.time() * 1000) - ages)
-    assert producer.flush(30) == 0
 
 
 def drained(broker: Broker, queue: str) -> None:
@@ -74,13 +60,6 @@ def drained(broker: Broker, queue: str) -> None:
 
 def gone(data: Path, name: str) -> bool:
     return any(each.name == name for each in removals.load(data).removals)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
