@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.audit import yard as yards
-from tests.audit.desks import A_MINUTE, STARTS_IN, soon, start_watch, told, url_of, watching
+from tests.audit.desks import A_MINUTE, STARTS_IN, Told, soon, start_watch, told, url_of, watching
 from tests.audit.yard import STREAMS, Yard
 from tests.brokers import Broker
 
@@ -32,7 +32,8 @@ def test_a_violation_is_in_the_queue_within_a_minute_and_once_over_kills(
         url, (host, port) = url_of(desk), desk.address("amqp")
         with watching(audited.data, checkpoint, url) as watch:
             audited.remove_a_segment("views")
-            assert [(each.kind, each.queue) for each in soon(desk)] == [("segment-gone", "views")]
+            [first] = soon(desk)
+            assert (first.kind, first.queue) == ("segment-gone", "views")
             assert watch.stdout and " views/0: " in watch.stdout.readline()
             desk.stop(signal.SIGKILL)
             audited.remove_a_segment("visits")
@@ -45,10 +46,11 @@ def test_a_violation_is_in_the_queue_within_a_minute_and_once_over_kills(
         Broker(tmp_path / "desk", "--amqp", f"{host}:{port}") as desk,
         watching(audited.data, checkpoint, url) as watch,
     ):
-        found = soon(desk)
+        found: list[Told] = []
         deadline = time.monotonic() + A_MINUTE
         while len(found) < 2 and time.monotonic() < deadline:
-            found += soon(desk)
+            # A killed broker forgets acks of the last second: we may get the first again, too.
+            found += [each for each in soon(desk) if each.id != first.id]
         assert sorted(each.queue for each in found) == ["taps", "visits"]
         assert watch.stdout and " taps/0: " in watch.stdout.readline()
         time.sleep(3)  # some more looks
