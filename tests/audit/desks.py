@@ -7,11 +7,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pika
 
+from ottermq.audit.watch import loop
+from ottermq.audit.watch.loop import Order
+from ottermq.config import Config, load
 from tests.brokers import Broker, command, environment
 
 QUEUE = "ottermq.audit.violations"
@@ -52,6 +56,13 @@ def soon(broker: Broker) -> list[Told]:
             return found
         time.sleep(0.2)
     raise AssertionError("nothing within a minute")
+
+
+def once(data: Path, checkpoint: Path, url: str | None, config: Config | None = None) -> int:
+    """In this process, in the session that is there. Its exit code."""
+    every = timedelta(seconds=1)
+    order = Order(data, checkpoint, "local[2]", config or load(), every, url, QUEUE, once=True)
+    return loop.run(order)
 
 
 def start_watch(

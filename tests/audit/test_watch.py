@@ -3,7 +3,6 @@
 import json
 import socket
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,10 @@ from ottermq.audit.errors import CantRun
 from ottermq.audit.findings import Finding, Severity
 from ottermq.audit.watch import loop
 from ottermq.audit.watch.ledger import Ledger, Reached, Seen, Sequence, identity
-from ottermq.audit.watch.loop import Order
-from ottermq.config import Config, load
+from ottermq.config import load
 from tests.audit import logs
 from tests.audit import yard as yards
-from tests.audit.desks import QUEUE, told, url_of
+from tests.audit.desks import once, told, url_of
 from tests.audit.yard import Yard
 from tests.brokers import Broker
 
@@ -27,12 +25,6 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Another broker, where violations are published."""
     with Broker(tmp_path_factory.mktemp("desk") / "data") as broker:
         yield broker
-
-
-def once(data: Path, checkpoint: Path, url: str | None, config: Config | None = None) -> int:
-    every = timedelta(seconds=1)
-    order = Order(data, checkpoint, "local[2]", config or load(), every, url, QUEUE, once=True)
-    return loop.run(order)
 
 
 def test_each_harm_is_told_once_and_nothing_else_is(

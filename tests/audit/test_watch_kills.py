@@ -8,9 +8,20 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.audit import yard as yards
-from tests.audit.desks import A_MINUTE, STARTS_IN, Told, soon, start_watch, told, url_of, watching
+from tests.audit.desks import (
+    A_MINUTE,
+    STARTS_IN,
+    Told,
+    once,
+    soon,
+    start_watch,
+    told,
+    url_of,
+    watching,
+)
 from tests.audit.yard import STREAMS, Yard
 from tests.brokers import Broker
 
@@ -58,21 +69,19 @@ def test_a_violation_is_in_the_queue_within_a_minute_and_once_over_kills(
 
 
 def test_what_was_confirmed_and_not_noted_comes_again_with_the_same_id(
-    whole: Yard, tmp_path: Path
+    spark: SparkSession, whole: Yard, tmp_path: Path
 ) -> None:
     harmed = whole.copy(tmp_path / "data")
     harmed.flip_a_bit("clicks")
     harmed.remove_a_segment("likes")
     program = "-c", DIES_BEFORE.format(name="published")
     with Broker(tmp_path / "desk") as desk:
-        places = harmed.data, tmp_path / "watch", url_of(desk), "--once"
-        watch = start_watch(*places, program=program)
+        checkpoint = tmp_path / "watch"
+        watch = start_watch(harmed.data, checkpoint, url_of(desk), "--once", program=program)
         assert watch.wait(STARTS_IN) == -signal.SIGKILL
         watch.communicate()
         [first] = told(desk)
-        watch = start_watch(*places)
-        _, words = watch.communicate(timeout=STARTS_IN)
-        assert (watch.returncode, words) == (1, "")
+        assert once(harmed.data, checkpoint, url_of(desk)) == 1
         again = told(desk)
         assert Counter(each.id for each in again)[first.id] == 1
         assert len({each.id for each in again}) == len(again)
