@@ -23,7 +23,7 @@ from ottermq.audit import snapshot
 from ottermq.audit.source.datasource import register
 from ottermq.audit.spark import start
 from perf import audit_jobs, load, plain_decoder
-from perf.audit_jobs import CORES
+from perf.audit_jobs import CORES, COUNT
 from perf.log_bench import Result, show
 from perf.memory import Memory
 from perf.ottermq import OtterMQ
@@ -60,12 +60,12 @@ class Bench:
         return self.spark.read.parquet(str(place))
 
     def plain(self, data: Path) -> DataFrame:
-        """Of as many segments as hold enough rows."""
+        """Of as many segments as hold enough rows, and one for each core at least."""
         picture = snapshot.take(data)
         places, rows = [], 0
         for log in picture.logs:
             for segment in log.segments:
-                if rows < ENOUGH:
+                if rows < ENOUGH or len(places) < COUNT:
                     path = data / log.folder / segment.file
                     places.append((log.vhost, log.queue, log.partition, path))
                     rows += segment.next_offset - segment.base_offset

@@ -22,7 +22,8 @@ JOBS: dict[str, tuple[str, ...]] = {
     "cost": (),
     "erase-check": ("--key", "load.1", "--key", "nobody"),  # a queue's routing key, and none
 }
-CORES = "local[2]"
+COUNT = 2
+CORES = f"local[{COUNT}]"
 LINEAR = 1.2
 TIME_LIMIT = 600.0
 
