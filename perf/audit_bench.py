@@ -62,7 +62,8 @@ class Bench:
     def plain(self, data: Path) -> DataFrame:
         """Of as many segments as hold enough rows, and one for each core at least."""
         picture = snapshot.take(data)
-        places, rows = [], 0
+        places: list[tuple[str, str, int, Path]] = []
+        rows = 0
         for log in picture.logs:
             for segment in log.segments:
                 if rows < ENOUGH or len(places) < COUNT:
