@@ -389,7 +389,7 @@ static int open_wal(om_store *store, const om_wal_tail *tail, char *err, size_t 
         .max_size = options->wal_max_size,
         .reserve = options->wal_max_size / 8,
         .batch_max_size = options->batch_max_size,
-        .backlog_max = options->batch_max_size * 2,
+        .backlog_max = options->batch_max_size * 4,
         .batch_max_wait_us = options->batch_max_wait_us,
         .lazy_sync_ms = 1000,
         .flush_immediate = options->flush_immediate,
