@@ -1,5 +1,6 @@
 """What all tests share: how the package is found, when long runs happen, a broker to talk to."""
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,11 @@ OTHER = os.environ.get("OTTERMQ_TEST_URL")
 # A test never fails because the machine was busy.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+
+# A life that a test forks doesn't collect the garbage of tests before it: a Kafka client's threads
+# aren't there, and its end falls over without them.
+os.register_at_fork(after_in_child=gc.freeze)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

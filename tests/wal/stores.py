@@ -5,7 +5,6 @@ can't be caught. That is an exact crash at a known place, and nothing is copied:
 finds is what the kernel has.
 """
 
-import gc
 import os
 import pickle
 import signal
@@ -103,9 +102,6 @@ def die(data: Path, life: Callable[[Store], T], options: Options = SMALL) -> T:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        # Garbage of the tests before isn't ours to collect: a Kafka client's threads aren't here,
-        # and its end waits for them or falls over.
-        gc.freeze()
         os.close(reading)
         _live(data, life, options, writing)
     os.close(writing)
