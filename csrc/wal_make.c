@@ -82,8 +82,11 @@ int om_wal_make_step(om_wal_making *making, int dir_fd, uint64_t len, char *err,
     len = iov.iov_len;
     if (om_wal_file_write(making->file->fd, &iov, 1, making->filled) != OM_OK)
         return give_up(making, dir_fd, "filling a new WAL file", err, err_len);
-    /* What it can't do, or can't write, the sync at the end does, or tells. */
-    sync_file_range(making->file->fd, (off_t)making->filled, (off_t)len, through);
+    /* Where it can't be had, the sync at the end does it all. An error is told here and only here: the
+     * kernel tells each of them once, so that sync would know nothing of it. */
+    if (sync_file_range(making->file->fd, (off_t)making->filled, (off_t)len, through) != 0 && errno != ENOSYS &&
+        errno != EINVAL && errno != ESPIPE)
+        return give_up(making, dir_fd, "filling a new WAL file", err, err_len);
     making->filled += len;
     return OM_OK;
 }
