@@ -68,25 +68,22 @@ static part *add_part(om_atomic *atomic, om_log *log) {
 }
 
 int om_atomic_append(om_atomic *atomic, om_log *log, const om_record *records, int32_t count) {
-    int64_t bound = om_batch_size_bound(records, count);
-    if (bound < 0 || bound > INT32_MAX || count < 1 || log->store != atomic->store)
+    if (count < 1 || log->store != atomic->store)
         return OM_E_INVALID;
-    uint8_t *data = malloc((size_t)bound);
     om_batch_info info = {.producer_id = -1, .producer_epoch = -1, .base_sequence = -1};
-    int64_t size = data ? om_batch_encode(&info, records, count, data, (size_t)bound) : OM_E_NO_MEMORY;
-    om_bytes *bytes = size > 0 ? om_bytes_new(data, (uint32_t)size) : NULL;
-    part *added = bytes ? add_part(atomic, log) : NULL;
-    if (added) {
-        added->bytes = bytes;
-        added->info = info;
-        added->weight = OM_WEIGHT_UNKNOWN;
-        return OM_OK;
-    }
-    if (bytes)
+    om_bytes *bytes;
+    int result = om_batch_make(&bytes, &info, records, count);
+    if (result != OM_OK)
+        return result;
+    part *added = add_part(atomic, log);
+    if (!added) {
         om_bytes_unref(bytes);
-    else
-        free(data);
-    return size < 0 ? (int)size : OM_E_NO_MEMORY;
+        return OM_E_NO_MEMORY;
+    }
+    added->bytes = bytes;
+    added->info = info;
+    added->weight = OM_WEIGHT_UNKNOWN;
+    return OM_OK;
 }
 
 /* Looking further back would make a transaction over many queues quadratic. */
@@ -161,11 +158,9 @@ static int finish_builds(om_atomic *atomic) {
         if (!part->build.count)
             continue;
         part->info = (om_batch_info){.producer_id = -1, .producer_epoch = -1, .base_sequence = -1};
-        int result = om_build_finish(&part->build, &part->info);
-        part->bytes = result == OM_OK ? om_bytes_new(part->build.data, (uint32_t)part->build.len) : NULL;
+        part->bytes = om_build_take(&part->build, &part->info);
         if (!part->bytes)
-            return result == OM_OK ? OM_E_NO_MEMORY : result;
-        om_build_init(&part->build);
+            return OM_E_INVALID;
     }
     return OM_OK;
 }

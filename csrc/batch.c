@@ -159,6 +159,23 @@ int64_t om_batch_encode(om_batch_info *info, const om_record *records, int32_t c
     return (int64_t)len;
 }
 
+int om_batch_make(om_bytes **out, om_batch_info *info, const om_record *records, int32_t count) {
+    int64_t bound = om_batch_size_bound(records, count);
+    if (bound < 0 || bound > INT32_MAX)
+        return OM_E_INVALID;
+    om_bytes *bytes = om_bytes_new((uint32_t)bound);
+    if (bytes == NULL)
+        return OM_E_NO_MEMORY;
+    int64_t size = om_batch_encode(info, records, count, bytes->data, bytes->room);
+    if (size < 0) {
+        om_bytes_unref(bytes);
+        return (int)size;
+    }
+    bytes->len = (uint32_t)size;
+    *out = bytes;
+    return OM_OK;
+}
+
 /* ---- a batch that grows -------------------------------------------------------------- */
 
 void om_build_init(om_build *build) {
@@ -166,25 +183,31 @@ void om_build_init(om_build *build) {
 }
 
 void om_build_free(om_build *build) {
-    free(build->data);
+    if (build->bytes)
+        om_bytes_unref(build->bytes);
     om_build_init(build);
+}
+
+static size_t room_of(const om_build *build) {
+    return build->bytes ? build->bytes->room : 0;
 }
 
 /* Doubling; but a batch of large records is soon full, and what it is given beyond that would be
  * taken back, after many a copy. */
 static int reserve(om_build *build, size_t need) {
-    size_t cap = build->cap ? build->cap : FIRST_ALLOCATION;
-    while (cap < need)
-        cap *= 2;
+    size_t room = build->bytes ? build->bytes->room : FIRST_ALLOCATION;
+    while (room < need)
+        room *= 2;
     if (need > LARGE && !build->count)
-        cap = need;
+        room = need;
     else if (need > LARGE && need <= 4 * LARGE)
-        cap = need + 3 * LARGE;
-    uint8_t *data = realloc(build->data, cap);
-    if (data == NULL)
+        room = need + 3 * LARGE;
+    if (build->bytes)
+        build->bytes->len = (uint32_t)build->len;
+    om_bytes *bytes = build->bytes ? om_bytes_resize(build->bytes, room) : om_bytes_new((uint32_t)room);
+    if (bytes == NULL)
         return OM_E_NO_MEMORY;
-    build->data = data;
-    build->cap = cap;
+    build->bytes = bytes;
     return OM_OK;
 }
 
@@ -201,12 +224,12 @@ int om_build_add(om_build *build, const om_record *record) {
     size_t total = om_varint_size((int32_t)body) + (size_t)body;
     if (total > INT32_MAX - len)
         return OM_E_INVALID;
-    if (len + total > build->cap) {
+    if (len + total > room_of(build)) {
         int result = reserve(build, len + total);
         if (result != OM_OK)
             return result;
     }
-    put_record(build->data + len, (int32_t)body, record, delta, build->count);
+    put_record(build->bytes->data + len, (int32_t)body, record, delta, build->count);
     build->len = len + total;
     build->count++;
     build->base_timestamp = base;
@@ -222,12 +245,12 @@ int om_build_add_content(om_build *build, int64_t timestamp, om_span key, om_spa
     uint64_t most = OM_CONTENT_RECORD_OVERHEAD + (uint64_t)key.len + (uint64_t)body.len + (uint64_t)tail.len;
     if (most > INT32_MAX - len)
         return OM_E_INVALID;
-    if (len + most > build->cap) {
+    if (len + most > room_of(build)) {
         int result = reserve(build, len + most);
         if (result != OM_OK)
             return result;
     }
-    int64_t size = om_content_record(build->data + len, build->cap - len, timestamp - base, build->count, key, body,
+    int64_t size = om_content_record(build->bytes->data + len, build->bytes->room - len, timestamp - base, build->count, key, body,
                                      tail, NULL);
     if (size < 0)
         return (int)size;
@@ -239,30 +262,17 @@ int om_build_add_content(om_build *build, int64_t timestamp, om_span key, om_spa
     return OM_OK;
 }
 
-int om_build_finish(om_build *build, om_batch_info *info) {
-    if (build->count == 0 || (info->attributes & OM_ATTR_DELETE_HORIZON))
-        return OM_E_INVALID;
-    int result = complete_info(info, build->count, build->base_timestamp, build->max_timestamp,
-                               build->len);
-    if (result != OM_OK)
-        return result;
-    put_header(build->data, info);
-    return OM_OK;
-}
-
-void om_build_give_back_spare(om_build *build) {
-    if (build->cap - build->len <= build->len / 8)
-        return;
-    uint8_t *data = realloc(build->data, build->len);
-    if (data) {
-        build->data = data;
-        build->cap = build->len;
+om_bytes *om_build_take(om_build *build, om_batch_info *info) {
+    if (build->count == 0 || (info->attributes & OM_ATTR_DELETE_HORIZON) ||
+        complete_info(info, build->count, build->base_timestamp, build->max_timestamp, build->len) != OM_OK)
+        return NULL;
+    om_bytes *bytes = build->bytes;
+    put_header(bytes->data, info);
+    bytes->len = (uint32_t)build->len;
+    if (bytes->room - build->len > build->len / 8) {
+        om_bytes *fitting = om_bytes_resize(bytes, build->len);
+        bytes = fitting ? fitting : bytes;
     }
-}
-
-uint8_t *om_build_take(om_build *build, size_t *len) {
-    uint8_t *data = build->data;
-    *len = build->len;
     om_build_init(build);
-    return data;
+    return bytes;
 }

@@ -13,16 +13,17 @@
 #ifndef OM_BATCH_H
 #define OM_BATCH_H
 #include "ottermq.h"
+#include "shared.h"
 
 #define OM_BATCH_MAGIC 2
 #define OM_BATCH_CRC 17              /* where it stands */
 #define OM_BATCH_CRC_FROM 21         /* and what it covers */
 
-/* A batch that grows: a tick's messages for one log. The bytes are malloc'ed and may move with
- * each om_build_add; om_build_take hands them over. All zero is an empty build. */
+/* A batch that grows: a tick's messages for one log. The bytes may move with each om_build_add;
+ * om_build_take hands them over. All zero is an empty build. */
 typedef struct om_build {
-    uint8_t *data;
-    size_t len, cap;         /* len: of the whole batch, header included; 0 while empty */
+    om_bytes *bytes;         /* NULL before the first record */
+    size_t len;              /* of the whole batch, header included; 0 while empty */
     int64_t base_timestamp, max_timestamp;
     int32_t count;
 } om_build;
@@ -34,14 +35,14 @@ void om_build_free(om_build *build);
 int om_build_add(om_build *build, const om_record *record);
 /* The same for an AMQP message, its record headers made before (om_content_template). */
 int om_build_add_content(om_build *build, int64_t timestamp, om_span key, om_span body, om_span tail);
-/* Writes the header (offset and leader epoch may be patched later) and the CRC; info as for
- * om_batch_encode. OM_E_INVALID for a build without records, and with a delete horizon, which
- * must be known before the first record: use om_batch_encode. */
-int om_build_finish(om_build *build, om_batch_info *info);
-/* A batch grows by doubling: whoever keeps it would hold twice what it counts. */
-void om_build_give_back_spare(om_build *build);
-/* The bytes, to be given to free(); the build is empty again. NULL and 0 when nothing was added. */
-uint8_t *om_build_take(om_build *build, size_t *len);
+/* The batch with its header (offset and leader epoch may be patched later) and CRC, and without what it
+ * has grown beyond its length: whoever keeps it would hold twice what it counts. The build is empty
+ * again. info as for om_batch_encode; NULL for a build without records, and with a delete horizon, which must be
+ * known before the first record: use om_batch_make. */
+om_bytes *om_build_take(om_build *build, om_batch_info *info);
+
+/* om_batch_encode into bytes of its own. */
+int om_batch_make(om_bytes **out, om_batch_info *info, const om_record *records, int32_t count);
 
 /* Patch what the CRC doesn't cover. */
 void om_batch_patch(uint8_t *batch, int64_t base_offset, int32_t leader_epoch);

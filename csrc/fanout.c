@@ -126,10 +126,10 @@ static void free_fanout(om_fanout *fanout) {
 }
 
 /* Offsets are claimed now: nothing else has entered one of these logs meanwhile. */
-static void claim(om_fanout *fanout, int64_t *bases) {
+static void claim(om_fanout *fanout, int32_t count, int64_t *bases) {
     for (int32_t i = 0; i < fanout->log_count; i++) {
         om_log *log = fanout->logs[i];
-        bases[i] = log->deleted ? -1 : om_log_claim(log, fanout->build.count);
+        bases[i] = log->deleted ? -1 : om_log_claim(log, count);
     }
 }
 
@@ -139,14 +139,9 @@ void om_fanout_seal(om_fanout *fanout) {
     for (int32_t i = 0; i < fanout->log_count; i++)
         fanout->logs[i]->fanout = NULL;
     int64_t *bases = malloc((size_t)fanout->log_count * sizeof *bases);
-    om_bytes *bytes = NULL;
-    if (bases && fanout->build.count && om_build_finish(&fanout->build, &info) == OM_OK) {
-        om_build_give_back_spare(&fanout->build);
-        bytes = om_bytes_new(fanout->build.data, (uint32_t)fanout->build.len);
-    }
+    om_bytes *bytes = bases ? om_build_take(&fanout->build, &info) : NULL;
     if (bytes) {
-        fanout->build.data = NULL;
-        claim(fanout, bases);
+        claim(fanout, info.record_count, bases);
         enter(store, fanout->logs, bases, fanout->log_count, bytes, &info, fanout->unlogged, fanout->weight);
         om_bytes_unref(bytes);
     } else {
@@ -157,16 +152,6 @@ void om_fanout_seal(om_fanout *fanout) {
 }
 
 /* ---- records, in one go ---- */
-
-static om_bytes *encode(const om_record *records, int32_t count, om_batch_info *info) {
-    int64_t bound = om_batch_size_bound(records, count);
-    uint8_t *data = bound > 0 && bound <= INT32_MAX ? malloc((size_t)bound) : NULL;
-    int64_t size = data ? om_batch_encode(info, records, count, data, (size_t)bound) : -1;
-    om_bytes *bytes = size > 0 ? om_bytes_new(data, (uint32_t)size) : NULL;
-    if (!bytes)
-        free(data);
-    return bytes;
-}
 
 static int append(om_store *store, om_log **logs, int32_t log_count, om_bytes *bytes, om_batch_info *info, int unlogged,
                   int64_t *bases) {
@@ -190,12 +175,13 @@ int om_store_fanout(om_store *store, om_log **logs, int32_t log_count, const om_
     if (log_count < 1 || count < 1)
         return OM_E_INVALID;
     om_batch_info info = {.producer_id = -1, .producer_epoch = -1, .base_sequence = -1};
-    om_bytes *bytes = encode(records, count, &info);
-    if (!bytes)
-        return OM_E_INVALID;
+    om_bytes *bytes;
+    int result = om_batch_make(&bytes, &info, records, count);
+    if (result != OM_OK)
+        return result;
     int64_t *bases = calloc((size_t)log_count, sizeof *bases);
     om_store_enter(store);
-    int result = bases ? append(store, logs, log_count, bytes, &info, flags & OM_APPEND_UNLOGGED, bases) : OM_E_NO_MEMORY;
+    result = bases ? append(store, logs, log_count, bytes, &info, flags & OM_APPEND_UNLOGGED, bases) : OM_E_NO_MEMORY;
     uint64_t seq = om_store_leave(store);
     for (int32_t i = 0; i < log_count; i++)
         out[i] = (om_appended){.first_offset = bases ? bases[i] : 0, .seq = seq};

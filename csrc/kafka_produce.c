@@ -138,17 +138,6 @@ static int ask_repack(produce *p, const om_kafka_request *request) {
 
 /* ---- a batch ---- */
 
-/* The one copy: from the read buffer into what the log, the WAL and the readers share. */
-static om_bytes *copy_batch(om_span batch) {
-    uint8_t *copy = malloc((size_t)batch.len);
-    om_bytes *bytes = copy ? om_bytes_new(copy, (uint32_t)batch.len) : NULL;
-    if (bytes)
-        memcpy(copy, batch.data, (size_t)batch.len);
-    else
-        free(copy);
-    return bytes;
-}
-
 /* Attributes and the largest time as they are to be; look-ups by time rest on that. */
 static void stamp(uint8_t *batch, om_batch_info *info) {
     om_put_be16(batch + 21, (uint16_t)info->attributes);
@@ -186,7 +175,10 @@ static void append(produce *p, om_kafka_topic *topic, om_queue *queue, om_log *l
         om_kafka_refuse(out, verdict.error, NULL);
         return;
     }
-    om_bytes *bytes = result != OM_OK ? NULL : batch->bytes ? batch->bytes : copy_batch(batch->data);
+    /* The one copy: from the read buffer into what the log, the WAL and the readers share. */
+    om_bytes *bytes = result != OM_OK ? NULL
+                      : batch->bytes  ? batch->bytes
+                                      : om_bytes_copy(batch->data.data, (uint32_t)batch->data.len);
     if (bytes && bytes == batch->bytes)
         om_bytes_ref(bytes);
     if (result == OM_OK && !bytes)

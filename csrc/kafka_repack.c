@@ -72,14 +72,9 @@ static parcel take_in(const om_kafka_repacked *from) {
     parcel made = {.place = from->place, .error = from->error, .first_time = from->first_time, .last_time = from->last_time};
     if (made.error || !from->data)
         return made;
-    uint8_t *copy = malloc(from->len);
-    made.bytes = copy ? om_bytes_new(copy, (uint32_t)from->len) : NULL;
-    if (made.bytes) {
-        memcpy(copy, from->data, from->len);
-    } else {
-        free(copy);
+    made.bytes = om_bytes_copy(from->data, (uint32_t)from->len);
+    if (!made.bytes)
         made.error = OM_KAFKA_E_REQUEST_TIMED_OUT; /* its producer tries again */
-    }
     return made;
 }
 

@@ -237,13 +237,7 @@ void om_log_seal(om_log *log) {
     };
     int64_t last = log->next_offset - 1;
     log->open = NULL;
-    om_bytes *bytes = NULL;
-    if (build->count && om_build_finish(build, &info) == OM_OK) {
-        om_build_give_back_spare(build);
-        bytes = om_bytes_new(build->data, (uint32_t)build->len);
-    }
-    if (bytes)
-        build->data = NULL;
+    om_bytes *bytes = om_build_take(build, &info);
     om_build_free(build);
     free(build);
     if (!bytes) {

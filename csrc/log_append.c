@@ -61,13 +61,9 @@ int om_log_append_raw(om_log *log, const uint8_t *batch, size_t len, int flags, 
         return result == OM_E_SHORT ? OM_E_CORRUPT : result;
     if ((size_t)info.size != len)
         return OM_E_INVALID;
-    uint8_t *copy = malloc(len);
-    om_bytes *bytes = copy ? om_bytes_new(copy, (uint32_t)len) : NULL;
-    if (!bytes) {
-        free(copy);
+    om_bytes *bytes = om_bytes_copy(batch, (uint32_t)len);
+    if (!bytes)
         return OM_E_NO_MEMORY;
-    }
-    memcpy(copy, batch, len);
     om_store_enter(log->store);
     result = om_log_admit(log, epoch);
     om_producer_verdict verdict = {0};

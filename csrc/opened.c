@@ -98,9 +98,10 @@ static om_bytes *plain_batch(const slot *it, const uint8_t *records, size_t len)
     if (len > (size_t)INT32_MAX - OM_BATCH_OVERHEAD)
         return NULL;
     size_t size = OM_BATCH_OVERHEAD + len;
-    uint8_t *data = malloc(size);
-    if (!data)
+    om_bytes *bytes = om_bytes_new((uint32_t)size);
+    if (!bytes)
         return NULL;
+    uint8_t *data = bytes->data;
     memcpy(data, it->head, OM_BATCH_OVERHEAD);
     memcpy(data + OM_BATCH_OVERHEAD, records, len);
     uint16_t attributes = om_get_be16(data + ATTRIBUTES);
@@ -109,10 +110,10 @@ static om_bytes *plain_batch(const slot *it, const uint8_t *records, size_t len)
     om_put_be16(data + ATTRIBUTES, (uint16_t)(attributes & ~OM_ATTR_CODEC_MASK));
     om_put_be32(data + CRC, om_crc32c(0, data + ATTRIBUTES, size - ATTRIBUTES));
     om_batch_info info;
-    om_bytes *bytes = om_batch_validate(data, size, 1, &info) == OM_OK ? om_bytes_new(data, (uint32_t)size) : NULL;
-    if (!bytes)
-        free(data);
-    return bytes;
+    if (om_batch_validate(data, size, 1, &info) == OM_OK)
+        return bytes;
+    om_bytes_unref(bytes);
+    return NULL;
 }
 
 int om_batch_opened(om_engine *engine, uint64_t log, int64_t base_offset, const uint8_t *records, int64_t len) {

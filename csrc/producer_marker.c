@@ -12,19 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_LEN = 4, VALUE_LEN = 6, MARKER_MAX = OM_BATCH_OVERHEAD + 64 };
+enum { KEY_LEN = 4, VALUE_LEN = 6 };
 
 static om_bytes *make_marker(om_batch_info *info, int32_t coordinator_epoch, int commit) {
     uint8_t key[KEY_LEN] = {0}, value[VALUE_LEN] = {0};
     om_put_be16(key + 2, commit ? 1 : 0);
     om_put_be32(value + 2, (uint32_t)coordinator_epoch);
     om_record record = {.timestamp = om_now_ms(), .key = {key, KEY_LEN}, .value = {value, VALUE_LEN}};
-    uint8_t *data = malloc(MARKER_MAX);
-    int64_t len = data ? om_batch_encode(info, &record, 1, data, MARKER_MAX) : OM_E_NO_MEMORY;
-    om_bytes *bytes = len > 0 ? om_bytes_new(data, (uint32_t)len) : NULL;
-    if (!bytes)
-        free(data);
-    return bytes;
+    om_bytes *bytes;
+    return om_batch_make(&bytes, info, &record, 1) == OM_OK ? bytes : NULL;
 }
 
 int om_marker_parse(const uint8_t *batch, size_t len, int32_t *coordinator_epoch, int *commit) {

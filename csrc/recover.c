@@ -126,16 +126,6 @@ static int replay_batch(recovery *recovery, om_log *log, om_bytes *bytes, om_bat
     return om_log_push(log, bytes, info, seq, 0, counted ? OM_WEIGHT_COUNTED : OM_WEIGHT_UNKNOWN);
 }
 
-static om_bytes *copy_bytes(const uint8_t *data, size_t len) {
-    uint8_t *copy = malloc(len);
-    om_bytes *bytes = copy ? om_bytes_new(copy, (uint32_t)len) : NULL;
-    if (!bytes)
-        free(copy);
-    else
-        memcpy(copy, data, len);
-    return bytes;
-}
-
 static int is_wanted(const recovery *recovery, const om_log *log) {
     return log && log->patient && (recovery->pass == 1 || log->patient->rebuild_from >= 0);
 }
@@ -146,7 +136,7 @@ static int apply_batch(recovery *recovery, om_log *log, const uint8_t *data, siz
         return OM_E_CORRUPT;
     if (!is_wanted(recovery, log))
         return OM_OK;
-    om_bytes *bytes = copy_bytes(data, len);
+    om_bytes *bytes = om_bytes_copy(data, (uint32_t)len);
     if (!bytes)
         return OM_E_NO_MEMORY;
     int result = replay_batch(recovery, log, bytes, &info, seq);
@@ -165,7 +155,7 @@ static int apply_fanout(recovery *recovery, const uint8_t *data, size_t len, uin
     om_batch_info info;
     if (om_batch_check(batch, batch_len, &info) != OM_OK || (size_t)info.size != batch_len)
         return OM_E_CORRUPT;
-    om_bytes *bytes = copy_bytes(batch, batch_len);
+    om_bytes *bytes = om_bytes_copy(batch, (uint32_t)batch_len);
     int result = bytes ? OM_OK : OM_E_NO_MEMORY;
     for (uint32_t i = 0; i < count && result == OM_OK; i++) {
         const uint8_t *entry = data + 8 + (size_t)i * OM_FANOUT_ENTRY;

@@ -57,16 +57,11 @@ static int keep(redo *redo, const uint8_t *data, size_t len, int64_t base, int32
         redo->copies = copies;
         redo->cap = cap;
     }
-    uint8_t *bytes = malloc(len);
-    copy *added = &redo->copies[redo->count];
-    *added = (copy){base, last, bytes ? om_bytes_new(bytes, (uint32_t)len) : NULL};
-    if (!added->bytes) {
-        free(bytes);
+    om_bytes *bytes = om_bytes_copy(data, (uint32_t)len);
+    if (!bytes)
         return OM_E_NO_MEMORY;
-    }
-    memcpy(bytes, data, len);
-    om_batch_patch(bytes, base, epoch);
-    redo->count++;
+    om_batch_patch(bytes->data, base, epoch);
+    redo->copies[redo->count++] = (copy){base, last, bytes};
     return OM_OK;
 }
 

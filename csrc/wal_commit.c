@@ -20,22 +20,6 @@
 
 #define STARVED_RETRY_NS 250000000u
 
-typedef struct range {
-    om_wal_buffer *buffer;
-    uint32_t start, end;
-    uint32_t loan, loans_end; /* what belongs between these bytes */
-} range;
-
-typedef struct group {
-    range ranges[OM_WAL_RANGES];
-    int count;
-    int leftover;             /* not all that was queued fits */
-    uint64_t bytes, records;
-    uint64_t first_seq, last_seq;
-    uint64_t whole_seq;       /* the last one that isn't a part with more to come; 0: none */
-    uint64_t urgent_since, lazy_deadline;
-} group;
-
 /* ---- gathering: with the lock held ---- */
 
 /* When the next group should start, in ns; 0: now. */
@@ -76,17 +60,18 @@ static int wait_for_work(om_wal *wal)
     }
 }
 
-static void take_ranges(om_wal *wal, group *group)
+static void take_ranges(om_wal *wal, om_wal_group *group)
 {
     group->count = 0;
     group->leftover = 0;
+    group->direct = atomic_load(&wal->direct);
     for (om_wal_buffer *buffer = wal->head;; buffer = buffer->next) {
         if (group->count == OM_WAL_RANGES) {
             group->leftover = 1;
             break;
         }
         if (buffer->submitted > buffer->taken)
-            group->ranges[group->count++] = (range){buffer, buffer->taken, buffer->submitted,
+            group->ranges[group->count++] = (om_wal_range){buffer, buffer->taken, buffer->submitted,
                                                     buffer->loans_taken, buffer->loans_submitted};
         if (buffer == wal->tail)
             break;
@@ -104,7 +89,7 @@ static uint32_t record_room(const uint8_t *record)
 }
 
 /* What isn't in the buffer of the record that starts there; *loan is the next one in this range. */
-static const om_wal_loan *loan_of(const range *range, uint32_t loan, uint32_t at)
+static const om_wal_loan *loan_of(const om_wal_range *range, uint32_t loan, uint32_t at)
 {
     const om_wal_loan *next = &range->buffer->loans[loan];
     return loan < range->loans_end && next->record == at ? next : NULL;
@@ -112,22 +97,24 @@ static const om_wal_loan *loan_of(const range *range, uint32_t loan, uint32_t at
 
 /* How much of it makes one group: as much as may be committed at once, and in immediate mode no
  * more than one urgent submit (its last record carries 1 where the CRC will be). */
-static void measure(const om_wal *wal, group *group)
+static void measure(const om_wal *wal, om_wal_group *group)
 {
     uint32_t loans = 0;
-    group->bytes = group->records = group->whole_seq = 0;
+    group->bytes = group->records = group->size = group->whole_seq = 0;
     group->last_seq = wal->chain_seq;
     group->first_seq = wal->chain_seq + 1;
     for (int i = 0; i < group->count; i++) {
-        range *range = &group->ranges[i];
+        om_wal_range *range = &group->ranges[i];
         uint32_t next = range->loan;
         for (uint32_t at = range->start; at < range->end;) {
             const uint8_t *record = range->buffer->data + at;
             const om_wal_loan *loan = loan_of(range, next, at);
             uint32_t room = record_room(record);
-            int full = (group->records > 0 && group->bytes + room > wal->group_max) || loans == OM_WAL_GROUP_LOANS;
+            uint64_t size = om_wal_place(group, loan, group->size) + room;
+            int full = (group->records > 0 && size > wal->group_max) || loans == OM_WAL_GROUP_LOANS;
             if (!full) {
                 group->bytes += room;
+                group->size = size;
                 group->records++;
                 group->last_seq = om_get_le64(record + OM_WAL_AT_SEQ);
                 if (record[OM_WAL_AT_TYPE] != OM_WAL_PART)
@@ -157,14 +144,14 @@ static uint32_t chain_loan(uint32_t chain, const om_wal_loan *loan)
     return om_crc32c_join(chain, whole->crc, loan->len - whole->crc_from);
 }
 
-static void chain_crcs(om_wal *wal, const group *group, uint64_t position)
+static void chain_crcs(om_wal *wal, const om_wal_group *group, uint64_t position)
 {
     const om_wal_header *header = &wal->head_file->header;
     uint8_t *first = group->ranges[0].buffer->data + group->ranges[0].start;
     first[OM_WAL_AT_FLAGS] |= OM_WAL_GROUP_START;
     om_put_le16(first + OM_WAL_AT_MARK, om_wal_group_mark(header, group->first_seq, position));
     for (int i = 0; i < group->count; i++) {
-        const range *range = &group->ranges[i];
+        const om_wal_range *range = &group->ranges[i];
         uint32_t next = range->loan;
         for (uint32_t at = range->start; at < range->end;) {
             uint8_t *record = range->buffer->data + at;
@@ -213,100 +200,14 @@ static int roll(om_wal *wal, uint64_t first_seq)
     return 1;
 }
 
-/* O_DIRECT wants aligned memory and lengths; records lie anywhere, so they go through the
- * staging buffer. */
-static int write_direct(om_wal *wal, const struct iovec *iov, int iovcnt, uint64_t offset)
-{
-    size_t filled = 0;
-    for (int i = 0; i < iovcnt; i++) {
-        const uint8_t *from = iov[i].iov_base;
-        for (size_t left = iov[i].iov_len; left > 0;) {
-            size_t len = left < OM_WAL_STAGING - filled ? left : OM_WAL_STAGING - filled;
-            memcpy(wal->staging + filled, from, len);
-            from += len;
-            left -= len;
-            filled += len;
-            if (filled < OM_WAL_STAGING && (left > 0 || i + 1 < iovcnt))
-                continue;
-            struct iovec chunk = {.iov_base = wal->staging, .iov_len = filled};
-            if (om_wal_file_write(wal->head_file->fd, &chunk, 1, offset) != OM_OK)
-                return OM_E_IO;
-            offset += filled;
-            filled = 0;
-        }
-    }
-    return OM_OK;
-}
-
-/* A large group goes in slices: while we copy one, the disk has the one before. */
-static int write_cached(om_wal *wal, struct iovec *iov, int iovcnt, uint64_t offset)
-{
-    int fd = wal->head_file->fd;
-    for (int next = 0; next < iovcnt;) {
-        int first = next;
-        uint64_t len = 0;
-        while (next < iovcnt && len < OM_WAL_SLICE)
-            len += iov[next++].iov_len;
-        if (om_wal_file_write(fd, iov + first, next - first, offset) != OM_OK)
-            return OM_E_IO;
-        if (next < iovcnt) /* only begun: the sync that follows is what counts */
-            sync_file_range(fd, (off_t)offset, (off_t)len, SYNC_FILE_RANGE_WRITE);
-        offset += len;
-    }
-    return OM_OK;
-}
-
-static int gather(const range *range, struct iovec *iov)
-{
-    int count = 0;
-    const uint8_t *data = range->buffer->data;
-    uint32_t at = range->start;
-    for (uint32_t i = range->loan; i < range->loans_end; i++) {
-        const om_wal_loan *loan = &range->buffer->loans[i];
-        iov[count++] = (struct iovec){.iov_base = (void *)(data + at), .iov_len = loan->at - at};
-        iov[count++] = (struct iovec){.iov_base = (void *)loan->data, .iov_len = loan->len};
-        at = loan->at;
-    }
-    if (at < range->end)
-        iov[count++] = (struct iovec){.iov_base = (void *)(data + at), .iov_len = range->end - at};
-    return count;
-}
-
-static int write_group(om_wal *wal, const group *group, uint64_t size)
-{
-    static const uint8_t padding[OM_WAL_BLOCK];
-    uint8_t header[OM_WAL_BLOCK];
-    struct iovec iov[OM_WAL_RANGES + 2 + 2 * OM_WAL_GROUP_LOANS];
-    int count = 0;
-    uint64_t offset = wal->position;
-    if (wal->header_pending) { /* only this thread changes it now */
-        om_wal_header_encode(&wal->head_file->header, header);
-        iov[count++] = (struct iovec){.iov_base = header, .iov_len = sizeof header};
-        offset = 0;
-    }
-    for (int i = 0; i < group->count; i++)
-        count += gather(&group->ranges[i], iov + count);
-    if (size > group->bytes)
-        iov[count++] = (struct iovec){.iov_base = (void *)padding, .iov_len = size - group->bytes};
-    if (atomic_load(&wal->direct)) {
-        int result = write_direct(wal, iov, count, offset);
-        if (result == OM_OK || errno != EINVAL)
-            return result;
-        /* This file system took the flag and not the write. */
-        atomic_store(&wal->direct, 0);
-        om_wal_direct_set(wal->head_file->fd, 0);
-    }
-    return write_cached(wal, iov, count, offset);
-}
-
-static int commit(om_wal *wal, group *group)
+static int commit(om_wal *wal, om_wal_group *group)
 {
     char text[384];
-    uint64_t size = om_wal_round(group->bytes, OM_WAL_BLOCK);
+    uint64_t size = om_wal_round(group->size, OM_WAL_BLOCK);
     if (wal->position + size > wal->head_file->size && !roll(wal, group->first_seq))
         return 0;
     chain_crcs(wal, group, wal->position);
-    if (write_group(wal, group, size) != OM_OK) {
+    if (om_wal_write_group(wal, group) != OM_OK) {
         snprintf(text, sizeof text, "writing the WAL file %s: %m", wal->head_file->name);
         om_wal_fence_raise(wal, text, wal->position);
         return 0;
@@ -326,7 +227,7 @@ static int commit(om_wal *wal, group *group)
 }
 
 /* It is on disk: the lenders may do with it what they like. */
-static void give_loans_back(const group *group)
+static void give_loans_back(const om_wal_group *group)
 {
     for (int i = 0; i < group->count; i++) {
         om_wal_buffer *buffer = group->ranges[i].buffer;
@@ -347,7 +248,7 @@ static void retire_buffers(om_wal *wal)
     }
 }
 
-static void publish(om_wal *wal, const group *group)
+static void publish(om_wal *wal, const om_wal_group *group)
 {
     for (int i = 0; i < group->count; i++)
         group->ranges[i].buffer->taken = group->ranges[i].end;
@@ -375,7 +276,7 @@ static void publish(om_wal *wal, const group *group)
 void *om_wal_commit_main(void *argument)
 {
     om_wal *wal = argument;
-    group group;
+    om_wal_group group;
     pthread_mutex_lock(&wal->lock);
     while (wait_for_work(wal)) {
         take_ranges(wal, &group);

@@ -3,6 +3,7 @@
  *   wal_open.c     open and close
  *   wal.c          append, submit, admit, wait
  *   wal_commit.c   the committer: seal a group, write, sync, publish
+ *   wal_write.c    a group's bytes into the file
  *   wal_make.c     a new file
  *   wal_prepare.c  the files in use, the spare ones, and the thread that makes them
  *   wal_fence.c    what happens when a write or sync fails, and how it goes on
@@ -56,6 +57,24 @@ typedef struct om_wal_buffer {
     uint32_t taken, loans_taken;
     om_wal_loan loans[OM_WAL_LOANS];
 } om_wal_buffer;
+
+typedef struct om_wal_range {
+    om_wal_buffer *buffer;
+    uint32_t start, end;
+    uint32_t loan, loans_end; /* what belongs between these bytes */
+} om_wal_range;
+
+typedef struct om_wal_group {
+    om_wal_range ranges[OM_WAL_RANGES];
+    int count;
+    int direct;               /* written past the page cache: large records begin on a block */
+    int leftover;             /* not all that was queued fits */
+    uint64_t bytes, records;  /* as they were appended */
+    uint64_t size;            /* ... and so much of the file, to the end of the last record */
+    uint64_t first_seq, last_seq;
+    uint64_t whole_seq;       /* the last one that isn't a part with more to come; 0: none */
+    uint64_t urgent_since, lazy_deadline;
+} om_wal_group;
 
 /* What would wake the committer: nothing (it is awake); any submit; an urgent one or a full
  * group; a full group. */
@@ -144,6 +163,11 @@ void om_wal_drop_buffers(om_wal *wal); /* all that isn't synced; nobody else may
 
 /* wal_commit.c */
 void *om_wal_commit_main(void *wal);
+
+/* wal_write.c */
+/* Where in its group, not before `at`, a record with this loan (NULL: without one) begins. */
+uint64_t om_wal_place(const om_wal_group *group, const om_wal_loan *loan, uint64_t at);
+int om_wal_write_group(om_wal *wal, const om_wal_group *group);
 
 /* wal_prepare.c */
 void *om_wal_prepare_main(void *wal);

@@ -17,7 +17,7 @@ from cffi import FFI
 ROOT = Path(__file__).resolve().parent.parent
 CSRC = ROOT / "csrc"
 HEADERS = (
-    "ottermq.h", "batch.h", "content.h", "crowd.h", "index.h", "segment.h", "shared.h",
+    "ottermq.h", "shared.h", "batch.h", "content.h", "crowd.h", "index.h", "segment.h",
     "socket.h", "wal.h", "wheel.h",
 )  # fmt: skip
 PRELUDE = "struct iovec { void *iov_base; size_t iov_len; };\n"

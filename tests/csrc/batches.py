@@ -110,6 +110,15 @@ def encode(items: Sequence[Record], **fields: int) -> bytes:
     return bytes(ffi.buffer(out, size))
 
 
+def taken(growing: Any, **fields: int) -> bytes:
+    """What was built; the build is empty then."""
+    whole = lib.om_build_take(growing, new_info(**fields))
+    assert whole != ffi.NULL
+    batch = bytes(ffi.buffer(whole.data, whole.len))
+    lib.om_bytes_unref(whole)
+    return batch
+
+
 def build(items: Iterable[Record], **fields: int) -> bytes:
     """The same by om_build: record by record."""
     growing = ffi.new("om_build *")
@@ -118,8 +127,7 @@ def build(items: Iterable[Record], **fields: int) -> bytes:
         for item in items:
             array, alive = c_records([item])
             assert lib.om_build_add(growing, array) == lib.OM_OK
-        assert lib.om_build_finish(growing, new_info(**fields)) == lib.OM_OK
-        return bytes(ffi.buffer(growing.data, growing.len))
+        return taken(growing, **fields)
     finally:
         lib.om_build_free(growing)
 

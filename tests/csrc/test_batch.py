@@ -25,6 +25,7 @@ from tests.csrc.batches import (
     raw_record,
     read_info,
     records,
+    taken,
     validate,
     varint,
     walk,
@@ -163,32 +164,29 @@ def test_a_build_may_end_anywhere_around_its_first_allocation() -> None:
         assert build(items) == encode(items)
 
 
-def test_a_build_that_was_finished_takes_more_and_finishes_again() -> None:
-    growing = ffi.new("om_build *")
-    items = [Record(value=b"one"), Record(value=b"two")]
-    for n, item in enumerate(items):
-        array, alive = c_records([item])
-        assert lib.om_build_add(growing, array) == lib.OM_OK
-        assert lib.om_build_finish(growing, new_info()) == lib.OM_OK
-        assert bytes(ffi.buffer(growing.data, growing.len)) == encode(items[: n + 1])
-    lib.om_build_free(growing)
-    assert (growing.data, growing.len, growing.count) == (ffi.NULL, 0, 0)
-
-
 def test_a_build_that_was_taken_starts_afresh() -> None:
     growing = ffi.new("om_build *")
-    length = ffi.new("size_t *")
     for value in (b"first", b"second"):
         array, alive = c_records([Record(timestamp=len(value), value=value)])
         assert lib.om_build_add(growing, array) == lib.OM_OK
-        assert lib.om_build_finish(growing, new_info()) == lib.OM_OK
-        taken = growing.data
-        assert lib.om_build_take(growing, length) == taken
-        assert bytes(ffi.buffer(taken, length[0])) == encode([Record(len(value), None, value)])
-        assert growing.count == 0
-        growing.data, growing.len = taken, length[0]
-        lib.om_build_free(growing)
-    assert lib.om_build_take(growing, length) == ffi.NULL
+        assert taken(growing) == encode([Record(len(value), None, value)])
+        assert (growing.bytes, growing.len, growing.count) == (ffi.NULL, 0, 0)
+    assert lib.om_build_take(growing, new_info()) == ffi.NULL
+
+
+@pytest.mark.parametrize("length", [100, 20_000, 40_000, 70_000, 300_000])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_built_batch_holds_little_more_than_it_counts(length: int, count: int) -> None:
+    """And a large one lies where the WAL can let the disk take it: 32 bytes past a page."""
+    growing = ffi.new("om_build *")
+    for _ in range(count):
+        array, alive = c_records([Record(value=b"x" * length)])
+        assert lib.om_build_add(growing, array) == lib.OM_OK
+    whole = lib.om_build_take(growing, new_info())
+    assert whole.len <= whole.room <= whole.len * 9 // 8
+    if whole.len >= lib.OM_BYTES_LARGE:
+        assert int(ffi.cast("uintptr_t", whole.data)) % lib.OM_BYTES_PAGE == 32
+    lib.om_bytes_unref(whole)
 
 
 def test_headers_beyond_the_room_given_are_counted_but_not_stored() -> None:
@@ -347,9 +345,7 @@ def test_a_record_without_an_encoding_is_refused_everywhere(spoil: Any) -> None:
     spoil(array)
     assert lib.om_batch_size_bound(array, 1) == lib.OM_E_INVALID
     assert lib.om_build_add(growing, array) == lib.OM_E_INVALID
-    assert lib.om_build_finish(growing, new_info()) == lib.OM_OK
-    assert bytes(ffi.buffer(growing.data, growing.len)) == before
-    lib.om_build_free(growing)
+    assert taken(growing) == before
 
 
 def test_timestamps_too_far_apart_for_a_delta_are_refused() -> None:
@@ -370,13 +366,14 @@ def test_counts_below_zero_are_refused() -> None:
     assert attempt([], last_offset_delta=-1) == lib.OM_E_INVALID
 
 
-def test_an_empty_build_and_one_with_a_delete_horizon_cannot_be_finished() -> None:
+def test_an_empty_build_and_one_with_a_delete_horizon_cannot_be_taken() -> None:
     growing = ffi.new("om_build *")
-    assert lib.om_build_finish(growing, new_info()) == lib.OM_E_INVALID
+    assert lib.om_build_take(growing, new_info()) == ffi.NULL
     array, alive = c_records([Record()])
     assert lib.om_build_add(growing, array) == lib.OM_OK
     horizon = new_info(attributes=lib.OM_ATTR_DELETE_HORIZON)
-    assert lib.om_build_finish(growing, horizon) == lib.OM_E_INVALID
+    assert lib.om_build_take(growing, horizon) == ffi.NULL
+    assert growing.count == 1
     lib.om_build_free(growing)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.csrc.wals import (
@@ -105,12 +105,19 @@ LENGTHS = st.integers(0, 300) | st.integers(32_000, 34_000) | st.integers(500_00
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(st.lists(st.tuples(st.integers(0, 600), LENGTHS), max_size=8), max_size=6))
-def test_lent_payloads_of_any_length_come_back_whole(ticks: list[list[tuple[int, int]]]) -> None:
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 600), LENGTHS), max_size=8), max_size=6),
+    st.integers(0, 1),
+)
+@example([[(0, 34_000), (0, 600_000), (4_064, 33_000)], [(0, 1_100_000)]], 1)
+def test_lent_payloads_of_any_length_come_back_whole(
+    ticks: list[list[tuple[int, int]]], direct_io: int
+) -> None:
     """A head that is copied, bytes that are not, and small records between."""
     written, lenders = [], []
     with memory_folder() as folder:
-        with opened(folder, max_size=64 * MIB, backlog_max=64 * MIB) as wal:
+        options = {"max_size": 64 * MIB, "backlog_max": 64 * MIB, "direct_io": direct_io}
+        with opened(folder, **options) as wal:
             for number, tick in enumerate(ticks):
                 for head, length in tick:
                     payload = (b"%07d" % (number * 1000 + length) * (length // 7 + 1))[:length]
@@ -155,6 +162,57 @@ def test_many_loans_are_more_than_one_buffer_and_one_group_take(
             assert lender.refs == 1
             lib.om_bytes_unref(lender)
     assert read(folder).payloads == payloads
+
+
+def test_the_disk_takes_large_payloads_from_where_they_lie(tmp_path: Path) -> None:
+    """Past the page cache a lent record begins on a block, as its bytes lie in memory; a payload
+    with a head before it lies otherwise, and is written all the same."""
+    payloads = [os.urandom(length) for length in (32_768, 65_700, 700_000, 33_001)]
+    options = {"file_size": 8 * MIB, "max_size": 32 * MIB}
+    with opened(tmp_path, direct_io=1, **options) as wal:
+        if not wal.stat.direct_io:
+            pytest.skip("this file system has no O_DIRECT")
+        lenders = []
+        for payload in payloads:
+            assert wal.append(b"small")
+            lenders.append(wal.lend(payload, crc_from=21)[1])
+        seq, lender = wal.lend(b"head", payloads[1])
+        wal.submit()
+        assert wal.wait(seq) == lib.OM_OK
+        assert wal.stat.direct_io, "and the disk took it"
+        for each in (*lenders, lender):
+            lib.om_bytes_unref(each)
+    [group] = parse_groups(files(tmp_path)[1].read_bytes())
+    sizes = [(raw.length, raw.position % BLOCK == 0) for raw in group]
+    small, rest = 32 + len(b"small"), 700_000 - lib.OM_WAL_RECORD_MAX
+    assert sizes == [
+        (small, True),  # the group's first
+        (32 + 32_768, True),
+        (small, False),
+        (32 + 65_700, True),
+        (small, False),
+        (32 + lib.OM_WAL_RECORD_MAX, True),
+        (32 + rest, True),
+        (small, False),
+        (32 + 33_001, True),
+        (32 + 4 + 65_700, False),
+    ]
+    mixed = [each for payload in payloads for each in (b"small", payload)]
+    assert read(tmp_path).payloads == [*mixed, b"head" + payloads[1]]
+
+
+def test_padding_counts_when_a_group_is_cut(tmp_path: Path) -> None:
+    """A file's last group must not reach past its end because of what lies between its records."""
+    payloads = [os.urandom(32_800) for _ in range(300)]
+    options = {"file_size": MIB, "max_size": 32 * MIB, "backlog_max": 32 * MIB}
+    with opened(tmp_path, direct_io=1, **options) as wal:
+        lent = [wal.lend(payload) for payload in payloads]
+        wal.submit()
+        assert wal.wait(lent[-1][0]) == lib.OM_OK
+        for _, lender in lent:
+            lib.om_bytes_unref(lender)
+    assert all(path.stat().st_size == MIB for path in files(tmp_path).values())
+    assert read(tmp_path).payloads == payloads
 
 
 def test_a_long_record_is_written_in_parts_that_know_each_other(folder: Path) -> None:

@@ -10,13 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cffi import FFI
-
 from tests.internals import ffi, lib
 
-_libc = FFI()
-_libc.cdef("void *malloc(size_t size);")
-libc: Any = _libc.dlopen(None)
 BLOCK = 4096
 MIB = 1 << 20
 HEADER_COPY = 2048
@@ -134,9 +129,8 @@ class Wal:
         The lender may know the CRC of the piece from some byte on.
         """
         *heads, last = pieces
-        memory = ffi.cast("uint8_t *", int(_libc.cast("uintptr_t", libc.malloc(len(last) or 1))))
-        ffi.memmove(memory, last, len(last))
-        lender = lib.om_bytes_new(memory, len(last))
+        lender = lib.om_bytes_copy(last, len(last))
+        memory = lender.data
         if crc_from:
             lender.crc_from = crc_from
             lender.crc = lib.om_crc32c(0, memory + crc_from, len(last) - crc_from)
