@@ -83,7 +83,8 @@ static int complete_info(om_batch_info *info, int32_t count, int64_t base_timest
     return OM_OK;
 }
 
-static void put_header(uint8_t *out, om_batch_info *info) {
+/* All but the CRC. */
+static void put_fields(uint8_t *out, const om_batch_info *info) {
     om_put_be64(out, (uint64_t)info->base_offset);
     om_put_be32(out + 8, (uint32_t)info->size - 12);
     om_put_be32(out + 12, (uint32_t)info->leader_epoch);
@@ -96,8 +97,16 @@ static void put_header(uint8_t *out, om_batch_info *info) {
     om_put_be16(out + 51, (uint16_t)info->producer_epoch);
     om_put_be32(out + 53, (uint32_t)info->base_sequence);
     om_put_be32(out + 57, (uint32_t)info->record_count);
-    info->crc = om_crc32c(0, out + 21, (size_t)info->size - 21);
-    om_put_be32(out + 17, info->crc);
+}
+
+static void put_crc(uint8_t *out, om_batch_info *info, uint32_t crc) {
+    info->crc = crc;
+    om_put_be32(out + OM_BATCH_CRC, crc);
+}
+
+static void put_header(uint8_t *out, om_batch_info *info) {
+    put_fields(out, info);
+    put_crc(out, info, om_crc32c(0, out + OM_BATCH_CRC_FROM, (size_t)info->size - OM_BATCH_CRC_FROM));
 }
 
 void om_batch_patch(uint8_t *batch, int64_t base_offset, int32_t leader_epoch) {
@@ -238,6 +247,15 @@ int om_build_add(om_build *build, const om_record *record) {
     return OM_OK;
 }
 
+/* A large body goes past the cache, and the CRC comes along as far as its end. */
+static void pass_body(om_build *build, size_t at, om_span body) {
+    uint8_t *data = build->bytes->data;
+    size_t from = build->crc_end ? build->crc_end : OM_BATCH_OVERHEAD;
+    uint32_t before = om_crc32c(build->crc, data + from, at - from);
+    build->crc = om_pass_copy(before, data + at, body.data, (size_t)body.len);
+    build->crc_end = at + (size_t)body.len;
+}
+
 int om_build_add_content(om_build *build, int64_t timestamp, om_span key, om_span body, om_span tail) {
     int first = build->count == 0;
     int64_t base = first ? timestamp : build->base_timestamp;
@@ -250,10 +268,15 @@ int om_build_add_content(om_build *build, int64_t timestamp, om_span key, om_spa
         if (result != OM_OK)
             return result;
     }
-    int64_t size = om_content_record(build->bytes->data + len, build->bytes->room - len, timestamp - base, build->count, key, body,
-                                     tail, NULL);
+    int is_large = body.len >= OM_BYTES_LARGE;
+    om_span copied = {is_large ? NULL : body.data, body.len};
+    size_t body_at;
+    int64_t size = om_content_record(build->bytes->data + len, build->bytes->room - len, timestamp - base, build->count,
+                                     key, copied, tail, &body_at);
     if (size < 0)
         return (int)size;
+    if (is_large)
+        pass_body(build, len + body_at, body);
     build->len = len + (size_t)size;
     build->count++;
     build->base_timestamp = base;
@@ -262,12 +285,25 @@ int om_build_add_content(om_build *build, int64_t timestamp, om_span key, om_spa
     return OM_OK;
 }
 
+/* What the CRC covers already isn't looked at again. */
+static void put_whole_header(const om_build *build, om_batch_info *info) {
+    uint8_t *data = build->bytes->data;
+    if (!build->crc_end) {
+        put_header(data, info);
+        return;
+    }
+    put_fields(data, info);
+    uint32_t fields = om_crc32c(0, data + OM_BATCH_CRC_FROM, OM_BATCH_OVERHEAD - OM_BATCH_CRC_FROM);
+    uint32_t records = om_crc32c(build->crc, data + build->crc_end, build->len - build->crc_end);
+    put_crc(data, info, om_crc32c_join(fields, records, (uint32_t)(build->len - OM_BATCH_OVERHEAD)));
+}
+
 om_bytes *om_build_take(om_build *build, om_batch_info *info) {
     if (build->count == 0 || (info->attributes & OM_ATTR_DELETE_HORIZON) ||
         complete_info(info, build->count, build->base_timestamp, build->max_timestamp, build->len) != OM_OK)
         return NULL;
     om_bytes *bytes = build->bytes;
-    put_header(bytes->data, info);
+    put_whole_header(build, info);
     bytes->len = (uint32_t)build->len;
     if (bytes->room - build->len > build->len / 8) {
         om_bytes *fitting = om_bytes_resize(bytes, build->len);

@@ -24,6 +24,8 @@
 typedef struct om_build {
     om_bytes *bytes;         /* NULL before the first record */
     size_t len;              /* of the whole batch, header included; 0 while empty */
+    size_t crc_end;          /* CRC-32C of the records up to there; 0: of none yet */
+    uint32_t crc;
     int64_t base_timestamp, max_timestamp;
     int32_t count;
 } om_build;
@@ -43,6 +45,9 @@ om_bytes *om_build_take(om_build *build, om_batch_info *info);
 
 /* om_batch_encode into bytes of its own. */
 int om_batch_make(om_bytes **out, om_batch_info *info, const om_record *records, int32_t count);
+
+/* memcpy, for bytes that won't be looked at again soon; returns their CRC-32C, begun with crc (pass_copy.c). */
+uint32_t om_pass_copy(uint32_t crc, uint8_t *to, const uint8_t *from, size_t len);
 
 /* Patch what the CRC doesn't cover. */
 void om_batch_patch(uint8_t *batch, int64_t base_offset, int32_t leader_epoch);

@@ -180,18 +180,21 @@ static int need_batch(om_log *log, int unlogged) {
 }
 
 int om_log_stage_content(om_log *log, int64_t now_ms, om_span key, om_span body, om_span tail, int unlogged) {
+    /* A large one is a batch of its own: to grow, a batch would have to move. */
+    int is_large = body.len >= OM_BYTES_LARGE;
+    if (is_large)
+        om_log_seal(log);
     if (need_batch(log, unlogged) != OM_OK)
         return OM_E_NO_MEMORY;
     int64_t offset = om_log_claim(log, 1);
     if (offset < 0)
         return (int)offset;
     int result = om_build_add_content(log->open, now_ms, key, body, tail);
-    if (result != OM_OK) {
-        om_log_seal(log); /* the offset becomes a gap */
-        return result;
-    }
-    log->open_weight += body.len;
-    return OM_OK;
+    if (result == OM_OK)
+        log->open_weight += body.len;
+    if (result != OM_OK || is_large)
+        om_log_seal(log); /* without its record the offset is a gap */
+    return result;
 }
 
 int om_log_stage(om_log *log, const om_record *records, int32_t count, int unlogged, int64_t *first) {

@@ -174,6 +174,34 @@ def test_a_build_that_was_taken_starts_afresh() -> None:
     assert lib.om_build_take(growing, new_info()) == ffi.NULL
 
 
+@given(
+    st.binary(max_size=20_000), st.integers(0, 100), st.integers(0, 100), st.integers(0, 2**32 - 1)
+)
+def test_a_copy_past_the_cache_is_a_copy(data: bytes, at: int, room: int, crc: int) -> None:
+    """Wherever it begins and ends; and its checksum is what it would be without it."""
+    to = ffi.new("uint8_t[]", at + len(data) + room)
+    assert lib.om_pass_copy(crc, to + at, data, len(data)) == lib.om_crc32c(crc, data, len(data))
+    assert bytes(ffi.buffer(to)) == bytes(at) + data + bytes(room)
+
+
+@given(st.lists(st.sampled_from([0, 5, 300, 32_767, 32_768, 70_000]), min_size=1, max_size=6))
+def test_large_bodies_among_small_ones_make_a_right_batch(lengths: list[int]) -> None:
+    growing = ffi.new("om_build *")
+    key, tail = b"key", b"\x00"  # no headers
+    kept = []
+    for number, length in enumerate(lengths):
+        body = bytes([number + 1]) * length
+        kept.append(body)
+        spans = [
+            ffi.new("om_span *", (ffi.from_buffer(each), len(each)))[0]
+            for each in (key, body, tail)
+        ]
+        assert lib.om_build_add_content(growing, 1000 + number, *spans) == lib.OM_OK
+    batch = taken(growing)
+    validate(batch, len(batch))
+    assert [record.value for record in walk(batch, len(batch))[1]] == kept
+
+
 @pytest.mark.parametrize("length", [100, 20_000, 40_000, 70_000, 300_000])
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_a_built_batch_holds_little_more_than_it_counts(length: int, count: int) -> None:
