@@ -24,6 +24,7 @@ def declare(channel: Channel, method: Methods.Declare) -> Answer:
     if method.passive:
         conn.check_any("queue", name)
         queue = room.topology.queue(vhost, name, conn.id)
+        room.engine.touch(queue.id)  # to look is a use: x-expires begins anew
         return _declared(channel, queue, method.nowait)
     if name:
         conn.check("configure", "queue", name)

@@ -53,14 +53,15 @@ static void choose_active(om_queue *queue) {
     tell_active(queue, queue->active);
 }
 
-void om_consumer_hand_over(om_queue *queue) {
+int om_consumer_hand_over(om_queue *queue) {
     if (!(queue->options.flags & OM_QUEUE_QUORUM) || !queue->active || !queue->consumer_count ||
         queue->consumers[0]->priority <= queue->active->priority)
-        return;
-    if (queue->active->unacked == 0) {
-        queue->active = queue->consumers[0];
-        tell_active(queue, queue->active);
-    }
+        return OM_OK;
+    if (queue->active->unacked)
+        return OM_E_FULL; /* it gets nothing new, else a busy one would never be done */
+    queue->active = queue->consumers[0];
+    tell_active(queue, queue->active);
+    return OM_OK;
 }
 
 static int join_queue(om_queue *queue, om_consumer *consumer) {

@@ -14,7 +14,7 @@
 
 #define CONTINUES 0x0001
 #define UNDEFINED 0x0002
-#define EXPIRATION_MAX UINT32_MAX
+#define EXPIRATION_MAX 315360000000 /* ten years, as in RabbitMQ */
 
 /* A reader that remembers having failed, so that the properties below read as a list. */
 typedef struct walk {
@@ -101,9 +101,10 @@ int om_properties_parse(const uint8_t *data, size_t len, om_properties *out) {
 
 int om_expiration_ms(om_span text, int64_t *out) {
     int64_t value = 0;
+    int32_t sign = text.len > 1 && (text.data[0] == '+' || text.data[0] == '-');
     if (text.len <= 0)
         return OM_E_INVALID;
-    for (int32_t i = 0; i < text.len; i++) {
+    for (int32_t i = sign; i < text.len; i++) {
         uint8_t digit = (uint8_t)(text.data[i] - '0');
         if (digit > 9)
             return OM_E_INVALID;
@@ -111,6 +112,8 @@ int om_expiration_ms(om_span text, int64_t *out) {
         if (value > EXPIRATION_MAX)
             return OM_E_INVALID;
     }
+    if (value && text.data[0] == '-')
+        return OM_E_INVALID;
     *out = value;
     return OM_OK;
 }

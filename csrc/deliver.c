@@ -291,7 +291,8 @@ static int give(om_queue *queue, om_channel *channel, om_consumer *consumer, uin
 
 static om_consumer *next_consumer(om_queue *queue) {
     if (queue->options.flags & OM_QUEUE_SINGLE_ACTIVE) {
-        om_consumer_hand_over(queue);
+        if (om_consumer_hand_over(queue) != OM_OK)
+            return NULL;
         return queue->active && om_consumer_can_take(queue->active) ? queue->active : NULL;
     }
     for (uint32_t i = 0; i < queue->consumer_count; i++)
@@ -376,6 +377,24 @@ static void give_out(om_queue *queue) {
     om_queue_activate(queue);
 }
 
+/* Who waits for messages gets them before a limit looks at them, as in RabbitMQ, where each is offered to
+ * consumers as it comes: a tick's worth of them must not fall out of a short queue that nobody lets fill. */
+static void keep_short(om_queue *queue) {
+    if (queue->consumer_count)
+        give_out(queue);
+    if (!next_consumer(queue))
+        om_queue_trim_length(queue);
+}
+
+int om_queue_hand_on(om_queue *queue) {
+    if (!queue->consumer_count || !next_consumer(queue))
+        return 0;
+    for (int32_t i = 0; i < queue->lane_count; i++)
+        om_log_seal(queue->lanes[i].log);
+    give_out(queue);
+    return 1;
+}
+
 void om_queue_pump(om_queue *queue) {
     if (queue->removed)
         return;
@@ -389,9 +408,7 @@ void om_queue_pump(om_queue *queue) {
     }
     if (queue->dying_count)
         om_dead_pump(queue);
-    om_queue_trim_length(queue);
-    if (queue->consumer_count)
-        give_out(queue);
+    keep_short(queue);
     if (om_queue_length(queue) == 0) {
         om_queue_rest(queue);
         om_timer_clear(queue);
@@ -431,7 +448,7 @@ int om_get(om_channel *channel, om_queue *queue, int no_ack) {
     queue->touched_ms = queue->engine->now_ms;
     for (int32_t i = 0; i < queue->lane_count; i++)
         om_log_seal(queue->lanes[i].log); /* what this very tick brought can be had, too */
-    om_queue_trim_length(queue);                  /* ... and what it brought too much can't */
+    keep_short(queue);                         /* ... and what others waited for, or what was too much, can't */
     int result;
     do {
         result = om_queue_head(queue, queue->engine->wall_ms, &lane, &offset, &content);

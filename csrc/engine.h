@@ -204,7 +204,8 @@ void om_consumer_unref(om_consumer *consumer);
 /* Off its queue and its channel; unacked ones stay with the channel. */
 void om_consumer_drop(om_consumer *consumer);
 int om_consumer_can_take(const om_consumer *consumer);
-void om_consumer_hand_over(om_queue *queue);     /* quorum: to a higher priority, once nothing is in flight */
+/* Quorum: to a higher priority, once nothing is in flight; OM_E_FULL: until then nobody gets anything. */
+int om_consumer_hand_over(om_queue *queue);
 
 /* ---- unacked deliveries (unacked.c): tag -> (queue, offset) ------------------------------- */
 
@@ -522,6 +523,9 @@ int om_feed_unguard(om_feed *feed);
 om_backing *om_feed_backing(om_feed *feed, const uint8_t *data, uint64_t *position);
 
 void om_queue_pump(om_queue *queue);
+/* To consumers that wait, before the tick is over: a queue that refuses what is too much isn't full while
+ * they empty it. 0: nobody waits. */
+int om_queue_hand_on(om_queue *queue);
 /* The head of the queue: its lane and offset, those expired by then taken out. OM_OK; OM_END: empty;
  * OM_E_NOT_RESIDENT: there is one, to be had later; OM_E_*. */
 int om_queue_head(om_queue *queue, int64_t as_of, int32_t *lane, int64_t *offset, om_content *content);

@@ -93,16 +93,18 @@ static int is_user(const om_conn *conn, om_span name) {
 /* In RabbitMQ's words: what is wrong with an expiration. */
 static const char *why_not_a_time(om_span text, char *out, size_t len) {
     const char *data = (const char *)text.data;
-    int minus = text.len > 1 && data[0] == '-';
-    int32_t digits = minus;
+    int32_t sign = text.len > 1 && (data[0] == '-' || data[0] == '+');
+    int minus = sign && data[0] == '-';
+    int32_t digits = sign;
     while (digits < text.len && data[digits] >= '0' && data[digits] <= '9')
         digits++;
-    if (digits == minus)
+    if (digits == sign)
         return "no_integer";
     if (digits < text.len)
         snprintf(out, len, "{leftover_string,\"%.*s\"}", text.len - digits, data + digits);
     else
-        snprintf(out, len, "{%s,%.*s}", minus ? "value_negative" : "value_too_large", text.len, data);
+        snprintf(out, len, "{%s,%.*s}", minus ? "value_negative" : "value_too_large",
+                 text.len - (sign - minus), data + (sign - minus));
     return out;
 }
 
@@ -320,7 +322,7 @@ static int stage(om_channel *channel, om_queue *queue, om_span body) {
     const om_stamp *stamp = &channel->stamp;
     if (queue->removed)
         return 0;
-    int refused = om_overflow_refuses(queue, body.len);
+    int refused = om_overflow_refuses(queue, body.len) && !(om_queue_hand_on(queue) && !om_overflow_refuses(queue, body.len));
     if (refused && !om_overflow_dies(queue))
         return OM_E_FULL;
     int32_t lane = stamp->priority < queue->lane_count ? stamp->priority : queue->lane_count - 1;

@@ -185,13 +185,20 @@ def test_another_users_id_is_406(channel: Channel) -> None:
         channel.round_trip()
 
 
-@pytest.mark.parametrize("expiration", ["soon", " 7", "-1", "1.5", "99999999999999"])
+@pytest.mark.parametrize("expiration", ["soon", " 7", "-1", "1.5", "315360000001"])
 def test_an_expiration_that_is_no_number_is_406(channel: Channel, expiration: str) -> None:
     told = f"PRECONDITION_FAILED - invalid expiration '{expiration}'"
     with pytest.raises(Refused, match=told) as no:
         channel.publish(b"x", key="nobody", expiration=expiration)
         channel.round_trip()
     assert (no.value.code, no.value.connection) == (406, False)
+
+
+@pytest.mark.parametrize("expiration", ["315360000000", "+5000000000", "007"])
+def test_an_expiration_of_up_to_ten_years_is_taken(channel: Channel, expiration: str) -> None:
+    queue = channel.declare()
+    channel.publish(b"x", key=queue, expiration=expiration)
+    assert channel.must_get(queue).properties.expiration == expiration
 
 
 def test_cc_and_bcc_route_to_more_queues(channel: Channel) -> None:

@@ -89,3 +89,20 @@ def test_a_higher_priority_takes_over_on_quorum_queues(client: Client, unique: U
     sender.publish(b"x", key=queue)
     assert second.delivery().body == b"x"
     assert first.nothing_comes()
+
+
+@pytest.mark.ottermq_only("since 3.12")
+def test_a_busy_consumer_gets_nothing_new_while_a_higher_priority_waits(
+    client: Client, unique: Unique
+) -> None:
+    first, second, sender = client.channel(), client.channel(), client.channel()
+    queue = sender.declare(unique("ranked"), TYPES["quorum"], durable=True)
+    first.consume(queue, arguments={"x-priority": 1})
+    sender.publish(b"1", key=queue)
+    held = first.delivery()
+    second.consume(queue, arguments={"x-priority": 2})
+    sender.publish(b"2", key=queue)
+    assert first.nothing_comes() and second.nothing_comes()
+    first.ack(held.tag)
+    assert second.delivery().body == b"2"
+    assert first.nothing_comes()

@@ -145,8 +145,8 @@ def test_a_queue_in_use_does_not_expire(client: Client, unique: Unique) -> None:
     channel = client.channel()
     expires = {"x-expires": 700}
     for attempt in range(20):
-        consumed, declared, got = (unique(f"{use}-{attempt}") for use in ("c", "d", "g"))
-        for name in (consumed, declared, got):
+        consumed, declared, got, seen = (unique(f"{use}-{attempt}") for use in ("c", "d", "g", "s"))
+        for name in (consumed, declared, got, seen):
             channel.declare(name, expires)
         channel.consume(consumed)
         until = time.monotonic() + 1.0
@@ -155,13 +155,14 @@ def test_a_queue_in_use_does_not_expire(client: Client, unique: Unique) -> None:
             try:
                 channel.declare(declared, expires)
                 channel.get(got)
+                channel.look(seen)
             except Refused:
                 assert time.monotonic() - last >= 0.5
                 channel = client.channel()
             time.sleep(0.02)
             pause, last = max(pause, time.monotonic() - last), time.monotonic()
         if pause < 0.5:  # else we were asleep too long ourselves
-            assert [channel.count(name) for name in (consumed, declared, got)] == [0, 0, 0]
+            assert [channel.count(name) for name in (consumed, declared, got, seen)] == [0, 0, 0, 0]
             return
     pytest.skip("this machine is too busy to keep a queue in use")
 
@@ -201,10 +202,50 @@ def test_whichever_limit_is_met_first_counts(channel: Channel) -> None:
     assert channel.becomes(queue, 2)
 
 
-def test_a_queue_of_length_zero_hands_on_but_keeps_nothing(channel: Channel) -> None:
+def test_a_queue_of_length_zero_hands_on_but_keeps_nothing(client: Client) -> None:
+    channel, other = client.channel(), client.channel()
     queue = channel.declare("", {"x-max-length": 0})
     arrive(channel, queue, b"lost")
     assert channel.becomes(queue, 0)
+    other.consume(queue)
+    channel.publish(b"wanted", key=queue)
+    assert other.delivery().body == b"wanted"
+
+
+NUMBERS = [b"%d" % number for number in range(5000)]
+
+
+@pytest.mark.ottermq_only("RabbitMQ holds a consumer back that has 200 messages on their way")
+@pytest.mark.parametrize(
+    "limit",
+    [{"x-max-length": 2}, {"x-max-length-bytes": 4}, {"x-max-length": 1, "x-max-priority": 2}],
+)
+@pytest.mark.parametrize("overflow", ["drop-head", "reject-publish", "reject-publish-dlx"])
+def test_a_short_queue_hands_on_all_that_a_waiting_consumer_takes(
+    client: Client, limit: dict[str, Any], overflow: str
+) -> None:
+    channel, consumer = client.channel(), client.channel()
+    queue = channel.declare("", {**limit, "x-overflow": overflow})
+    consumer.consume(queue, no_ack=True)
+    channel.confirm()
+    with client.together():
+        for body in NUMBERS:
+            channel.publish(body, key=queue)
+    assert [m.body for m in consumer.deliveries(len(NUMBERS))] == NUMBERS
+    channel.confirmed(len(NUMBERS))
+
+
+def test_what_a_prefetch_has_no_room_for_falls_out_of_a_short_queue(client: Client) -> None:
+    channel, consumer = client.channel(), client.channel()
+    queue = channel.declare("", {"x-max-length": 2})
+    consumer.qos(3)
+    consumer.consume(queue)
+    with client.together():
+        for body in NUMBERS[:10]:
+            channel.publish(body, key=queue)
+    assert [m.body for m in consumer.deliveries(3)] == NUMBERS[:3]
+    assert channel.becomes(queue, 2)
+    assert channel.drain(queue) == NUMBERS[8:10]
 
 
 @pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])

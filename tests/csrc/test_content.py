@@ -4,7 +4,7 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pamqp import encode
 
@@ -262,15 +262,34 @@ def expiration(text: bytes | None) -> int | None:
     return out[0] if result == lib.OM_OK else None
 
 
-@given(st.integers(0, 2**32 - 1))
-def test_an_expiration_is_a_decimal_number(number: int) -> None:
+TEN_YEARS_MS = 315_360_000_000
+
+
+@given(st.integers(0, TEN_YEARS_MS))
+@example(TEN_YEARS_MS)
+def test_an_expiration_is_a_decimal_number_of_up_to_ten_years(number: int) -> None:
     assert expiration(str(number).encode()) == number
     assert expiration(b"000" + str(number).encode()) == number
+    assert expiration(b"+" + str(number).encode()) == number
+    assert expiration(b"-" + str(number).encode()) == (None if number else 0)
 
 
 @pytest.mark.parametrize(
     "text",
-    [None, b"", b" 1", b"1 ", b"-1", b"+1", b"1.5", b"0x10", b"1e3", b"4294967296", b"9" * 255],
+    [
+        None,
+        b"",
+        b" 1",
+        b"1 ",
+        b"+",
+        b"-",
+        b"+-1",
+        b"1.5",
+        b"0x10",
+        b"1e3",
+        b"315360000001",
+        b"9" * 255,
+    ],
 )
 def test_any_other_expiration_is_refused(text: bytes | None) -> None:
     assert expiration(text) is None
