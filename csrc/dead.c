@@ -14,6 +14,7 @@
 #define ATONCE 1024                  /* messages in one go, so that others get their turn */
 #define LEAVING_MAX (4u << 20)       /* bytes in one record, but for the last message */
 #define HOLD_MS 1000                 /* at-least-once: between two tries to find a place */
+#define TRIES 32                     /* ... of as many at most, however many wait */
 
 /* What to take back if the record is refused. */
 typedef struct om_leaver {
@@ -58,6 +59,7 @@ static int add(om_queue *queue, om_dying added) {
         queue->dying_cap = cap;
     }
     queue->dying[queue->dying_count++] = added;
+    queue->dying_bytes += added.weight;
     om_queue_activate(queue);
     return OM_OK;
 }
@@ -77,6 +79,7 @@ void om_dead_add_refused(om_queue *queue, int index, int64_t offset, uint32_t we
 }
 
 static void done_with_first(om_queue *queue) {
+    queue->dying_bytes -= queue->dying[queue->dying_at].weight;
     if (++queue->dying_at == queue->dying_count)
         queue->dying_at = queue->dying_count = 0;
 }
@@ -246,19 +249,30 @@ static int goes_to(const om_dying *dying, const letter *letter, const om_queue *
                                 !om_death_cycle(&letter->properties, (om_span){target->name, target->name_len}));
 }
 
-/* At least once: it stays where it is until somebody takes it, and all that should do. */
-static int must_stay(const om_queue *queue, const om_dying *dying, const letter *letter, const om_route *route) {
+/* At least once: it stays where it is until somebody takes it, and all that should do. OM_E_FULL: one
+ * of them has no room for it; OM_E_RANGE: there is nobody. */
+static int may_go(const om_queue *queue, const om_dying *dying, const letter *letter, const om_route *route) {
     int takers = 0;
     if (!(queue->options.flags & OM_QUEUE_AT_LEAST_ONCE))
-        return 0;
+        return OM_OK;
     for (int32_t i = 0; i < route->count; i++) {
         if (!goes_to(dying, letter, route->queues[i]))
             continue;
         if (om_overflow_refuses(route->queues[i], letter->content.body.len))
-            return 1;
+            return OM_E_FULL;
         takers++;
     }
-    return !takers;
+    return takers ? OM_OK : OM_E_RANGE;
+}
+
+/* Those behind it may have a place to go to. Where one is full the order is kept, and all wait. */
+static int is_next_tried(om_queue *queue, const om_dying *dying) {
+    uint32_t waiting = queue->dying_count - queue->dying_at;
+    if (++queue->put_off < TRIES && queue->put_off < waiting && add(queue, *dying) == OM_OK) {
+        done_with_first(queue);
+        return 1;
+    }
+    return 0;
 }
 
 static int leave(om_queue *queue, const om_dying *dying, const letter *letter, const om_route *route) {
@@ -342,10 +356,13 @@ void om_dead_pump(om_queue *queue) {
         om_route *route = find_route(queue, &dying, &letter);
         if (!route)
             return;
-        int stays = must_stay(queue, &dying, &letter, route);
-        result = stays ? OM_E_FULL : leave(queue, &dying, &letter, route);
+        int may = may_go(queue, &dying, &letter, route);
+        result = may == OM_OK ? leave(queue, &dying, &letter, route) : may;
         om_route_unref(route);
-        if (stays)
+        if (may == OM_E_RANGE && is_next_tried(queue, &dying))
+            continue;
+        queue->put_off = 0;
+        if (may != OM_OK)
             queue->held_until = engine->now_ms + HOLD_MS;
         if (result != OM_OK) {
             om_queue_wait(queue);
@@ -355,6 +372,17 @@ void om_dead_pump(om_queue *queue) {
     }
     if (queue->dying_count)
         om_queue_activate(queue);
+}
+
+int64_t om_dead_purge(om_queue *queue) {
+    int64_t purged = 0;
+    for (; queue->dying_count; purged++) {
+        om_dying dying = queue->dying[queue->dying_at];
+        om_log_settle_run(queue->lanes[dying.lane].log, dying.offset, dying.offset, dying.weight);
+        is_gone(queue, &dying);
+        done_with_first(queue);
+    }
+    return purged;
 }
 
 void om_dead_commit(om_engine *engine) {

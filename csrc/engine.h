@@ -150,7 +150,9 @@ struct om_queue {
 
     om_dying *dying;         /* waits for a route or for room */
     uint32_t dying_count, dying_cap, dying_at;
-    int64_t held_until;      /* at-least-once: the first of them found no place to go to */
+    uint64_t dying_bytes;
+    uint32_t put_off;        /* at-least-once: so many found no place to go to, one after the other, */
+    int64_t held_until;      /* and none of them is tried again before this */
     om_route *dead_route;    /* held: Python's answer for the first of them */
     om_due *dues;            /* a heap: delayed messages, soonest first */
     uint32_t due_count, due_cap;
@@ -577,6 +579,7 @@ void om_dead_add(om_queue *queue, int lane, int64_t offset, uint32_t weight, int
 void om_dead_add_refused(om_queue *queue, int lane, int64_t offset, uint32_t weight);
 void om_dead_pump(om_queue *queue);
 int om_dead_answer(om_queue *queue, const uint64_t *queues, int32_t count, uint32_t flags); /* Python knows the route */
+int64_t om_dead_purge(om_queue *queue);          /* forget those that wait; how many they were */
 void om_dead_commit(om_engine *engine);          /* what gathered in this tick */
 int om_dead_is_expired(const om_queue *queue, const om_content *content, int64_t now_ms, int64_t *deadline);
 void om_queue_trim_length(om_queue *queue);      /* drop-head */

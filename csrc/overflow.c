@@ -18,6 +18,10 @@ int om_overflow_refuses(const om_queue *queue, int64_t more_bytes) {
         count += queue->lanes[i].log->atomic_count;
         bytes += queue->lanes[i].log->atomic_bytes;
     }
+    if (options->flags & OM_QUEUE_AT_LEAST_ONCE) { /* dead letters that have no place to go to are here, too */
+        count += queue->dying_count - queue->dying_at;
+        bytes += (int64_t)queue->dying_bytes;
+    }
     return (options->max_length >= 0 && count >= options->max_length) ||
            (options->max_length_bytes >= 0 && bytes + more_bytes > options->max_length_bytes);
 }

@@ -289,6 +289,8 @@ int64_t om_queue_purge(om_engine *engine, uint64_t id, uint64_t *seq) {
         int64_t result = om_log_purge_ready(queue->lanes[i].log);
         purged = result < 0 ? result : purged + result;
     }
+    if (queue && purged >= 0 && (queue->options.flags & OM_QUEUE_AT_LEAST_ONCE))
+        purged += om_dead_purge(queue);
     if (queue)
         om_queue_activate(queue);
     *seq = om_wal_last_seq(engine->store->wal);

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.amqp.wire import Channel, Client, Message
+from tests.amqp.wire import Channel, Client, Confirms, Message
 
 Connect = Callable[..., Client]
 Unique = Callable[[str], str]
@@ -320,19 +320,28 @@ def test_dead_letters_of_a_backlog_keep_their_order(channel: Channel) -> None:
     assert channel.drain(grave) == [b"%d" % number for number in range(300)]
 
 
-def test_at_least_once_dead_lettering_moves_messages_on(channel: Channel, unique: Unique) -> None:
-    grave = channel.declare(unique("grave"), {"x-queue-type": "quorum"}, durable=True)
-    queue = channel.declare(
+# -- at least once
+
+
+def careful(channel: Channel, unique: Unique, exchange: str, **arguments: Any) -> str:
+    """A quorum queue that keeps its dead letters until somebody takes them."""
+    given = {key.replace("_", "-"): value for key, value in arguments.items()}
+    return channel.declare(
         unique("careful"),
         {
             "x-queue-type": "quorum",
             "x-dead-letter-strategy": "at-least-once",
             "x-overflow": "reject-publish",
-            "x-dead-letter-exchange": "",
-            "x-dead-letter-routing-key": grave,
+            "x-dead-letter-exchange": exchange,
+            **given,
         },
         durable=True,
     )
+
+
+def test_at_least_once_dead_lettering_moves_messages_on(channel: Channel, unique: Unique) -> None:
+    grave = channel.declare(unique("grave"), {"x-queue-type": "quorum"}, durable=True)
+    queue = careful(channel, unique, "", x_dead_letter_routing_key=grave)
     channel.confirm()
     channel.publish(b"x", key=queue)
     channel.confirmed(1)
@@ -341,3 +350,62 @@ def test_at_least_once_dead_lettering_moves_messages_on(channel: Channel, unique
     assert (message.body, death(message)["reason"]) == (b"x", "rejected")
     channel.delete(queue)
     channel.delete(grave)
+
+
+@pytest.mark.ottermq_only("RabbitMQ refuses by the time its publishers hear of it")
+@pytest.mark.parametrize("limit", [{"x_max_length": 2}, {"x_max_length_bytes": 2}])
+def test_dead_letters_that_find_no_place_count_towards_the_limit(
+    channel: Channel, unique: Unique, limit: dict[str, int]
+) -> None:
+    queue = careful(channel, unique, unique("no-such"), **limit)
+    channel.confirm()
+    confirms = Confirms(channel)
+    for number in (1, 2):
+        channel.publish(b"%d" % number, key=queue)
+        confirms.until(number)
+        reject(channel, queue)
+    assert channel.count(queue) == 0
+    channel.publish(b"3", key=queue)
+    confirms.until(3)
+    assert (confirms.taken, confirms.refused) == ({1, 2}, {3})
+
+
+@pytest.mark.ottermq_only("since 4.3")
+def test_a_purge_takes_dead_letters_that_find_no_place_along(
+    channel: Channel, unique: Unique
+) -> None:
+    exchange = unique("later")
+    queue = careful(channel, unique, exchange)
+    for body in (b"1", b"2", b"3"):
+        channel.publish(body, key=queue)
+    for _ in range(2):
+        reject(channel, queue)
+    assert channel.becomes(queue, 1)
+    assert channel.purge(queue) == 3
+    channel.declare_exchange(exchange, "fanout")
+    grave = channel.declare()
+    channel.bind(grave, exchange)
+    channel.publish(b"4", key=queue)
+    reject(channel, queue)
+    assert channel.must_get(grave).body == b"4"
+    assert channel.get(grave) is None
+
+
+def test_a_dead_letter_that_finds_no_place_does_not_keep_others_from_theirs(
+    channel: Channel, unique: Unique
+) -> None:
+    exchange = channel.declare_exchange(unique("dead"))
+    source = channel.declare_exchange(unique("in"), "fanout")
+    queue, grave = careful(channel, unique, exchange), channel.declare()
+    channel.bind(queue, source)
+    channel.bind(grave, exchange, "good")
+    for number in range(10):
+        channel.publish(b"%d" % number, "bad" if number % 3 else "good", source)
+    channel.consume(queue)
+    channel.deliveries(10)
+    channel.nack(0, multiple=True, requeue=False)
+    assert channel.becomes(grave, 4)
+    assert channel.drain(grave) == [b"0", b"3", b"6", b"9"]
+    channel.bind(grave, exchange, "bad")
+    assert channel.becomes(grave, 6)
+    assert sorted(channel.drain(grave)) == [b"1", b"2", b"4", b"5", b"7", b"8"]
