@@ -93,7 +93,7 @@ def _of_stream(channel: Channel, queue: Queue, tag: str, method: Methods.Consume
         prefetch=channel.prefetch,
         start=start,
         start_value=value,
-        filters=_filters(method.arguments.get("x-stream-filter")),
+        filters=_filters(queue, method.arguments.get("x-stream-filter")),
         match_unfiltered=method.arguments.get("x-stream-match-unfiltered") is True,
     )
 
@@ -120,10 +120,17 @@ def _stream_start(queue: Queue, wanted: Any) -> tuple[StreamStart, int]:
     )
 
 
-def _filters(wanted: Any) -> tuple[bytes, ...]:
+def _filters(queue: Queue, wanted: Any) -> tuple[bytes, ...]:
+    """x-stream-filter: a text or a list of them; what is neither is no filter."""
     values = wanted if isinstance(wanted, list) else [wanted]
-    raw = [value.encode() for value in values if isinstance(value, str)]
-    return tuple(value for value in raw if len(value) <= LONGEST_FILTER)
+    texts = [value for value in values if isinstance(value, str | bytes)]
+    raw = tuple(text if isinstance(text, bytes) else text.encode() for text in texts)
+    if any(len(value) > LONGEST_FILTER for value in raw):
+        # Left out, it would let everything through.
+        raise PreconditionFailed(
+            f"invalid arg 'x-stream-filter' for {queue.label}: longer than {LONGEST_FILTER} bytes"
+        )
+    return raw
 
 
 def _number(wanted: Any) -> int:

@@ -100,8 +100,17 @@ def test_next_is_the_default_and_means_what_comes_from_now_on(
 def test_last_begins_with_the_last_chunk(channel: Channel, stream: str) -> None:
     for number in NUMBERS:
         fill(channel, stream, number)
-    got = bodies(read(channel, stream, 1, "last"))
-    assert got[0] in NUMBERS  # where the last chunk begins is the broker's business
+    (got,) = bodies(read(channel, stream, 1, "last"))
+    assert got in NUMBERS[1:]  # where the last chunk begins is the broker's business
+
+
+@pytest.mark.ottermq_only("a chunk is what one tick brought")
+def test_what_was_confirmed_before_the_last_message_is_in_another_chunk(
+    channel: Channel, stream: str
+) -> None:
+    for number in NUMBERS:
+        fill(channel, stream, number)
+    assert bodies(read(channel, stream, 1, "last")) == NUMBERS[-1:]
 
 
 def test_a_timestamp_begins_with_what_came_after(channel: Channel, stream: str) -> None:
@@ -116,8 +125,11 @@ def test_a_timestamp_begins_with_what_came_after(channel: Channel, stream: str) 
 
 
 def test_an_interval_begins_that_long_ago(channel: Channel, stream: str) -> None:
-    fill(channel, stream, *NUMBERS)
-    assert bodies(read(channel, stream, 20, "1h")) == NUMBERS
+    fill(channel, stream, *NUMBERS[:5])
+    time.sleep(3.1)
+    fill(channel, stream, *NUMBERS[5:10])
+    assert bodies(read(channel, stream, 5, "2s")) == NUMBERS[5:10]
+    assert bodies(read(channel, stream, 10, "1h")) == NUMBERS[:10]
 
 
 @pytest.mark.ottermq_only("3.10 crashes the connection")
@@ -289,6 +301,40 @@ def test_filters_may_be_many_and_take_the_unfiltered_too(channel: Channel, strea
         },
     )
     assert bodies(reader.deliveries(2)) == [b"a", b"b"]
+
+
+@pytest.mark.ottermq_only("AMQP 0.9.1 filters came with 3.13")
+@pytest.mark.parametrize("filter", ["x" * 256, ["short", "x" * 256]])
+def test_a_filter_too_long_is_406_and_does_not_let_everything_through(
+    channel: Channel, stream: str, filter: Any
+) -> None:
+    channel.qos(10)
+    with refused(
+        406,
+        f"PRECONDITION_FAILED - invalid arg 'x-stream-filter' for queue '{stream}' in vhost '/':"
+        " longer than 255 bytes",
+    ):
+        channel.consume(stream, arguments={"x-stream-filter": filter})
+
+
+@pytest.mark.ottermq_only("AMQP 0.9.1 filters came with 3.13")
+def test_messages_without_a_filter_value_come_when_asked_for(channel: Channel, stream: str) -> None:
+    fill(channel, stream, b"a", headers={"x-stream-filter-value": "a"})
+    fill(channel, stream, b"b", headers={"x-stream-filter-value": "b"})
+    fill(channel, stream, b"none")
+    for too, wanted in ((True, [b"a", b"none"]), (False, [b"a"])):
+        reader = channel.client.channel()
+        reader.qos(100)
+        reader.consume(
+            stream,
+            arguments={
+                "x-stream-offset": "first",
+                "x-stream-filter": "a",
+                "x-stream-match-unfiltered": too,
+            },
+        )
+        assert bodies(reader.deliveries(len(wanted))) == wanted
+        assert reader.nothing_comes()
 
 
 def test_a_stream_of_the_same_arguments_may_be_declared_again(
