@@ -30,6 +30,7 @@ LEFT_OUT = {
     "ttl": "time; test_ttl_and_limits",
     "global qos": "refused by 4.3 unless permitted",
     "a consumer tag used twice": "where the queue is wrong too, which error comes first is moot",
+    "wrong properties to an exchange that isn't there": "the same",
 }
 
 QUEUES = ("q0", "q1", "q2")
@@ -100,13 +101,27 @@ class Side:
     def bind_exchange(self, target: str, source: str, key: str) -> Any:
         return self.channel.bind_exchange(self.name(target), self.name(source), self.name(key))
 
+    def unbind_exchange(self, target: str, source: str, key: str) -> Any:
+        return self.channel.unbind_exchange(self.name(target), self.name(source), self.name(key))
+
+    def bind_headers(self, queue: str, exchange: str, arguments: dict[str, Any]) -> Any:
+        return self.channel.bind(self.name(queue), self.name(exchange), "", arguments)
+
     def publish(
-        self, exchange: str, key: str, mandatory: bool, priority: int | None, copies: dict[str, str]
+        self,
+        exchange: str,
+        key: str,
+        mandatory: bool,
+        priority: int | None,
+        copies: dict[str, str],
+        properties: dict[str, Any],
     ) -> Any:
         self.published += 1
         how: dict[str, Any] = {} if priority is None else {"priority": priority}
+        how |= properties
         if copies:
-            how["headers"] = {kind: [self.name(to)] for kind, to in copies.items()}
+            more = {kind: [self.name(to)] for kind, to in copies.items()}
+            how["headers"] = {**how.get("headers", {}), **more}
         body = b"%d" % self.published
         self.channel.publish(
             body,
@@ -122,6 +137,37 @@ class Side:
                 break
             back.append(content(self.channel.inbox.popleft()))
         return self.published in self.confirms.taken, back
+
+    def burst(self, key: str, count: int) -> Any:
+        """As many at once: what a limit does with them, and what consumers are given."""
+        first = self.published + 1
+        with self.client.together():
+            for number in range(first, first + count):
+                self.channel.publish(b"%d" % number, key=self.name(key))
+        self.published += count
+        self.confirms.until(self.published)
+        return sorted(self.confirms.taken)
+
+    def transact(self, key: str, count: int, queue: str, how: str, commit: bool) -> Any:
+        """On a channel of its own: take one, answer it, publish, and mean it or not."""
+        channel = self.client.channel(3)
+        try:
+            channel.tx_select()
+            message = channel.get(self.name(queue), no_ack=False)
+            if message is not None:
+                requeue = {} if how == "ack" else {"requeue": how == "return"}
+                getattr(channel, "ack" if how == "ack" else "nack")(message.tag, **requeue)
+            for number in range(count):
+                channel.publish(b"tx%d" % number, key=self.name(key), mandatory=True)
+            (channel.tx_commit if commit else channel.tx_rollback)()
+            if not commit and message is not None:
+                channel.ack(message.tag)  # it is unsettled again
+                channel.tx_commit()
+            back = [content(item) for item in channel.inbox if isinstance(item, Message)]
+        except Refused as no:
+            return no.code, no.text
+        channel.close()
+        return message and content(message), back
 
     def get(self, queue: str, no_ack: bool) -> Any:
         message = self.channel.get(self.name(queue), no_ack)
@@ -152,12 +198,15 @@ class Side:
         self.outstanding = []
         self.channel.recover()
 
-    def consume(self, queue: str, tag: str, prefetch: int, flags: dict[str, bool]) -> Any:
+    def consume(
+        self, queue: str, tag: str, prefetch: int, rank: int | None, flags: dict[str, bool]
+    ) -> Any:
         if tag in self.consumers:
             return None
         self.channel.qos(prefetch)
         self.consumers.add(tag)
-        return self.channel.consume(self.name(queue), tag, **flags)
+        arguments = None if rank is None else {"x-priority": rank}
+        return self.channel.consume(self.name(queue), tag, arguments, **flags)
 
     def cancel(self, tag: str) -> Any:
         self.consumers.discard(tag)
@@ -243,9 +292,25 @@ ARGUMENTS: list[dict[str, Any]] = [
         "x-dead-letter-routing-key": "q1",
     },
     {"x-single-active-consumer": True},
+    {"x-single-active-consumer": True, "x-max-length": 2, "x-max-priority": 2},
     {"x-max-length": -1},
     {"x-overflow": "spill"},
     {"x-mine": 1},
+]
+PROPERTIES: list[dict[str, Any]] = [
+    {},
+    {},
+    {},
+    {"delivery_mode": 2},
+    {"expiration": "600000"},
+    {"user_id": "guest"},
+    {"headers": {"h": 1}},
+    {"headers": {"h": 2, "g": "y"}},
+]
+WRONG: list[dict[str, Any]] = [
+    {"expiration": "soon"},
+    {"user_id": "somebody"},
+    {"reply_to": "amq.rabbitmq.reply-to"},
 ]
 FLAGS: list[dict[str, bool]] = [{}, {"durable": True}, {"auto_delete": True}, {"exclusive": True}]
 
@@ -278,6 +343,15 @@ topology = some.one_of(
     some.tuples(some.just("bind"), queue, exchange, key),
     some.tuples(some.just("unbind"), queue, exchange, key),
     some.tuples(some.just("bind_exchange"), own_exchange, own_exchange, key),
+    some.tuples(some.just("unbind_exchange"), own_exchange, own_exchange, key),
+    some.tuples(
+        some.just("bind_headers"),
+        queue,
+        own_exchange,
+        some.sampled_from(
+            [{"x-match": "all", "h": 1}, {"x-match": "any", "h": 2, "g": "x"}, {"x-match": "odd"}]
+        ),
+    ),
 )
 publish = some.tuples(
     some.just("publish"),
@@ -286,6 +360,27 @@ publish = some.tuples(
     maybe,
     some.sampled_from([None, None, 1, 3, 9]),
     some.sampled_from([{}, {}, {}, {"CC": "q1"}, {"BCC": "q2"}, {"CC": "q0", "BCC": "q1"}]),
+    some.sampled_from(PROPERTIES),
+)
+wrong = some.tuples(
+    some.just("publish"),
+    some.just(""),
+    queue,
+    maybe,
+    some.none(),
+    some.just({}),
+    some.sampled_from(WRONG),
+)
+burst = some.tuples(
+    some.just("burst"), some.sampled_from(["q0", "q0", "q1", "q2"]), some.integers(2, 7)
+)
+transact = some.tuples(
+    some.just("transact"),
+    some.sampled_from(["q0", "q1", "nobody"]),
+    some.integers(0, 3),
+    queue,
+    some.sampled_from(["ack", "reject", "return"]),
+    maybe,
 )
 reads = some.one_of(
     some.tuples(some.just("get"), queue, maybe),
@@ -306,16 +401,25 @@ consumes = some.one_of(
         queue,
         some.sampled_from(["strict", "other"]),
         some.integers(0, 3),
+        some.sampled_from([None, None, 0, 1, -1]),
         some.sampled_from([{}, {}, {"exclusive": True}]),
     ),
     some.tuples(
-        some.just("consume"), queue, some.just("loose"), some.just(0), some.just({"no_ack": True})
+        some.just("consume"),
+        queue,
+        some.just("loose"),
+        some.just(0),
+        some.sampled_from([None, 1]),
+        some.just({"no_ack": True}),
     ),
     some.tuples(some.just("cancel"), some.sampled_from(["strict", "other", "loose"])),
 )
 sequences = some.tuples(
     some.lists(declares, min_size=1, max_size=3),
-    some.lists(some.one_of(topology, publish, publish, reads, reads, consumes), max_size=40),
+    some.lists(
+        some.one_of(topology, publish, publish, wrong, burst, reads, reads, transact, consumes),
+        max_size=40,
+    ),
 ).map(lambda parts: [*parts[0], *parts[1]])
 
 
