@@ -2,8 +2,9 @@
 that was confirmed or committed is there, in order, none twice without the redelivered flag.
 
 One life of the broker: a publisher with confirms, a publisher with transactions over two
-queues and a consumer that acks most of what it gets, until SIGKILL. What each of them was
-told is written down; the deliveries of the lives that follow must agree with it.
+queues, a consumer that acks most of what it gets and one that carries messages between two
+queues, publish and ack in one transaction, until SIGKILL. What each of them was told is written
+down; the deliveries of the lives that follow must agree with it.
 """
 
 import random
@@ -19,6 +20,8 @@ from tests.lives import ENDINGS, live
 Start = Callable[..., Broker]
 
 ORDERS, LEFT, RIGHT = "orders", "left", "right"
+BANKS = ("this-bank", "that-bank")
+CARRIED = 20  # messages, each on one bank or the other
 
 
 @dataclass
@@ -91,12 +94,28 @@ def consume(address: Address, ledger: Ledger, chance: random.Random) -> None:
         channel.client.drop()
 
 
+def carry(address: Address, chance: random.Random) -> None:
+    channel = Client(address).channel()
+    channel.tx_select()
+    try:
+        while True:
+            source, target = chance.sample(BANKS, 2)
+            message = channel.get(source, no_ack=False)
+            if message is not None:
+                channel.publish(message.body, key=target, delivery_mode=2)
+                channel.ack(message.tag)
+                channel.tx_commit()
+    except ENDINGS:
+        channel.client.drop()
+
+
 def one_life(broker: Broker, ledger: Ledger, chance: random.Random) -> None:
     address = broker.address("amqp")
     acts: list[Callable[[], None]] = [
         lambda: publish(address, ledger),
         lambda: transact(address, ledger),
         lambda: consume(address, ledger, chance),
+        lambda: carry(address, random.Random(chance.random())),
     ]
     before = len(ledger.confirmed)
     live(broker, acts, lambda: len(ledger.confirmed) > before, chance)
@@ -118,6 +137,8 @@ def check(address: Address, ledger: Ledger) -> None:
     assert one == sorted(one) and other == sorted(other)
     assert one[::2] == one[1::2] == other  # each whole or not at all
     assert ledger.committed <= set(other)
+    carried = sorted(number for bank in BANKS for number in transactions(channel, bank))
+    assert carried == list(range(CARRIED))  # none lost on the way, none on both banks
     channel.client.close()
 
 
@@ -134,8 +155,12 @@ def test_nothing_confirmed_or_committed_is_lost_by_kills(start: Start, rounds: i
     ledger = Ledger()
     with start() as broker:
         channel = Client(broker.address("amqp")).channel()
-        for queue in (ORDERS, LEFT, RIGHT):
+        for queue in (ORDERS, LEFT, RIGHT, *BANKS):
             channel.declare(queue, durable=True)
+        channel.confirm()
+        for number in range(CARRIED):
+            channel.publish(b"%d" % number, key=BANKS[0], delivery_mode=2)
+        channel.confirmed(CARRIED)
         channel.client.close()
     for _ in range(rounds):
         with start() as broker:

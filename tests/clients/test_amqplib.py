@@ -21,6 +21,7 @@ SCENARIOS = [
     "nackAndRequeue",
     "priority",
     "deadLetters",
+    "tx",
     "errors",
     "cancelled",
 ]

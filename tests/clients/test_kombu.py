@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from amqp.exceptions import MessageNacked
 from kombu import Connection, Consumer, Exchange, Producer, Queue
 from kombu.exceptions import OperationalError
 
@@ -74,6 +75,35 @@ def test_return(connection: Connection) -> None:
         connection.drain_events(timeout=PATIENCE)
     reason, _exchange, key, _message = back[0]
     assert (reason.reply_code, key) == (312, "nobody")
+
+
+def test_confirm(connection: Connection, unique: Unique) -> None:
+    queue = Queue(unique("narrow"), max_length=1, auto_delete=True)
+    queue.queue_arguments = {"x-overflow": "reject-publish"}
+    producer = Producer(connection)
+    producer.publish("fits", routing_key=queue.name, declare=[queue])
+    with pytest.raises(MessageNacked):
+        producer.publish("does not", routing_key=queue.name)
+    (kept,) = receive(connection, queue, 1)
+    assert kept.decode() == "fits"
+
+
+def test_tx(url: str, unique: Unique) -> None:
+    with Connection(url) as connection:
+        queue = Queue(unique("whole"), auto_delete=True)(connection.default_channel)
+        queue.declare()
+        channel = connection.channel()
+        channel.tx_select()
+        producer = Producer(channel)
+        producer.publish("no", routing_key=queue.name)
+        channel.tx_rollback()
+        producer.publish("yes", routing_key=queue.name)
+        assert queue.get() is None
+        channel.tx_commit()
+        got = queue.get()
+        assert got.decode() == "yes"
+        got.ack()
+        queue.delete()
 
 
 def test_requeue_reject_and_dead_letters(connection: Connection, unique: Unique) -> None:
