@@ -3,8 +3,8 @@ that was confirmed or committed is there, in order, none twice without the redel
 
 One life of the broker: a publisher with confirms, a publisher with transactions over two
 queues, a consumer that acks most of what it gets and one that carries messages between two
-queues, publish and ack in one transaction, until SIGKILL. What each of them was told is written
-down; the deliveries of the lives that follow must agree with it.
+queues, publish and ack in one transaction, and messages that die in all ways, until SIGKILL. What
+each of them was told is written down; the deliveries of the lives that follow must agree with it.
 """
 
 import random
@@ -22,6 +22,14 @@ Start = Callable[..., Broker]
 ORDERS, LEFT, RIGHT = "orders", "left", "right"
 BANKS = ("this-bank", "that-bank")
 CARRIED = 20  # messages, each on one bank or the other
+MORTAL, GRAVE = "mortal", "grave"
+DYING = {  # of age, of too many, or by a rejection
+    "x-message-ttl": 60,
+    "x-max-length": 20,
+    "x-max-priority": 2,
+    "x-dead-letter-exchange": "",
+    "x-dead-letter-routing-key": GRAVE,
+}
 
 
 @dataclass
@@ -34,6 +42,8 @@ class Ledger:
     seen: set[int] = field(default_factory=set)
     begun: int = 0  # transactions
     committed: set[int] = field(default_factory=set)
+    born: int = 0
+    alive: set[int] = field(default_factory=set)  # confirmed; from then on here or in the grave
 
     def note(self, number: int, redelivered: bool, before: int) -> None:
         """A delivery, after the one numbered `before` in the same life."""
@@ -109,6 +119,33 @@ def carry(address: Address, chance: random.Random) -> None:
         channel.client.drop()
 
 
+def bear(address: Address, ledger: Ledger) -> None:
+    channel = Client(address).channel()
+    channel.confirm()
+    confirms, base = Confirms(channel), ledger.born
+    try:
+        while True:
+            while ledger.born - base - confirms.floor < 30:
+                ledger.born += 1
+                number = ledger.born
+                channel.publish(b"%d" % number, key=MORTAL, delivery_mode=2, priority=number % 3)
+            confirms.next()
+            ledger.alive.update(base + tag for tag in confirms.taken)
+    except ENDINGS:
+        channel.client.drop()
+
+
+def doom(address: Address, chance: random.Random) -> None:
+    channel = Client(address).channel()
+    channel.qos(5)
+    channel.consume(MORTAL)
+    try:
+        while True:
+            channel.nack(channel.delivery().tag, requeue=chance.random() < 0.3)
+    except ENDINGS:
+        channel.client.drop()
+
+
 def one_life(broker: Broker, ledger: Ledger, chance: random.Random) -> None:
     address = broker.address("amqp")
     acts: list[Callable[[], None]] = [
@@ -116,6 +153,8 @@ def one_life(broker: Broker, ledger: Ledger, chance: random.Random) -> None:
         lambda: transact(address, ledger),
         lambda: consume(address, ledger, chance),
         lambda: carry(address, random.Random(chance.random())),
+        lambda: bear(address, ledger),
+        lambda: doom(address, random.Random(chance.random())),
     ]
     before = len(ledger.confirmed)
     live(broker, acts, lambda: len(ledger.confirmed) > before, chance)
@@ -139,6 +178,10 @@ def check(address: Address, ledger: Ledger) -> None:
     assert ledger.committed <= set(other)
     carried = sorted(number for bank in BANKS for number in transactions(channel, bank))
     assert carried == list(range(CARRIED))  # none lost on the way, none on both banks
+    assert channel.becomes(MORTAL, 0)
+    buried = transactions(channel, GRAVE)
+    assert len(set(buried)) == len(buried)  # each died once
+    assert ledger.alive <= set(buried)
     channel.client.close()
 
 
@@ -155,8 +198,9 @@ def test_nothing_confirmed_or_committed_is_lost_by_kills(start: Start, rounds: i
     ledger = Ledger()
     with start() as broker:
         channel = Client(broker.address("amqp")).channel()
-        for queue in (ORDERS, LEFT, RIGHT, *BANKS):
+        for queue in (ORDERS, LEFT, RIGHT, *BANKS, GRAVE):
             channel.declare(queue, durable=True)
+        channel.declare(MORTAL, DYING, durable=True)
         channel.confirm()
         for number in range(CARRIED):
             channel.publish(b"%d" % number, key=BANKS[0], delivery_mode=2)
