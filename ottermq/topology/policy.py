@@ -25,6 +25,8 @@ APPLY_TO: Final[dict[str, frozenset[str]]] = {
     "exchanges": frozenset(("exchange",)),
 }
 
+RETRIES: Final = ("disabled", "all", "failed", "returned")
+
 
 def _number(least: int | None = 0, most: int | None = None) -> Callable[[Any], bool]:
     return lambda value: (
@@ -61,6 +63,10 @@ KEYS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "queue-version": (_one_of(1, 2), "queue-version value"),
     "overflow": (_one_of(*OVERFLOWS), "overflow value"),
     "delivery-limit": (_number(None), "delivery limit"),
+    # Of 4.3. They load, and nothing follows: what is returned is ready again at once (docs/amqp.md).
+    "delayed-retry-type": (_one_of(*RETRIES), "delayed retry type"),
+    "delayed-retry-min": (_number(), "delayed retry min"),
+    "delayed-retry-max": (_number(), "delayed retry max"),
     "legal-hold": (lambda value: isinstance(value, bool), "legal hold: true or false"),
     "max-age": (lambda value: _text(value) and age_ms(value) is not None, "max age"),
     "stream-max-segment-size-bytes": (_number(0, MAX_STREAM_SEGMENT), "segment size"),
@@ -84,7 +90,7 @@ KEYS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
 OPERATOR_KEYS: Final = frozenset((
     "expires", "message-ttl", "max-length", "max-length-bytes", "max-in-memory-length",
     "max-in-memory-bytes", "delivery-limit", "queue-version", "overflow", "target-group-size",
-    "ha-mode", "ha-params", "ha-sync-mode", "legal-hold",
+    "delayed-retry-type", "delayed-retry-min", "delayed-retry-max", "ha-mode", "ha-params", "ha-sync-mode", "legal-hold",
 ))  # fmt: skip
 
 _MIRRORING = frozenset(key for key in KEYS if key.startswith("ha-")) | {"queue-master-locator"}

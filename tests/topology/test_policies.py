@@ -149,6 +149,16 @@ def test_a_policy_a_type_can_not_take_is_no_match_at_all(topology: Topology) -> 
     assert topology.effective(made).max_length is None
 
 
+@pytest.mark.parametrize("operator", [False, True])
+def test_a_policy_for_delayed_retries_loads_and_the_rest_of_it_counts(
+    topology: Topology, operator: bool
+) -> None:
+    made = queue(topology, "q", "quorum")
+    retries = {"delayed-retry-type": "failed", "delayed-retry-min": 100, "delayed-retry-max": 1000}
+    rule(topology, {**retries, "delivery-limit": 5}, operator=operator)
+    assert topology.effective(made).delivery_limit == 5
+
+
 def test_whose_settings_change_are_told(topology: Topology) -> None:
     told: list[list[str]] = []
 
@@ -179,6 +189,7 @@ def test_whose_settings_change_are_told(topology: Topology) -> None:
         ({"overflow": "up"}, {}, "up is not a valid overflow value"),
         ({"max-age": "1"}, {}, "1 is not a valid max age"),
         ({"expires": 0}, {}, "0 is not a valid queue expiry"),
+        ({"delayed-retry-type": "some"}, {}, "some is not a valid delayed retry type"),
     ],
 )
 def test_a_policy_that_can_not_be(topology: Topology, definition: Any, how: Any, text: str) -> None:
