@@ -78,7 +78,7 @@ typedef struct om_properties {
 /* data: from the flags on, to the end of the content header frame. OM_OK or OM_E_CORRUPT: a value
  * runs over the end, bytes are left over, a property nobody defined, a table that isn't one. */
 int om_properties_parse(const uint8_t *data, size_t len, om_properties *out);
-/* RabbitMQ's rules: decimal digits and nothing else, 0 .. 2^32 - 1. OM_OK or OM_E_INVALID. */
+/* RabbitMQ's rules: a decimal number, with or without a sign, of at most ten years. OM_OK or OM_E_INVALID. */
 int om_expiration_ms(om_span text, int64_t *out);
 
 /* The arrays of further routing keys, for om_array_next; {NULL, -1} when absent. Entries that aren't

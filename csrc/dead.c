@@ -173,10 +173,9 @@ static om_route *find_route(om_queue *queue, const om_dying *dying, const letter
     om_route *route = take_answer(queue, dying, letter);
     if (route)
         return route;
-    om_field field;
-    /* CC names more keys: only Python can tell where they lead. */
-    int has_cc = letter->properties.headers.len > 0 &&
-                 om_table_get(letter->properties.headers.data, (size_t)letter->properties.headers.len, "CC", &field) == OM_OK;
+    om_span cc, bcc;
+    /* CC names more keys: only Python can tell where they lead. So does BCC, which only delayed ones still have. */
+    int has_cc = om_properties_copies(&letter->properties, &cc, &bcc) != OM_OK || cc.len >= 0 || bcc.len >= 0;
     if (!has_cc && letter->exchange.len == 0)
         return name_route(queue, letter);
     if (!has_cc)
@@ -275,8 +274,28 @@ static int is_next_tried(om_queue *queue, const om_dying *dying) {
     return 0;
 }
 
-static int leave(om_queue *queue, const om_dying *dying, const letter *letter, const om_route *route) {
+/* Which a message that was delayed kept for its second routing. */
+static int take_bcc_off(om_engine *engine, letter *letter) {
+    om_span cc, bcc;
+    size_t len = letter->properties.len;
+    om_properties_copies(&letter->properties, &cc, &bcc);
+    if (bcc.len < 0)
+        return OM_OK;
+    uint8_t *copy = malloc(len); /* it lies where the shorter one will */
+    if (!copy)
+        return OM_E_NO_MEMORY;
+    memcpy(copy, letter->properties.data, len);
+    int result = om_properties_parse(copy, len, &letter->properties);
+    if (result == OM_OK)
+        result = om_publish_without_bcc(engine, &letter->properties);
+    free(copy);
+    return result;
+}
+
+static int leave(om_queue *queue, const om_dying *dying, letter *letter, const om_route *route) {
     om_engine *engine = queue->engine;
+    if (take_bcc_off(engine, letter) != OM_OK)
+        return OM_E_NO_MEMORY;
     size_t bound = om_content_headers_bound(letter->exchange, &letter->properties);
     uint8_t *tail = malloc(bound);
     if (!tail || (!engine->leaving && !(engine->leaving = om_atomic_new(engine->store)))) {

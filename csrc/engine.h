@@ -445,6 +445,8 @@ enum om_verdict om_publish_body(om_channel *channel, const uint8_t *payload, siz
 /* The parked message goes to this route (held by the caller). */
 void om_publish_parked(om_channel *channel, om_route *route);
 void om_publish_reset(om_channel *channel);
+/* BCC is for the broker only: what is stored or told doesn't have it. May use engine->rewrite. */
+int om_publish_without_bcc(om_engine *engine, om_properties *properties);
 void om_publish_return(om_channel *channel, om_span exchange, om_span key, om_span properties, om_span body);
 
 /* ---- full queues that refuse (overflow.c) ----------------------------------------------------- */
@@ -602,8 +604,8 @@ int64_t om_timer_next(const om_engine *engine);
 
 #define OM_REPLY_TO "amq.rabbitmq.reply-to"
 int om_reply_is_address(om_span key);
-/* To the channel it names: 1 if it is there. */
-int om_reply_deliver(om_channel *from, om_span key, const om_content *content);
+/* A publish to the default exchange: to the channels that its key, CC and BCC name. How many are there. */
+int om_reply_answer(om_channel *from, om_span exchange, om_span key, om_span properties, om_span body);
 int64_t om_reply_rewrite(om_channel *channel, const om_properties *in, uint8_t *out, size_t cap);
 
 /* ---- events (event.c) ----------------------------------------------------------------------------- */

@@ -124,8 +124,7 @@ static enum om_verdict check_properties(om_channel *channel, const om_properties
     return OM_GO_ON;
 }
 
-/* BCC is for the broker only: what is stored doesn't tell. */
-static int without_bcc(om_engine *engine, om_properties *properties) {
+int om_publish_without_bcc(om_engine *engine, om_properties *properties) {
     static const char *const names[] = {"BCC"};
     om_span cc, bcc;
     if (!(properties->flags & OM_HAS_HEADERS) || om_properties_copies(properties, &cc, &bcc) != OM_OK || bcc.len < 0)
@@ -208,7 +207,8 @@ static enum om_verdict read_properties(om_channel *channel, const uint8_t *data,
     stamp->persistent = properties.delivery_mode == 2;
     stamp->priority = properties.priority;
     read_headers(stamp, &properties);
-    if (without_bcc(channel->conn->engine, &properties) != OM_OK || make_tail(stamp, exchange, &properties) != OM_OK)
+    if (om_publish_without_bcc(channel->conn->engine, &properties) != OM_OK ||
+        make_tail(stamp, exchange, &properties) != OM_OK)
         return out_of_memory(channel);
     stamp->known = 1;
     return OM_GO_ON;
@@ -288,7 +288,7 @@ void om_publish_return(om_channel *channel, om_span exchange, om_span key, om_sp
     uint8_t args[2 + 1 + 8 + 1 + 255 + 1 + 255], *at = args;
     om_properties told;
     if (om_properties_parse(properties.data, (size_t)properties.len, &told) == OM_OK &&
-        without_bcc(channel->conn->engine, &told) == OM_OK)
+        om_publish_without_bcc(channel->conn->engine, &told) == OM_OK)
         properties = (om_span){told.data, (int32_t)told.len};
     om_put_be16(at, 312);
     memcpy(at + 2, "\x08NO_ROUTE", 9);
@@ -474,11 +474,15 @@ static enum om_verdict park(om_channel *channel, om_span body) {
     return OM_PAUSE;
 }
 
+/* Through no queue. 0: none of its keys is somebody's address. */
+static int is_answer(om_channel *channel, om_span body) {
+    const om_address *address = &channel->address;
+    return om_reply_answer(channel, address->exchange, address->key,
+                           (om_span){channel->stamp.data, (int32_t)channel->stamp.len}, body) > 0;
+}
+
 static enum om_verdict answer_directly(om_channel *channel, om_span body) {
-    om_address *address = &channel->address;
-    om_content content = {.exchange = address->exchange, .routing_key = address->key, .body = body,
-                          .properties = {channel->stamp.data, (int32_t)channel->stamp.len}};
-    if (!om_reply_deliver(channel, address->key, &content) && (address->bits & 1))
+    if (!is_answer(channel, body) && (channel->address.bits & 1))
         give_back(channel, body);
     channel->conn->published++;
     om_confirm_published(channel, 0);
@@ -497,7 +501,7 @@ static enum om_verdict publish_in_tx(om_channel *channel, om_route *route, om_sp
 static enum om_verdict publish_directly(om_channel *channel, om_span body) {
     om_address *address = &channel->address;
     om_conn *conn = channel->conn;
-    if (om_reply_is_address(address->key))
+    if (om_reply_is_address(address->key) && !channel->tx)
         return answer_directly(channel, body);
     om_queue *queue = om_queue_named(conn->engine, conn->vhost, address->key.data, (size_t)address->key.len);
     if (!channel->tx) {
@@ -529,13 +533,27 @@ static enum om_verdict finish(om_channel *channel, om_span body) {
     return OM_GO_ON;
 }
 
+/* What waits in a delayed exchange is routed once more, and by its BCC too: it is taken off then. */
+static void keep_bcc(om_channel *channel, const om_route *route) {
+    om_stamp *stamp = &channel->stamp;
+    om_properties properties;
+    if (!(route->flags & OM_ROUTE_DELAY) || stamp->delay_ms <= 0 || !stamp->by_event)
+        return;
+    stamp->known = 0; /* the next message may go elsewhere */
+    if (om_properties_parse(stamp->data, stamp->len, &properties) == OM_OK)
+        make_tail(stamp, channel->address.exchange, &properties);
+}
+
 void om_publish_parked(om_channel *channel, om_route *route) {
     om_span body = {channel->body, (int32_t)channel->body_len};
     if (!body.data)
         body.data = (const uint8_t *)"";
     channel->parked = 0;
+    keep_bcc(channel, route);
     if (channel->address.exchange.len == 0 && !channel->stamp.by_event)
         publish_directly(channel, body); /* Python was asked for the permission only */
+    else if (!channel->tx && is_answer(channel, body) && !route->count)
+        om_confirm_published(channel, 0);
     else if (channel->tx)
         publish_in_tx(channel, route, body);
     else

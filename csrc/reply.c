@@ -41,8 +41,8 @@ int om_reply_to_exists(om_engine *engine, const uint8_t *address, size_t len) {
     return found;
 }
 
-int om_reply_deliver(om_channel *from, om_span key, const om_content *content) {
-    om_channel *channel = find(from->conn->engine, key);
+static int deliver(om_engine *engine, om_span key, const om_content *content) {
+    om_channel *channel = om_reply_is_address(key) ? find(engine, key) : NULL;
     if (!channel)
         return 0;
     if (channel->conn->out.bytes >= OM_OUTPUT_CLOGGED)
@@ -53,6 +53,30 @@ int om_reply_deliver(om_channel *from, om_span key, const om_content *content) {
     om_deliver_frames(channel->conn, channel, OM_BASIC_DELIVER, args, (size_t)(at - args), content, content->properties, NULL);
     channel->conn->delivered++;
     return 1;
+}
+
+static int deliver_copies(om_engine *engine, om_span keys, const om_content *content) {
+    om_field field;
+    int answered = 0;
+    for (size_t at = 0; keys.len > 0 && om_array_next(keys.data, (size_t)keys.len, &at, &field) == OM_OK;)
+        if (field.type == 'S' && field.value.len <= 255)
+            answered += deliver(engine, field.value, content);
+    return answered;
+}
+
+int om_reply_answer(om_channel *from, om_span exchange, om_span key, om_span properties, om_span body) {
+    om_engine *engine = from->conn->engine;
+    om_properties sent, told;
+    om_span cc, bcc;
+    if (exchange.len || om_properties_parse(properties.data, (size_t)properties.len, &sent) != OM_OK)
+        return 0;
+    told = sent;
+    om_properties_copies(&sent, &cc, &bcc);
+    if (om_publish_without_bcc(engine, &told) != OM_OK)
+        return 0;
+    om_content content = {.exchange = exchange, .routing_key = key, .body = body,
+                          .properties = {told.data, (int32_t)told.len}};
+    return deliver(engine, key, &content) + deliver_copies(engine, cc, &content) + deliver_copies(engine, bcc, &content);
 }
 
 /* The property part with this channel's own address for `reply-to`. OM_E_INVALID: it doesn't

@@ -114,15 +114,25 @@ void om_tx_free(om_channel *channel) {
 
 /* ---- commit ---- */
 
+/* Which of its route's queues a message is for: the first one of a delayed exchange is where it waits. */
+typedef struct targets {
+    int32_t first, end;
+} targets;
+
+static targets targets_of(const entry *entry) {
+    int32_t count = entry->route->count;
+    if (!(entry->route->flags & OM_ROUTE_DELAY))
+        return (targets){0, count};
+    return entry->delay_ms > 0 ? (targets){0, 1} : (targets){1, count};
+}
+
 static int stage_publish(om_channel *channel, om_atomic *atomic, const entry *entry) {
     om_span key = {entry->bytes + entry->exchange_len, entry->key_len};
     om_span tail = {key.data + key.len, (int32_t)entry->tail_len};
     om_span body = {tail.data + tail.len + entry->properties_len, entry->body_len};
-    const om_route *route = entry->route;
-    int delayed = (route->flags & OM_ROUTE_DELAY) != 0;
-    int32_t first = delayed && entry->delay_ms <= 0, count = delayed && entry->delay_ms > 0 ? 1 : route->count;
-    for (int32_t i = first; i < count; i++) {
-        int result = om_overflow_stage(atomic, &channel->tx->refusals, route->queues[i], entry->priority, key, body, tail);
+    targets to = targets_of(entry);
+    for (int32_t i = to.first; i < to.end; i++) {
+        int result = om_overflow_stage(atomic, &channel->tx->refusals, entry->route->queues[i], entry->priority, key, body, tail);
         if (result != OM_OK)
             return result;
     }
@@ -147,18 +157,18 @@ static int stage_settles(om_channel *channel, om_atomic *atomic) {
 static void conclude(om_channel *channel) {
     om_tx *tx = channel->tx;
     for (entry *entry = tx->first; entry; entry = entry->next) {
+        targets to = targets_of(entry);
         channel->conn->published++;
-        for (int32_t i = 0; i < entry->route->count; i++) {
+        for (int32_t i = to.first; i < to.end; i++) {
             entry->route->queues[i]->published++;
             om_queue_activate(entry->route->queues[i]);
         }
-        if (entry->mandatory && !entry->route->count)
-            om_publish_return(channel, (om_span){entry->bytes, entry->exchange_len},
-                              (om_span){entry->bytes + entry->exchange_len, entry->key_len},
-                              (om_span){entry->bytes + entry->exchange_len + entry->key_len + entry->tail_len,
-                                        (int32_t)entry->properties_len},
-                              (om_span){entry->bytes + entry->exchange_len + entry->key_len + entry->tail_len +
-                                            entry->properties_len, entry->body_len});
+        om_span exchange = {entry->bytes, entry->exchange_len};
+        om_span key = {exchange.data + exchange.len, entry->key_len};
+        om_span properties = {key.data + key.len + entry->tail_len, (int32_t)entry->properties_len};
+        om_span body = {properties.data + properties.len, entry->body_len};
+        if (!om_reply_answer(channel, exchange, key, properties, body) && entry->mandatory && to.first == to.end)
+            om_publish_return(channel, exchange, key, properties, body);
     }
     for (uint32_t i = 0; i < tx->settle_count; i++) {
         om_unacked *unacked = om_unacked_at(&channel->unacked, tx->settles[i].tag);

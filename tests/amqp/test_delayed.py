@@ -66,6 +66,41 @@ def test_a_delayed_publish_is_confirmed_when_it_is_kept_not_when_it_is_routed(
     assert channel.count(queue) == 0
 
 
+@pytest.mark.parametrize("in_tx", [False, True])
+@pytest.mark.parametrize("delay", [0, 50])
+def test_copies_are_delayed_too_and_bcc_stays_hidden(
+    channel: Channel, later: str, delay: int, in_tx: bool
+) -> None:
+    queues = {key: channel.declare() for key in ("to", "cc", "bcc")}
+    for key, queue in queues.items():
+        channel.bind(queue, later, key)
+    sender = channel.client.channel()
+    if in_tx:
+        sender.tx_select()
+    headers = {"x-delay": delay, "CC": ["cc"], "BCC": ["bcc"]}
+    sender.publish(b"x", key="to", exchange=later, headers=headers)
+    if in_tx:
+        sender.tx_commit()
+    for queue in queues.values():
+        assert channel.must_get(queue).headers == {"x-delay": -delay, "CC": ["cc"]}
+    direct = channel.declare()
+    sender.publish(b"x", key=direct, headers=headers)  # the same headers where nothing waits
+    if in_tx:
+        sender.tx_commit()
+    assert channel.must_get(direct).headers == {"x-delay": delay, "CC": ["cc"]}
+
+
+@pytest.mark.parametrize("delay", [None, 0])
+def test_a_mandatory_message_that_does_not_wait_returns_also_from_a_transaction(
+    channel: Channel, later: str, delay: int | None
+) -> None:
+    channel.tx_select()
+    headers = {} if delay is None else {"headers": {"x-delay": delay}}
+    channel.publish(b"x", key="nobody", exchange=later, mandatory=True, **headers)
+    channel.tx_commit()
+    assert channel.returned().body == b"x"
+
+
 def test_a_delayed_exchange_needs_a_type(client: Client, unique: Unique) -> None:
     for arguments in ({}, {"x-delayed-type": "pigeon"}, {"x-delayed-type": "x-delayed-message"}):
         with refused(406):

@@ -106,6 +106,44 @@ def test_the_address_can_be_looked_at_by_a_passive_declare(connect: Connect) -> 
     assert no.value.code == 404
 
 
+def test_copies_reach_who_asked_and_queues_alike(connect: Connect) -> None:
+    asker, server = connect().channel(), connect().channel()
+    queue = server.declare()
+    asker.consume(REPLIES, no_ack=True)
+    asker.publish(b"?", key=queue, reply_to=REPLIES)
+    address = server.must_get(queue).properties.reply_to
+    server.publish(b"1", key=address, headers={"CC": [queue]})
+    server.publish(b"2", key=queue, headers={"CC": [address]})
+    server.publish(b"3", key=queue, headers={"BCC": [address]})
+    assert [m.body for m in asker.deliveries(2)] == [b"1", b"2"]
+    hidden = asker.delivery()
+    assert (hidden.body, hidden.headers) == (b"3", {})
+    assert server.becomes(queue, 3)
+    assert server.drain(queue) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.ottermq_only("since 4.2; 3.10 answers at once")
+def test_answers_in_a_transaction_leave_with_its_commit(connect: Connect) -> None:
+    asker, server = connect(), connect().channel()
+    queue = server.declare()
+    channel = asker.channel()
+    channel.consume(REPLIES, no_ack=True)
+    channel.publish(b"?", key=queue, reply_to=REPLIES)
+    address = server.must_get(queue).properties.reply_to
+    server.tx_select()
+    server.publish(b"no", key=address)
+    server.tx_rollback()
+    server.publish(b"yes", key=address, mandatory=True)
+    assert channel.nothing_comes()
+    server.tx_commit()
+    assert channel.delivery().body == b"yes"
+    asker.close()
+    server.publish(b"too late", key=address, mandatory=True)
+    server.tx_commit()
+    assert server.returned().body == b"too late"
+    assert server.nothing_comes()
+
+
 @pytest.mark.ottermq_only("3.10 crashes the connection")
 def test_a_made_up_reply_address_routes_nowhere(channel: Channel) -> None:
     channel.publish(b"x", key=f"{REPLIES}.made.up", mandatory=True)
