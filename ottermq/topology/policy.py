@@ -63,7 +63,7 @@ KEYS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "queue-version": (_one_of(1, 2), "queue-version value"),
     "overflow": (_one_of(*OVERFLOWS), "overflow value"),
     "delivery-limit": (_number(None), "delivery limit"),
-    # Of 4.3. They load, and nothing follows: what is returned is ready again at once (docs/amqp.md).
+    # Of 4.3. They load, and nothing follows: what is returned is ready again at once.
     "delayed-retry-type": (_one_of(*RETRIES), "delayed retry type"),
     "delayed-retry-min": (_number(), "delayed retry min"),
     "delayed-retry-max": (_number(), "delayed retry max"),
@@ -90,7 +90,8 @@ KEYS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
 OPERATOR_KEYS: Final = frozenset((
     "expires", "message-ttl", "max-length", "max-length-bytes", "max-in-memory-length",
     "max-in-memory-bytes", "delivery-limit", "queue-version", "overflow", "target-group-size",
-    "delayed-retry-type", "delayed-retry-min", "delayed-retry-max", "ha-mode", "ha-params", "ha-sync-mode", "legal-hold",
+    "delayed-retry-type", "delayed-retry-min", "delayed-retry-max", "ha-mode", "ha-params",
+    "ha-sync-mode", "legal-hold",
 ))  # fmt: skip
 
 _MIRRORING = frozenset(key for key in KEYS if key.startswith("ha-")) | {"queue-master-locator"}
