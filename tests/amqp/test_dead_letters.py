@@ -391,6 +391,7 @@ def test_a_purge_takes_dead_letters_that_find_no_place_along(
     assert channel.get(grave) is None
 
 
+@pytest.mark.ottermq_only("RabbitMQ tries again after three minutes only")
 def test_a_dead_letter_that_finds_no_place_does_not_keep_others_from_theirs(
     channel: Channel, unique: Unique
 ) -> None:
