@@ -257,7 +257,7 @@ static int may_go(const om_queue *queue, const om_dying *dying, const letter *le
     for (int32_t i = 0; i < route->count; i++) {
         if (!goes_to(dying, letter, route->queues[i]))
             continue;
-        if (om_overflow_refuses(route->queues[i], letter->content.body.len))
+        if (om_overflow_refuses(route->queues[i], 0, letter->content.body.len))
             return OM_E_FULL;
         takers++;
     }

@@ -386,13 +386,38 @@ static void keep_short(om_queue *queue) {
         om_queue_trim_length(queue);
 }
 
-int om_queue_hand_on(om_queue *queue) {
+/* How many more those who wait may be given; a prefetch of 0 is no bound. */
+static int64_t credit(const om_queue *queue) {
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < queue->consumer_count; i++) {
+        const om_consumer *consumer = queue->consumers[i];
+        if ((queue->active && queue->active != consumer) || !om_consumer_can_take(consumer))
+            continue;
+        if (!consumer->prefetch || (consumer->flags & OM_CONSUME_NO_ACK))
+            return INT64_MAX;
+        sum += consumer->prefetch - consumer->unacked;
+    }
+    return sum;
+}
+
+/* Does the head wait for its lease, as a new queue's does? A moment later it can be had. */
+static int is_soon_to_be_had(const om_queue *queue) {
+    for (int32_t i = 0; i < queue->lane_count; i++) {
+        const om_log *log = queue->lanes[i].log;
+        int64_t offset = om_cursor_peek(log->cursor);
+        if (offset >= 0 && offset >= om_log_readable_end(log))
+            return 1;
+    }
+    return 0;
+}
+
+int64_t om_queue_hand_on(om_queue *queue) {
     if (!queue->consumer_count || !next_consumer(queue))
         return 0;
     for (int32_t i = 0; i < queue->lane_count; i++)
         om_log_seal(queue->lanes[i].log);
     give_out(queue);
-    return 1;
+    return next_consumer(queue) && is_soon_to_be_had(queue) ? credit(queue) : 0;
 }
 
 void om_queue_pump(om_queue *queue) {

@@ -465,7 +465,8 @@ typedef struct om_refusals {
     uint32_t count, cap;
 } om_refusals;
 
-int om_overflow_refuses(const om_queue *queue, int64_t more_bytes);
+/* soon_taken: of those in it, what consumers have as good as taken (om_queue_hand_on). */
+int om_overflow_refuses(const om_queue *queue, int64_t soon_taken, int64_t more_bytes);
 int om_overflow_dies(const om_queue *queue);     /* and dead-letters what it refuses */
 /* Into that record, unless the queue is gone or refuses it. */
 int om_overflow_stage(om_atomic *atomic, om_refusals *refusals, om_queue *queue, int priority, om_span key, om_span body,
@@ -528,8 +529,8 @@ om_backing *om_feed_backing(om_feed *feed, const uint8_t *data, uint64_t *positi
 
 void om_queue_pump(om_queue *queue);
 /* To consumers that wait, before the tick is over: a queue that refuses what is too much isn't full while
- * they empty it. 0: nobody waits. */
-int om_queue_hand_on(om_queue *queue);
+ * they empty it. How many of those that can't be had yet, but soon, they will take. */
+int64_t om_queue_hand_on(om_queue *queue);
 /* The head of the queue: its lane and offset, those expired by then taken out. OM_OK; OM_END: empty;
  * OM_E_NOT_RESIDENT: there is one, to be had later; OM_E_*. */
 int om_queue_head(om_queue *queue, int64_t as_of, int32_t *lane, int64_t *offset, om_content *content);

@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-int om_overflow_refuses(const om_queue *queue, int64_t more_bytes) {
+int om_overflow_refuses(const om_queue *queue, int64_t soon_taken, int64_t more_bytes) {
     const om_queue_options *options = &queue->options;
     if (!(options->flags & (OM_QUEUE_REJECT_PUBLISH | OM_QUEUE_REJECT_DLX)))
         return 0;
@@ -22,6 +22,8 @@ int om_overflow_refuses(const om_queue *queue, int64_t more_bytes) {
         count += queue->dying_count - queue->dying_at;
         bytes += (int64_t)queue->dying_bytes;
     }
+    bytes = soon_taken >= count ? 0 : bytes;
+    count = soon_taken >= count ? 0 : count - soon_taken;
     return (options->max_length >= 0 && count >= options->max_length) ||
            (options->max_length_bytes >= 0 && bytes + more_bytes > options->max_length_bytes);
 }
@@ -50,7 +52,7 @@ int om_overflow_stage(om_atomic *atomic, om_refusals *refusals, om_queue *queue,
     om_log *log = queue->lanes[lane].log;
     if (queue->removed || log->deleted)
         return OM_OK;
-    int refused = om_overflow_refuses(queue, body.len), dies = refused && om_overflow_dies(queue);
+    int refused = om_overflow_refuses(queue, 0, body.len), dies = refused && om_overflow_dies(queue);
     om_refusal refusal = {.queue = queue, .place = dies ? log->atomic_count + 1 : 0, .weight = (uint32_t)body.len,
                           .lane = (uint8_t)lane};
     int result = refused ? add(refusals, refusal) : OM_OK;

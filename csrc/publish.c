@@ -322,7 +322,7 @@ static int stage(om_channel *channel, om_queue *queue, om_span body) {
     const om_stamp *stamp = &channel->stamp;
     if (queue->removed)
         return 0;
-    int refused = om_overflow_refuses(queue, body.len) && !(om_queue_hand_on(queue) && !om_overflow_refuses(queue, body.len));
+    int refused = om_overflow_refuses(queue, 0, body.len) && om_overflow_refuses(queue, om_queue_hand_on(queue), body.len);
     if (refused && !om_overflow_dies(queue))
         return OM_E_FULL;
     int32_t lane = stamp->priority < queue->lane_count ? stamp->priority : queue->lane_count - 1;

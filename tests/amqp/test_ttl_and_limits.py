@@ -235,6 +235,33 @@ def test_a_short_queue_hands_on_all_that_a_waiting_consumer_takes(
     channel.confirmed(len(NUMBERS))
 
 
+@pytest.mark.parametrize(("prefetch", "taken"), [(0, 20), (3, 5)])
+def test_a_new_durable_queue_refuses_only_what_nobody_takes(
+    client: Client, unique: Unique, prefetch: int, taken: int
+) -> None:
+    """Its first messages can't be given out before the disk has heard of it."""
+    channel, consumer = client.channel(), client.channel()
+    channel.confirm()
+    confirms = Confirms(channel)
+    consumer.qos(prefetch)
+    published = 0
+    for number in range(20):
+        queue = channel.declare(
+            unique(f"new-{number}"),
+            {"x-max-length": 2, "x-overflow": "reject-publish"},
+            durable=True,
+        )
+        consumer.consume(queue)
+        with client.together():
+            for body in NUMBERS[:20]:
+                channel.publish(body, key=queue)
+        confirms.until(published + 20)
+        wanted = set(range(published + 1, published + taken + 1))
+        assert confirms.taken & set(range(published + 1, published + 21)) == wanted
+        published += 20
+        channel.delete(queue)
+
+
 def test_what_a_prefetch_has_no_room_for_falls_out_of_a_short_queue(client: Client) -> None:
     channel, consumer = client.channel(), client.channel()
     queue = channel.declare("", {"x-max-length": 2})
