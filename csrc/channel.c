@@ -44,7 +44,7 @@ static int open_channel(om_conn *conn, int number) {
 void om_channel_let_go(om_channel *channel) {
     while (channel->consumers)
         om_consumer_drop(channel->consumers);
-    om_settle_return_all(channel, 1);
+    om_settle_return_all(channel);
     om_tx_free(channel);
     om_publish_reset(channel);
 }
@@ -116,15 +116,6 @@ int om_channel_confirm(om_engine *engine, uint64_t id, int number) {
     return leave(engine, channel);
 }
 
-int om_channel_flow(om_engine *engine, uint64_t id, int number, int active) {
-    om_channel *channel = enter(engine, id, number);
-    if (channel) {
-        channel->flow_off = !active;
-        om_channel_wake_queues(channel);
-    }
-    return leave(engine, channel);
-}
-
 int om_channel_limit(om_engine *engine, uint64_t id, int number, uint32_t prefetch) {
     om_channel *channel = enter(engine, id, number);
     if (channel) {
@@ -137,7 +128,7 @@ int om_channel_limit(om_engine *engine, uint64_t id, int number, uint32_t prefet
 int om_channel_recover(om_engine *engine, uint64_t id, int number) {
     om_channel *channel = enter(engine, id, number);
     if (channel) {
-        om_settle_return_all(channel, 0);
+        om_settle_recover(channel);
         om_channel_wake_queues(channel);
     }
     return leave(engine, channel);

@@ -5,7 +5,7 @@
 
 int om_consumer_can_take(const om_consumer *consumer) {
     const om_channel *channel = consumer->channel;
-    if (!channel || channel->flow_off || channel->state != OM_CH_OPEN)
+    if (!channel || channel->state != OM_CH_OPEN)
         return 0;
     if (!(consumer->flags & OM_CONSUME_NO_ACK)) {
         if (consumer->prefetch && consumer->unacked >= consumer->prefetch)

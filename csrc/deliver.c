@@ -386,16 +386,28 @@ static void keep_short(om_queue *queue) {
         om_queue_trim_length(queue);
 }
 
-/* How many more those who wait may be given; a prefetch of 0 is no bound. */
-static int64_t credit(const om_queue *queue) {
+/* How many more it may be given. */
+static int64_t credit(const om_consumer *consumer) {
+    const om_channel *channel = consumer->channel;
+    int64_t own = INT64_MAX, of_all = INT64_MAX;
+    if (!om_consumer_can_take(consumer))
+        return 0;
+    if (consumer->flags & OM_CONSUME_NO_ACK)
+        return INT64_MAX;
+    if (consumer->prefetch)
+        own = (int64_t)consumer->prefetch - consumer->unacked;
+    if (channel->limit)
+        of_all = (int64_t)channel->limit - channel->unacked.live;
+    return own < of_all ? own : of_all;
+}
+
+int64_t om_queue_credit(const om_queue *queue) {
     int64_t sum = 0;
+    if (queue->options.flags & OM_QUEUE_SINGLE_ACTIVE)
+        return queue->active ? credit(queue->active) : 0;
     for (uint32_t i = 0; i < queue->consumer_count; i++) {
-        const om_consumer *consumer = queue->consumers[i];
-        if ((queue->active && queue->active != consumer) || !om_consumer_can_take(consumer))
-            continue;
-        if (!consumer->prefetch || (consumer->flags & OM_CONSUME_NO_ACK))
-            return INT64_MAX;
-        sum += consumer->prefetch - consumer->unacked;
+        int64_t more = credit(queue->consumers[i]);
+        sum = more > INT64_MAX - sum ? INT64_MAX : sum + more;
     }
     return sum;
 }
@@ -417,7 +429,7 @@ int64_t om_queue_hand_on(om_queue *queue) {
     for (int32_t i = 0; i < queue->lane_count; i++)
         om_log_seal(queue->lanes[i].log);
     give_out(queue);
-    return next_consumer(queue) && is_soon_to_be_had(queue) ? credit(queue) : 0;
+    return next_consumer(queue) && is_soon_to_be_had(queue) ? om_queue_credit(queue) : 0;
 }
 
 void om_queue_pump(om_queue *queue) {

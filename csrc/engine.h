@@ -280,7 +280,7 @@ struct om_tx;
 struct om_channel {
     om_conn *conn;
     uint16_t number;
-    uint8_t state, stage, confirms, flow_off;
+    uint8_t state, stage, confirms;
     uint8_t on_published, on_confirming;
     uint8_t parked;          /* a whole message waits for its route */
     uint8_t tick_logged;     /* this tick's publishes wait for the disk */
@@ -531,6 +531,7 @@ void om_queue_pump(om_queue *queue);
 /* To consumers that wait, before the tick is over: a queue that refuses what is too much isn't full while
  * they empty it. How many of those that can't be had yet, but soon, they will take. */
 int64_t om_queue_hand_on(om_queue *queue);
+int64_t om_queue_credit(const om_queue *queue);  /* how many more its consumers may be given; INT64_MAX: any number */
 /* The head of the queue: its lane and offset, those expired by then taken out. OM_OK; OM_END: empty;
  * OM_E_NOT_RESIDENT: there is one, to be had later; OM_E_*. */
 int om_queue_head(om_queue *queue, int64_t as_of, int32_t *lane, int64_t *offset, om_content *content);
@@ -563,7 +564,8 @@ enum om_verdict om_settle_reject(om_channel *channel, const uint8_t *args, size_
 enum om_fate { OM_ACKED, OM_RETURNED, OM_FAILED, OM_REJECTED };
 /* Back to its place; `counted`: against the delivery limit. */
 void om_settle_return(om_channel *channel, om_unacked *entry, int counted);
-void om_settle_return_all(om_channel *channel, int counted);
+void om_settle_return_all(om_channel *channel);
+void om_settle_recover(om_channel *channel);     /* basic.recover */
 
 /* ---- confirms (confirm.c) ------------------------------------------------------------------------ */
 

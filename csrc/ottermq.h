@@ -646,10 +646,9 @@ int om_channel_open(om_engine *engine, uint64_t conn, int channel);
  * (.., 0). */
 int om_channel_close(om_engine *engine, uint64_t conn, int channel, int closing);
 int om_channel_confirm(om_engine *engine, uint64_t conn, int channel);
-int om_channel_flow(om_engine *engine, uint64_t conn, int channel, int active);
 /* basic.qos global: how many unacked for the whole channel, 0: no limit. */
 int om_channel_limit(om_engine *engine, uint64_t conn, int channel, uint32_t prefetch);
-/* basic.recover: unacked ones go back to their places. */
+/* basic.recover: unacked ones go back to their places, but for those that a transaction has settled. */
 int om_channel_recover(om_engine *engine, uint64_t conn, int channel);
 int om_channel_tx_select(om_engine *engine, uint64_t conn, int channel);
 /* `ok` (the commit-ok frame) is sent when it is on disk. < 0: nothing of it happened. OM_TX_PARTIAL:

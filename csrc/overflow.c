@@ -52,7 +52,7 @@ int om_overflow_stage(om_atomic *atomic, om_refusals *refusals, om_queue *queue,
     om_log *log = queue->lanes[lane].log;
     if (queue->removed || log->deleted)
         return OM_OK;
-    int refused = om_overflow_refuses(queue, 0, body.len), dies = refused && om_overflow_dies(queue);
+    int refused = om_overflow_refuses(queue, om_queue_credit(queue), body.len), dies = refused && om_overflow_dies(queue);
     om_refusal refusal = {.queue = queue, .place = dies ? log->atomic_count + 1 : 0, .weight = (uint32_t)body.len,
                           .lane = (uint8_t)lane};
     int result = refused ? add(refusals, refusal) : OM_OK;

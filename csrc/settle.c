@@ -54,11 +54,23 @@ void om_settle_return(om_channel *channel, om_unacked *entry, int counted) {
     om_unacked_done(&channel->unacked, entry);
 }
 
-void om_settle_return_all(om_channel *channel, int counted) {
+void om_settle_return_all(om_channel *channel) {
     om_unacked_ring *ring = &channel->unacked;
     om_unacked *entry;
     while ((entry = om_unacked_from(ring, 0)))
-        om_settle_return(channel, entry, counted);
+        om_settle_return(channel, entry, 1);
+}
+
+/* What a transaction has settled is no longer the client's to return: its commit decides. */
+void om_settle_recover(om_channel *channel) {
+    om_unacked_ring *ring = &channel->unacked;
+    om_unacked *entry = om_unacked_from(ring, 0);
+    while (entry) {
+        uint64_t next = entry->tag + 1;
+        if (!entry->in_tx)
+            om_settle_return(channel, entry, 0);
+        entry = om_unacked_from(ring, next);
+    }
 }
 
 static void reject(om_unacked *entry) {

@@ -195,6 +195,26 @@ def test_rollback_takes_acks_back(client: Client) -> None:
     assert other.count(queue) == 0
 
 
+def test_recover_leaves_what_the_transaction_has_settled(client: Client) -> None:
+    channel, other = client.channel(), client.channel()
+    queue = other.declare()
+    for body in (b"acked", b"not acked"):
+        other.publish(body, key=queue)
+    assert other.becomes(queue, 2)
+    channel.tx_select()
+    acked = channel.must_get(queue, no_ack=False)
+    channel.must_get(queue, no_ack=False)
+    channel.ack(acked.tag)
+    channel.recover()
+    assert other.becomes(queue, 1)
+    channel.tx_rollback()
+    assert other.count(queue) == 1  # taken back, it is with the channel still
+    channel.ack(acked.tag)
+    channel.tx_commit()
+    channel.close()
+    assert other.drain(queue) == [b"not acked"]
+
+
 def test_nacks_count_with_the_commit_too(client: Client) -> None:
     channel, other = client.channel(), client.channel()
     queue = other.declare()
@@ -293,3 +313,14 @@ def test_a_full_queue_refuses_what_a_transaction_publishes(client: Client, overf
     assert other.becomes(queue, 1)
     assert other.becomes(grave, 2 if overflow == "reject-publish-dlx" else 0)
     assert other.drain(queue) == [b"1"]
+
+
+def test_a_transaction_may_publish_what_consumers_take_at_once(client: Client) -> None:
+    channel, other = client.channel(), client.channel()
+    queue = other.declare("", {"x-max-length": 1, "x-overflow": "reject-publish"})
+    other.consume(queue, no_ack=True)
+    channel.tx_select()
+    for body in (b"1", b"2", b"3"):
+        channel.publish(body, key=queue)
+    channel.tx_commit()
+    assert [message.body for message in other.deliveries(3)] == [b"1", b"2", b"3"]

@@ -275,6 +275,46 @@ def test_what_a_prefetch_has_no_room_for_falls_out_of_a_short_queue(client: Clie
     assert channel.drain(queue) == NUMBERS[8:10]
 
 
+OVERFLOWS = ["drop-head", "reject-publish", "reject-publish-dlx"]
+
+
+@pytest.mark.parametrize("overflow", OVERFLOWS)
+def test_what_consumers_have_no_credit_for_is_too_much(channel: Channel, overflow: str) -> None:
+    queue = channel.declare("", {"x-max-length": 2, "x-overflow": overflow})
+    channel.qos(3)
+    channel.consume(queue)
+    channel.confirm()
+    confirms = Confirms(channel)
+    with channel.client.together():
+        for number in range(10):
+            channel.publish(b"%d" % number, key=queue)
+    confirms.until(10)
+    assert [message.body for message in channel.deliveries(3)] == [b"0", b"1", b"2"]
+    assert channel.becomes(queue, 2)
+    dropped = overflow == "drop-head"
+    assert confirms.refused == (set() if dropped else {6, 7, 8, 9, 10})
+    assert channel.drain(queue) == ([b"8", b"9"] if dropped else [b"3", b"4"])
+
+
+def test_what_a_standby_consumer_would_take_counts_nevertheless(client: Client) -> None:
+    """Only the single active one is given anything, so only its credit makes room."""
+    active, standby = client.channel(), client.channel()
+    queue = active.declare(
+        "",
+        {"x-max-length": 1, "x-overflow": "reject-publish", "x-single-active-consumer": True},
+    )
+    active.qos(1)
+    active.consume(queue)
+    standby.consume(queue)
+    standby.confirm()
+    confirms = Confirms(standby)
+    with client.together():
+        for number in range(4):
+            standby.publish(b"%d" % number, key=queue)
+    confirms.until(4)
+    assert confirms.refused == {3, 4}
+
+
 @pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
 def test_a_full_queue_may_refuse_instead(channel: Channel, overflow: str) -> None:
     queue = channel.declare("", {"x-max-length": 2, "x-overflow": overflow})

@@ -218,9 +218,6 @@ static inline void answer_method(mini_door *door, const om_event *event) {
     case 20 << 16 | 10:
         om_channel_open(engine, conn, channel);
         break;
-    case 20 << 16 | 20: /* flow */
-        om_channel_flow(engine, conn, channel, event->payload.data[event->payload.len - 1] & 1);
-        break;
     case 20 << 16 | 40: case 20 << 16 | 41:
         om_channel_close(engine, conn, channel, 0);
         break;
