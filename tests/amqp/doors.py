@@ -280,8 +280,11 @@ def _start_ok(properties: dict[str, Any], mechanism: str, response: Any) -> Conn
 class Desk:
     """The door and all that it acts on."""
 
-    def __init__(self, room: Room, engine: FakeEngine, auth: Auth, topology: Topology) -> None:
+    def __init__(
+        self, room: Room, engine: FakeEngine, auth: Auth, topology: Topology, db: MetaDb
+    ) -> None:
         self.room = room
+        self.db = db
         self.engine = engine
         self.auth = auth
         self.topology = topology
@@ -316,7 +319,7 @@ async def open_desk(data: Path, settings: AmqpSettings | None = None) -> AsyncIt
             engine, store, topology, rules=lambda name: LogOptions(), holds=Holds(topology)
         )
         room = Room(engine, topology, auth, queues, settings or AmqpSettings())
-        desk = Desk(room, engine, auth, topology)
+        desk = Desk(room, engine, auth, topology, db)
         async with trio.open_nursery() as nursery:
             desk.door._nursery = nursery
             nursery.start_soon(queues.run)

@@ -14,6 +14,7 @@ from ottermq.config.schema import AmqpSettings, Permit
 from ottermq.engine import Consumer, Event, Kind, QueueFlags, QueueStat
 from ottermq.topology import Policy
 from tests.amqp.doors import Client, Closed, Desk, open_desk
+from tests.topology.flaky import Flaky, full
 
 
 @pytest.fixture
@@ -356,3 +357,41 @@ async def test_what_one_declares_another_finds_only_when_it_is_on_disk(
         nursery.start_soon(ask, other)
     assert [type(answer[0]) for answer in answers] == [Queue.DeclareOk, Queue.DeclareOk]
     assert len(desk.engine.called("add_queue")) == 1
+
+
+async def test_what_a_full_disk_cannot_keep_is_506_and_not_there(
+    desk: Desk, client: Client
+) -> None:
+    disk, other = Flaky(desk.db), await desk.connected()
+    disk.refuses = full()
+    with pytest.raises(Closed) as closed:
+        await client.call(1, declare("big", durable=True))
+    assert (closed.value.code, closed.value.connection) == (506, True)
+    assert closed.value.text.startswith("RESOURCE_ERROR - ")
+    assert desk.topology.find_queue("/", "big") is None
+    disk.refuses = None
+    await other.call(1, declare("big", durable=True))
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["at once", "after the disk"])
+async def test_a_mistake_of_our_own_is_541_and_costs_one_connection(
+    desk: Desk, client: Client, monkeypatch: pytest.MonkeyPatch, later: bool
+) -> None:
+    other = await desk.connected()
+
+    def mistake(*_: object) -> None:
+        raise ZeroDivisionError
+
+    async def late_mistake(*_: object) -> None:
+        mistake()
+
+    with monkeypatch.context() as patched:
+        if later:
+            patched.setattr(desk.room.queues, "save", late_mistake)
+        else:
+            patched.setattr(desk.topology, "declare_queue", mistake)
+        with pytest.raises(Closed) as closed:
+            await client.call(1, declare("q", durable=True))
+    assert (closed.value.code, closed.value.connection) == (541, True)
+    assert closed.value.text == "INTERNAL_ERROR - the broker made a mistake; its log tells"
+    await other.call(1, declare("other", durable=True))

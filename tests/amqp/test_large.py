@@ -1,8 +1,12 @@
 """Large messages: they go from a segment's file to the socket, and arrive as they were sent."""
 
 import random
+import re
+import shutil
 import signal
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -52,6 +56,42 @@ def test_what_this_broker_wrote_is_sent_from_its_file(start: Start) -> None:
         assert all_but_the_last(broker.data, bodies)
         channel.consume("large", no_ack=True)
         assert [message.body for message in channel.deliveries(70)] == bodies
+
+
+@contextmanager
+def watched(broker: Broker, trace: Path) -> Iterator[None]:
+    """What its threads hand to sendfile is written down."""
+    strace = ["strace", "-f", "-p", str(broker.process.pid), "-e", "trace=sendfile", "-o", str(trace)]
+    with subprocess.Popen(strace, stderr=subprocess.PIPE, text=True) as watcher:
+        assert watcher.stderr
+        told = watcher.stderr.readline()
+        if "attached" not in told:
+            watcher.kill()
+            pytest.skip(f"nobody may be watched here: {told}")
+        try:
+            yield
+        finally:
+            watcher.send_signal(signal.SIGINT)
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed here")
+@pytest.mark.parametrize(("size", "goes"), [(99 * KIB, False), (100 * KIB, True)])
+def test_bodies_go_by_sendfile_from_min_message_size_on(
+    start: Start, tmp_path: Path, size: int, goes: bool
+) -> None:
+    trace, bodies = tmp_path / "trace", [random.randbytes(size) for _ in range(40)]
+    with start(**COLD, OTTERMQ_WAL__ZERO_COPY__MIN_MESSAGE_SIZE="100KiB") as broker:
+        channel = Client(broker.address("amqp")).channel()
+        fill(channel, "large", bodies)
+        assert all_but_the_last(broker.data, bodies)
+        with watched(broker, trace):
+            channel.consume("large", no_ack=True)
+            assert [message.body for message in channel.deliveries(40)] == bodies
+    sent = re.findall(r"(?:sendfile\(|sendfile resumed).*= (\d+)$", trace.read_text(), re.MULTILINE)
+    if goes:
+        assert sum(map(int, sent)) >= 20 * size  # the last of them were in memory still
+    else:
+        assert not sent
 
 
 def test_unacked_ones_are_sent_again_from_the_file(start: Start) -> None:
