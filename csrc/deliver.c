@@ -432,9 +432,19 @@ int64_t om_queue_hand_on(om_queue *queue) {
     return next_consumer(queue) && is_soon_to_be_had(queue) ? om_queue_credit(queue) : 0;
 }
 
+/* Dead letters are on their way here that are committed behind this round. */
+static int is_expecting(const om_queue *queue) {
+    for (int32_t i = 0; i < queue->lane_count; i++)
+        if (queue->lanes[i].log->atomic_count)
+            return 1;
+    return 0;
+}
+
 void om_queue_pump(om_queue *queue) {
     if (queue->removed)
         return;
+    if (is_expecting(queue))
+        om_queue_activate(queue); /* its turn in this round was waiting when they were sent */
     if (om_queue_is_stream(queue)) {
         om_stream_pump(queue);
         return;

@@ -23,9 +23,14 @@ typedef struct entry {
     uint8_t bytes[];         /* exchange, key, tail, properties, body */
 } entry;
 
+typedef struct settled {
+    uint64_t tag;
+    int fate;
+} settled;
+
 typedef struct om_tx {
     entry *first, *last;
-    struct { uint64_t tag; int fate; } *settles;
+    settled *settles;
     uint32_t settle_count, settle_cap;
     om_refusals refusals;    /* of the commit under way */
 } om_tx;
@@ -139,6 +144,21 @@ static int stage_publish(om_channel *channel, om_atomic *atomic, const entry *en
     return OM_OK;
 }
 
+static int by_tag(const void *one, const void *other) {
+    uint64_t a = ((const settled *)one)->tag, b = ((const settled *)other)->tag;
+    return (a > b) - (a < b);
+}
+
+/* As RabbitMQ has it: those of the same fate that follow each other go in the order they were
+ * delivered in, whatever the order they were settled in. So dead letters keep their queue's. */
+static void put_in_order(om_tx *tx) {
+    for (uint32_t i = 0, end; i < tx->settle_count; i = end) {
+        for (end = i + 1; end < tx->settle_count && tx->settles[end].fate == tx->settles[i].fate;)
+            end++;
+        qsort(tx->settles + i, end - i, sizeof *tx->settles, by_tag);
+    }
+}
+
 static int stage_settles(om_channel *channel, om_atomic *atomic) {
     const om_tx *tx = channel->tx;
     for (uint32_t i = 0; i < tx->settle_count; i++) {
@@ -198,6 +218,7 @@ static int commit(om_channel *channel, const uint8_t *ok, size_t len) {
     uint8_t *frame = malloc(len);
     om_atomic *atomic = om_atomic_new(engine->store);
     int result = frame && atomic ? OM_OK : OM_E_NO_MEMORY;
+    put_in_order(tx);
     for (const entry *entry = tx->first; entry && result == OM_OK; entry = entry->next)
         result = stage_publish(channel, atomic, entry);
     if (result == OM_OK)

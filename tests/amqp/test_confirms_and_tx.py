@@ -229,6 +229,22 @@ def test_nacks_count_with_the_commit_too(client: Client) -> None:
     assert other.becomes(queue, 1)
 
 
+def test_what_a_transaction_rejects_dies_in_its_queues_order(client: Client) -> None:
+    channel, other = client.channel(), client.channel()
+    grave = other.declare()
+    queue = other.declare("", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": grave})
+    for number in range(3):
+        other.publish(b"%d" % number, key=queue)
+    assert other.becomes(queue, 3)
+    channel.tx_select()
+    tags = [channel.must_get(queue, no_ack=False).tag for _ in range(3)]
+    for tag in (tags[1], tags[2], tags[0]):
+        channel.reject(tag, requeue=False)
+    channel.tx_commit()
+    assert other.becomes(grave, 3)
+    assert other.drain(grave) == [b"0", b"1", b"2"]
+
+
 def test_a_transaction_may_publish_and_ack_over_many_queues(client: Client) -> None:
     channel, other = client.channel(), client.channel()
     source, targets = other.declare(), [other.declare() for _ in range(3)]

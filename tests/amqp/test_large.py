@@ -61,7 +61,8 @@ def test_what_this_broker_wrote_is_sent_from_its_file(start: Start) -> None:
 @contextmanager
 def watched(broker: Broker, trace: Path) -> Iterator[None]:
     """What its threads hand to sendfile is written down."""
-    strace = ["strace", "-f", "-p", str(broker.process.pid), "-e", "trace=sendfile", "-o", str(trace)]
+    pid = str(broker.process.pid)
+    strace = ["strace", "-f", "-p", pid, "-e", "trace=sendfile", "-o", str(trace)]
     with subprocess.Popen(strace, stderr=subprocess.PIPE, text=True) as watcher:
         assert watcher.stderr
         told = watcher.stderr.readline()

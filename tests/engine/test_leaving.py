@@ -2,8 +2,11 @@
 
 import time
 
+import pytest
+from pamqp.commands import Basic
+
 from ottermq.engine import QueueFlags, QueueOptions, RouteFlags
-from tests.engine.plane import Client, Plane
+from tests.engine.plane import Client, Plane, content, frame
 
 
 def got(client: Client, queue: str) -> list[bytes]:
@@ -144,6 +147,38 @@ def test_an_answer_for_an_exchange_that_is_no_longer_meant_is_not_believed(plane
     plane.answer(plane.asked[0])
     plane.wait(lambda: plane.ready("other") == 1)
     assert plane.ready("dead") == 0
+
+
+@pytest.mark.parametrize("flags", [QueueFlags(0), QueueFlags.STREAM], ids=["queue", "stream"])
+def test_a_dead_letter_wakes_a_queue_that_had_its_turn_in_the_same_tick(
+    plane: Plane, flags: QueueFlags
+) -> None:
+    """Its record is committed behind that turn, and nothing else may happen to the queue."""
+    plane.queue("dead", flags=flags)
+    plane.queue("work", dead_letter_exchange=b"", dead_letter_key=b"dead")
+    client, taker = plane.client(), plane.client()
+    taker.consume("dead", prefetch=10)
+    for number in range(3):
+        client.publish(b"%d" % number, "work")
+        message = client.get("work")
+        assert message
+        rejected = frame(Basic.Reject(message.tag, requeue=False))
+        client.feed(rejected + content(b"direct", "dead"))
+        assert [each.body for each in taker.messages(2)] == [b"direct", b"%d" % number]
+        taker.ack(0, multiple=True)
+
+
+def test_a_limit_holds_for_dead_letters_that_come_behind_a_queues_turn(plane: Plane) -> None:
+    plane.queue("dead", max_length=1)
+    plane.queue("work", dead_letter_exchange=b"", dead_letter_key=b"dead")
+    client = plane.client()
+    client.publish(b"letter", "work")
+    message = client.get("work")
+    assert message
+    client.feed(frame(Basic.Reject(message.tag, requeue=False)) + content(b"direct", "dead"))
+    dead = plane.queues["dead"]
+    plane.wait(lambda: plane.engine.queue_stat(dead).published == 2 and plane.ready("dead") == 1)
+    assert got(client, "dead") == [b"letter"]
 
 
 def test_dead_letters_larger_than_one_record_keep_their_order(plane: Plane) -> None:
