@@ -285,6 +285,34 @@ int om_build_add_content(om_build *build, int64_t timestamp, om_span key, om_spa
     return OM_OK;
 }
 
+int om_build_make_room(om_build *build, om_span key, int32_t body_len, om_span tail, size_t *body_at) {
+    uint64_t most = OM_BATCH_OVERHEAD + OM_CONTENT_RECORD_OVERHEAD + (uint64_t)key.len + (uint64_t)body_len + (uint64_t)tail.len;
+    if (most > INT32_MAX)
+        return OM_E_INVALID;
+    int result = reserve(build, most);
+    if (result != OM_OK)
+        return result;
+    int64_t size = om_content_record(build->bytes->data + OM_BATCH_OVERHEAD, build->bytes->room - OM_BATCH_OVERHEAD, 0, 0,
+                                     key, (om_span){NULL, body_len}, tail, body_at);
+    if (size < 0)
+        return (int)size;
+    *body_at += OM_BATCH_OVERHEAD;
+    build->len = OM_BATCH_OVERHEAD + (size_t)size;
+    return OM_OK;
+}
+
+void om_build_put(om_build *build, size_t at, om_span part) {
+    if (build->len >= OM_BYTES_LARGE)
+        pass_body(build, at, part);
+    else if (part.len > 0)
+        memcpy(build->bytes->data + at, part.data, (size_t)part.len);
+}
+
+void om_build_fill(om_build *build, int64_t timestamp) {
+    build->count = 1;
+    build->base_timestamp = build->max_timestamp = timestamp;
+}
+
 /* What the CRC covers already isn't looked at again. */
 static void put_whole_header(const om_build *build, om_batch_info *info) {
     uint8_t *data = build->bytes->data;

@@ -37,6 +37,11 @@ void om_build_free(om_build *build);
 int om_build_add(om_build *build, const om_record *record);
 /* The same for an AMQP message, its record headers made before (om_content_template). */
 int om_build_add_content(om_build *build, int64_t timestamp, om_span key, om_span body, om_span tail);
+/* The same for the first one, whose body is still to come: it begins at *body_at. Nothing can be added or
+ * taken before om_build_fill. */
+int om_build_make_room(om_build *build, om_span key, int32_t body_len, om_span tail, size_t *body_at);
+void om_build_put(om_build *build, size_t at, om_span part); /* the next piece of it goes there */
+void om_build_fill(om_build *build, int64_t timestamp);      /* that was the last one */
 /* The batch with its header (offset and leader epoch may be patched later) and CRC, and without what it
  * has grown beyond its length: whoever keeps it would hold twice what it counts. The build is empty
  * again. info as for om_batch_encode; NULL for a build without records, and with a delete horizon, which must be

@@ -140,7 +140,7 @@ static void weigh_memory(om_engine *engine) {
         bytes += (conn->kafka ? om_kafka_conn_weight(conn) : conn->out.bytes) + conn->in_len;
         for (uint32_t c = 0; c < conn->channel_cap; c++)
             if (conn->channels[c])
-                bytes += conn->channels[c]->body_cap;
+                bytes += om_landing_weight(conn->channels[c]);
     }
     engine->stat.message_bytes = bytes;
     uint64_t limit = engine->options.memory_limit;

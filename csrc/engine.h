@@ -289,8 +289,8 @@ struct om_channel {
     om_address address;
     om_stamp stamp;
     uint64_t body_size, body_len;
-    uint8_t *body;           /* gathers a body of several frames; or a parked one */
-    uint64_t body_cap;
+    om_build landing;        /* where a body comes together, or waits while parked (landing.c) ... */
+    size_t landing_at;       /* ... and where in it */
 
     uint64_t publish_tag;    /* of the last publish in confirm mode */
     uint64_t good_tag;       /* of the last one that wasn't refused */
@@ -448,6 +448,15 @@ void om_publish_reset(om_channel *channel);
 /* BCC is for the broker only: what is stored or told doesn't have it. May use engine->rewrite. */
 int om_publish_without_bcc(om_engine *engine, om_properties *properties);
 void om_publish_return(om_channel *channel, om_span exchange, om_span key, om_span properties, om_span body);
+
+/* ---- bodies that come in pieces (landing.c) ---------------------------------------------------- */
+
+int om_landing_put(om_channel *channel, om_span part); /* the next piece of the body; OM_E_NO_MEMORY */
+om_span om_landing_body(const om_channel *channel);    /* all of it, once it is there */
+int om_landing_holds(const om_channel *channel, om_span body); /* is it that? */
+int om_landing_can_stay(const om_channel *channel, om_span body); /* ... and may a log take it over as it is? */
+uint64_t om_landing_weight(const om_channel *channel);
+void om_landing_drop(om_channel *channel);
 
 /* ---- full queues that refuse (overflow.c) ----------------------------------------------------- */
 

@@ -197,6 +197,21 @@ int om_log_stage_content(om_log *log, int64_t now_ms, om_span key, om_span body,
     return result;
 }
 
+int om_log_stage_landed(om_log *log, int64_t now_ms, om_build *landed, int64_t weight, int unlogged) {
+    om_log_seal(log);
+    if (need_batch(log, unlogged) != OM_OK)
+        return OM_E_NO_MEMORY;
+    int64_t offset = om_log_claim(log, 1);
+    if (offset < 0)
+        return (int)offset;
+    om_build_fill(landed, now_ms);
+    *log->open = *landed;
+    om_build_init(landed);
+    log->open_weight = weight;
+    om_log_seal(log);
+    return OM_OK;
+}
+
 int om_log_stage(om_log *log, const om_record *records, int32_t count, int unlogged, int64_t *first) {
     int64_t bound = om_batch_size_bound(records, count);
     if (bound < 0 || count < 1 || bound > BATCH_MAX)

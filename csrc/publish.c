@@ -246,23 +246,6 @@ enum om_verdict om_publish_header(om_channel *channel, const uint8_t *payload, s
 
 /* ---- the body ---- */
 
-static int need_body(om_channel *channel) {
-    if (channel->body_size <= channel->body_cap)
-        return OM_OK;
-    free(channel->body);
-    channel->body = malloc(channel->body_size);
-    channel->body_cap = channel->body ? channel->body_size : 0;
-    return channel->body ? OM_OK : OM_E_NO_MEMORY;
-}
-
-static void free_large_body(om_channel *channel) {
-    if (channel->body_cap <= 4096)
-        return;
-    free(channel->body);
-    channel->body = NULL;
-    channel->body_cap = 0;
-}
-
 enum om_verdict om_publish_body(om_channel *channel, const uint8_t *payload, size_t len) {
     if (len > channel->body_size - channel->body_len)
         return om_event_error(channel->conn, 0, 501, OM_BASIC_PUBLISH,
@@ -270,15 +253,13 @@ enum om_verdict om_publish_body(om_channel *channel, const uint8_t *payload, siz
                               (unsigned long long)channel->body_size);
     if (channel->body_len == 0 && len == channel->body_size)
         return finish(channel, (om_span){payload, (int32_t)len});
-    if (need_body(channel) != OM_OK)
+    if (om_landing_put(channel, (om_span){payload, (int32_t)len}) != OM_OK)
         return out_of_memory(channel);
-    memcpy(channel->body + channel->body_len, payload, len);
-    channel->body_len += len;
     if (channel->body_len < channel->body_size)
         return OM_GO_ON;
-    enum om_verdict verdict = finish(channel, (om_span){channel->body, (int32_t)channel->body_size});
+    enum om_verdict verdict = finish(channel, om_landing_body(channel));
     if (!channel->parked)
-        free_large_body(channel);
+        om_landing_drop(channel);
     return verdict;
 }
 
@@ -317,8 +298,9 @@ static int is_logged(const om_stamp *stamp, const om_queue *queue) {
     return om_log_is_logged(queue->lanes[0].log, is_unlogged(stamp, queue));
 }
 
-/* Returns 1 if the disk must have it, 0 if not, below 0 if it was refused. */
-static int stage(om_channel *channel, om_queue *queue, om_span body) {
+/* Returns 1 if the disk must have it, 0 if not, below 0 if it was refused. The last queue to get a large
+ * message may keep it where it landed. */
+static int stage(om_channel *channel, om_queue *queue, om_span body, int is_last) {
     const om_stamp *stamp = &channel->stamp;
     if (queue->removed)
         return 0;
@@ -333,8 +315,11 @@ static int stage(om_channel *channel, om_queue *queue, om_span body) {
     int logged = om_log_is_logged(log, unlogged);
     if (logged && channel->conn->engine->store->fence_handled)
         return OM_E_FENCED;
-    int result = om_log_stage_content(log, channel->conn->engine->wall_ms, channel->address.key, body,
-                                      (om_span){stamp->tail, (int32_t)stamp->tail_len}, unlogged);
+    int64_t now_ms = channel->conn->engine->wall_ms;
+    int result = is_last && om_landing_can_stay(channel, body)
+                     ? om_log_stage_landed(log, now_ms, &channel->landing, body.len, unlogged)
+                     : om_log_stage_content(log, now_ms, channel->address.key, body,
+                                            (om_span){stamp->tail, (int32_t)stamp->tail_len}, unlogged);
     if (result != OM_OK)
         return result;
     if (refused) {
@@ -382,7 +367,7 @@ static int stage_each(om_channel *channel, om_queue *const *queues, int32_t coun
     int refused = OM_OK;
     *logged = 0;
     for (int32_t i = 0; i < count; i++) {
-        int result = stage(channel, queues[i], body);
+        int result = stage(channel, queues[i], body, i == count - 1);
         if (result < 0)
             refused = result;
         else
@@ -452,12 +437,8 @@ static om_route *find_route(om_channel *channel) {
 
 static enum om_verdict park(om_channel *channel, om_span body) {
     om_conn *conn = channel->conn;
-    if (body.data != channel->body && body.len) {
-        if (need_body(channel) != OM_OK)
-            return out_of_memory(channel);
-        memcpy(channel->body, body.data, (size_t)body.len);
-    }
-    channel->body_len = (uint64_t)body.len;
+    if (!om_landing_holds(channel, body) && om_landing_put(channel, body) != OM_OK)
+        return out_of_memory(channel);
     channel->parked = 1;
     conn->paused = 1;
     conn->engine->stat.route_misses++;
@@ -545,9 +526,7 @@ static void keep_bcc(om_channel *channel, const om_route *route) {
 }
 
 void om_publish_parked(om_channel *channel, om_route *route) {
-    om_span body = {channel->body, (int32_t)channel->body_len};
-    if (!body.data)
-        body.data = (const uint8_t *)"";
+    om_span body = om_landing_body(channel);
     channel->parked = 0;
     keep_bcc(channel, route);
     if (channel->address.exchange.len == 0 && !channel->stamp.by_event)
@@ -558,7 +537,7 @@ void om_publish_parked(om_channel *channel, om_route *route) {
         publish_in_tx(channel, route, body);
     else
         publish(channel, route->queues, route->count, route->flags, body);
-    free_large_body(channel);
+    om_landing_drop(channel);
 }
 
 void om_publish_reset(om_channel *channel) {
@@ -566,11 +545,9 @@ void om_publish_reset(om_channel *channel) {
     free(channel->address.method);
     free(channel->stamp.data);
     free(channel->stamp.tail);
-    free(channel->body);
+    om_landing_drop(channel);
     memset(&channel->address, 0, sizeof channel->address);
     memset(&channel->stamp, 0, sizeof channel->stamp);
-    channel->body = NULL;
-    channel->body_cap = 0;
     channel->stage = OM_STAGE_IDLE;
     channel->parked = 0;
 }

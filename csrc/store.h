@@ -321,6 +321,8 @@ void om_log_raise_epoch(om_log *log, int32_t epoch);
 int om_log_stage(om_log *log, const om_record *records, int32_t count, int unlogged, int64_t *first);
 /* One AMQP message; tail: its record headers (om_content_template). */
 int om_log_stage_content(om_log *log, int64_t now_ms, om_span key, om_span body, om_span tail, int unlogged);
+/* The same for a message that lies in a batch of its own already (om_build_make_room), which is taken over. */
+int om_log_stage_landed(om_log *log, int64_t now_ms, om_build *landed, int64_t weight, int unlogged);
 void om_log_seal(om_log *log);                   /* the open batch, if any */
 void om_log_log_ops(om_log *log);                /* the tick's cursor changes into the WAL */
 void om_log_note_floor(om_log *log, uint64_t seq); /* a record with that sequence moved the cursor */

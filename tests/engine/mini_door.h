@@ -50,6 +50,7 @@ typedef struct mini_door {
     om_store *store;
     om_engine *engine;
     om_log *logs[QUEUE_COUNT][LANES];
+    uint64_t sent_away;      /* the last connection that was told to close */
 } mini_door;
 
 static inline om_span text_span(const char *text) {
@@ -273,6 +274,7 @@ static inline void answer_error(mini_door *door, const om_event *event) {
         om_conn_resume(door->engine, event->conn, NULL, 0);
     } else {
         om_conn_closing(door->engine, event->conn, NULL, 0);
+        door->sent_away = event->conn;
     }
 }
 

@@ -1,21 +1,25 @@
 /* no_memory.c -- a publisher with confirms while memory is refused: what is confirmed is there.
  *
- * Built by test_no_memory.py with malloc, calloc and realloc wrapped. Each round publishes to a queue
- * and to a fan-out, and one allocation on the way fails (or that one and all behind it): the first in
+ * Built by test_no_memory.py with malloc and its like wrapped. Each round publishes to a queue and to a fan-out,
+ * a large message in many frames among them, and one allocation on the way fails (or that one and all behind it): the first in
  * the first round, the second in the next, until a round needs no more of them. A publisher may be
  * refused or lose its connection. It must not wait for ever, nor be told a lie.
  */
 #include "mini_door.h"
 
+#include <errno.h>
 #include <time.h>
 #include <unistd.h>
 
 #define PUBLISHES 5
+#define LARGE 70000
+#define FRAME 8000           /* the little door allows no more */
 #define PATIENCE 60          /* seconds */
 
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
 void *__real_realloc(void *block, size_t size);
+int __real_posix_memalign(void **block, size_t alignment, size_t size);
 
 static __thread long countdown = -1; /* that many are given, then one is refused; -1: all are given */
 static __thread int for_good;        /* ... and so are all behind it */
@@ -46,6 +50,10 @@ void *__wrap_realloc(void *block, size_t size) {
     return fails() ? NULL : __real_realloc(block, size);
 }
 
+int __wrap_posix_memalign(void **block, size_t alignment, size_t size) {
+    return fails() ? ENOMEM : __real_posix_memalign(block, alignment, size);
+}
+
 /* ---- frames ---- */
 
 static size_t put_frame(uint8_t *at, int type, const void *payload, size_t len) {
@@ -57,7 +65,18 @@ static size_t put_frame(uint8_t *at, int type, const void *payload, size_t len) 
     return len + 8;
 }
 
-static size_t put_publish(uint8_t *at, const char *exchange, const char *key, const char *body) {
+/* The text, and blanks up to that length; a large one in many frames. */
+static size_t put_body(uint8_t *at, const char *text, size_t len) {
+    static uint8_t body[LARGE];
+    size_t put = 0;
+    memset(body, ' ', sizeof body);
+    memcpy(body, text, strlen(text));
+    for (size_t done = 0; done < len; done += FRAME)
+        put += put_frame(at + put, 3, body + done, len - done < FRAME ? len - done : FRAME);
+    return put;
+}
+
+static size_t put_publish(uint8_t *at, const char *exchange, const char *key, const char *text, size_t body_len) {
     uint8_t method[64], header[15];
     size_t n = 0, e = strlen(exchange), k = strlen(key);
     om_put_be32(method, 60u << 16 | 40);
@@ -71,12 +90,12 @@ static size_t put_publish(uint8_t *at, const char *exchange, const char *key, co
     n += k;
     method[n++] = 0;
     om_put_be32(header, 60u << 16);
-    om_put_be64(header + 4, strlen(body));
+    om_put_be64(header + 4, body_len);
     om_put_be16(header + 12, 0x1000); /* delivery-mode ... */
     header[14] = 2;                   /* ... persistent */
     size_t len = put_frame(at, 1, method, n);
     len += put_frame(at + len, 2, header, sizeof header);
-    return len + put_frame(at + len, 3, body, strlen(body));
+    return len + put_body(at + len, text, body_len);
 }
 
 static size_t put_get(uint8_t *at) {
@@ -89,11 +108,12 @@ static size_t put_get(uint8_t *at) {
 typedef struct client {
     mini_door *door;
     uint64_t conn;
-    uint8_t held[1 << 16];
+    uint8_t held[2 * LARGE];
     size_t len;
     uint64_t answered;       /* all up to this tag */
     uint8_t good[64];        /* by tag: it was acked */
-    char body[64];           /* of the last get */
+    char body[64];           /* of the last get, its beginning */
+    uint64_t left;           /* ... and so much of it is still to come */
     int got;                 /* 1: that, 2: there is none */
 } client;
 
@@ -124,17 +144,25 @@ static void take_frame(client *client, const uint8_t *frame, size_t len) {
         take_verdict(client, frame + 11, method == (60u << 16 | 80));
     else if (method == (60u << 16 | 72))
         client->got = 2;
-    else if (frame[0] == 3) {
-        PROMISE(len - 8 < sizeof client->body);
-        memcpy(client->body, frame + 7, len - 8);
-        client->body[len - 8] = 0;
-        client->got = 1;
+    else if (frame[0] == 2) { /* the body's first frame tells who it is, its last one that it is all here */
+        client->left = om_get_be64(frame + 7 + 4);
+        client->body[0] = 0;
+    } else if (frame[0] == 3) {
+        size_t head = len - 8 < sizeof client->body ? len - 8 : sizeof client->body - 1;
+        if (!client->body[0]) {
+            memcpy(client->body, frame + 7, head);
+            client->body[head] = 0;
+        }
+        client->left -= len - 8;
+        client->got = client->left == 0;
     }
 }
 
 /* Returns 0 when the connection is gone. */
 static int listen_to(client *client) {
     answer_events(client->door);
+    if (client->door->sent_away == client->conn)
+        om_conn_close(client->door->engine, client->conn, NULL, 0);
     int64_t got = om_conn_drain(client->door->engine, client->conn, client->held + client->len,
                                 sizeof client->held - client->len);
     if (got < 0)
@@ -205,13 +233,13 @@ static const char *const PLACES[PUBLISHES][2] = {{"", "a"}, {"x", "afa"}, {"", "
 
 /* Returns how many allocations were refused. */
 static long play(mini_door *door, client *reader, int round, long after, int all) {
-    uint8_t data[4096];
+    static uint8_t data[2 * LARGE];
     size_t len = 0;
     uint8_t there[2 + PUBLISHES + 1] = {0};
     client *sender = come(door);
     /* Routes and permissions are Python's business: known before it counts. */
-    len += put_publish(data + len, "", "a", "0 0");
-    len += put_publish(data + len, "x", "afa", "0 0");
+    len += put_publish(data + len, "", "a", "0 0", 3);
+    len += put_publish(data + len, "x", "afa", "0 0", 3);
     feed(sender, data, len);
     PROMISE(wait_for(sender, 2));
     om_queue_purge(door->engine, 1, &(uint64_t){0});
@@ -219,7 +247,7 @@ static long play(mini_door *door, client *reader, int round, long after, int all
     for (int i = 0; i < PUBLISHES; i++) {
         char body[32];
         snprintf(body, sizeof body, "%d %d", round, i + 3);
-        len += put_publish(data + len, PLACES[i][0], PLACES[i][1], body);
+        len += put_publish(data + len, PLACES[i][0], PLACES[i][1], body, i == 2 ? LARGE : strlen(body));
     }
     refused = 0;
     for_good = all;
