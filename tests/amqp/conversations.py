@@ -170,3 +170,46 @@ sequences = some.tuples(
         max_size=40,
     ),
 ).map(lambda parts: [*parts[0], *parts[1]])
+
+# To queues that are there: a refusal ends the transaction, and most would be about nothing. To one
+# that dead-letters, the other being where that leads: what a commit sends to a queue in two ways
+# comes there as RabbitMQ's processes happen to run.
+posting = some.tuples(
+    some.just("publish"),
+    some.sampled_from(["", "", "", "amq.direct"]),
+    some.sampled_from(["q0", "q0", "q0", "a"]),
+    maybe,
+    some.sampled_from([None, None, 1, 3]),
+    some.just({}),
+    some.sampled_from(PROPERTIES),
+)
+getting = some.tuples(some.just("get"), some.sampled_from(["q0", "q0", "q1"]), some.just(False))
+settling = some.tuples(
+    some.just("settle"),
+    some.sampled_from(["ack", "ack", "nack", "reject"]),
+    some.integers(0, 5),
+    maybe,
+    maybe,
+)
+commit = some.tuples(some.just("commit"))
+others = some.sampled_from(
+    [("recover",), ("recover",), ("rollback",), ("rollback",), ("purge", "q0"), ("close_channel",)]
+)
+STAYING = ARGUMENTS[:5]  # nothing leads from there to another queue
+TAKEN = ARGUMENTS[:14]  # no declaration with these is refused
+ORDERED = [  # dead letters of both brokers come in the same order, also if many come at once
+    each
+    for each in TAKEN
+    if not {"x-max-length", "x-max-priority", "x-dead-letter-exchange"} <= each.keys()
+]
+transactions = some.tuples(
+    some.sampled_from(ORDERED).map(lambda arguments: ("declare", "q0", arguments, {})),
+    some.sampled_from(STAYING).map(lambda arguments: ("declare", "q1", arguments, {})),
+    some.lists(posting, min_size=3, max_size=6),
+    commit,
+    some.lists(
+        some.one_of(posting, getting, getting, settling, settling, others, commit),
+        min_size=15,
+        max_size=40,
+    ),
+).map(lambda parts: [parts[0], parts[1], *parts[2], parts[3], *parts[4]])
