@@ -63,6 +63,7 @@ typedef struct om_spares {
 typedef struct om_output {
     om_piece *head, *tail;
     uint64_t bytes;
+    uint32_t files;          /* pieces that are parts of a segment */
     om_spares *spares;
 } om_output;
 

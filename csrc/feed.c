@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-#define STRETCH (256u << 10)
+#define STRETCH (1u << 20) /* of a segment, read in one go; and what comes next is asked for meanwhile */
 
 om_feed *om_feed_new(void) {
     om_feed *feed = calloc(1, sizeof *feed);
@@ -169,6 +169,7 @@ static int goes_unseen(om_engine *engine, const om_feed *feed) {
 }
 
 static int take_mapped(om_engine *engine, om_feed *feed, om_log *log, int64_t offset, int64_t *skip_to) {
+    int goes_on = feed->read.pins && offset == feed->read.next_offset;
     om_feed_rest(feed);
     int result = om_log_read_mapped(log, offset, STRETCH, &feed->read);
     if (result != OM_OK) {
@@ -176,6 +177,8 @@ static int take_mapped(om_engine *engine, om_feed *feed, om_log *log, int64_t of
         return result;
     }
     *skip_to = feed->read.next_offset;
+    if (goes_on)
+        om_read_ahead(&feed->read, STRETCH);
     if (!goes_unseen(engine, feed) && om_read_check(&feed->read) != OM_OK)
         return OM_E_UNREADABLE;
     feed->read_at = 0;

@@ -322,6 +322,13 @@ int om_log_read_mapped(om_log *log, int64_t offset, uint64_t max_bytes, om_read 
     return OM_OK;
 }
 
+void om_read_ahead(const om_read *read, uint64_t bytes) {
+    const pins *held = read->pins;
+    om_view next;
+    if (om_view_open(held->view.segment, held->position + read->bytes, bytes, &next) == OM_OK)
+        om_reader_ask(held->log->store, &next);
+}
+
 int om_log_read(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, int flags, om_read *out) {
     pins *held = begin_read(out);
     if (!held)

@@ -117,15 +117,18 @@ int om_output_file(om_output *output, om_backing *backing, uint64_t position, si
     chunk->from.file.position = position;
     chunk->len = len;
     output->bytes += len;
+    output->files++;
     return OM_OK;
 }
 
 static void free_chunk(om_output *output, om_piece *chunk) {
     om_spares *spares = output->spares;
-    if (chunk->kind == OM_PIECE_BYTES)
+    if (chunk->kind == OM_PIECE_BYTES) {
         om_bytes_unref(chunk->from.ref.bytes);
-    else if (chunk->kind == OM_PIECE_FILE)
+    } else if (chunk->kind == OM_PIECE_FILE) {
         om_backing_unref(chunk->from.file.backing);
+        output->files--;
+    }
     if (chunk->cap == CHUNK_FIRST && spares->count < SPARES_MAX) {
         chunk->next = spares->first;
         spares->first = chunk;
@@ -192,7 +195,7 @@ static ssize_t send_file(const om_output *output, int fd) {
     return -1;
 }
 
-int om_output_flush(om_output *output, int fd, uint64_t *sent) {
+static int flush(om_output *output, int fd, uint64_t *sent) {
     while (output->head) {
         ssize_t took = output->head->kind == OM_PIECE_FILE ? send_file(output, fd) : send_memory(output, fd);
         if (took >= 0) {
@@ -205,6 +208,16 @@ int om_output_flush(om_output *output, int fd, uint64_t *sent) {
         }
     }
     return OM_OK;
+}
+
+/* Each sendfile sends what it has at once: a body that is a little longer than a packet is two of them. */
+int om_output_flush(om_output *output, int fd, uint64_t *sent) {
+    if (output->files < 2)
+        return flush(output, fd, sent);
+    om_socket_hold(fd, 1);
+    int result = flush(output, fd, sent);
+    om_socket_hold(fd, 0);
+    return result;
 }
 
 static ssize_t read_file(const om_piece *chunk, uint8_t *out, size_t len) {

@@ -44,6 +44,10 @@ void om_socket_accepted(int fd, const void *peer, const char *usual) {
         setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, usual, (socklen_t)strnlen(usual, OM_CONGESTION_NAME));
 }
 
+void om_socket_hold(int fd, int held) {
+    setsockopt(fd, IPPROTO_TCP, TCP_CORK, &held, sizeof held);
+}
+
 void om_socket_describe(const void *peer, char *out, int len) {
     const struct sockaddr_storage *address = peer;
     char host[INET6_ADDRSTRLEN] = "?";

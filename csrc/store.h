@@ -373,6 +373,8 @@ typedef struct om_stretch {
 } om_stretch;
 int om_log_locate(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, om_stretch *out);
 /* Guarded access to such a read's bytes: OM_E_UNREADABLE when they couldn't be had. */
+/* Of a mapped read: the reader thread brings what comes behind it, and maps it, before anybody asks. */
+void om_read_ahead(const om_read *read, uint64_t bytes);
 void om_read_guard(const om_read *read);
 /* The segment (not held) such a read looks into, and where in its file the bytes start. */
 om_segment *om_read_segment(const om_read *read, uint64_t *position);
