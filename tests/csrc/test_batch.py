@@ -1,5 +1,6 @@
 """Record batches, written and read: byte for byte what kafka-python writes and reads."""
 
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -212,7 +213,8 @@ def test_a_built_batch_holds_little_more_than_it_counts(length: int, count: int)
         assert lib.om_build_add(growing, array) == lib.OM_OK
     whole = lib.om_build_take(growing, new_info())
     assert whole.len <= whole.room <= whole.len * 9 // 8
-    if whole.len >= lib.OM_BYTES_LARGE:
+    moves = "OTTERMQ_SANITIZE" in os.environ  # whatever its realloc shortens
+    if whole.len >= lib.OM_BYTES_LARGE and not moves:
         assert int(ffi.cast("uintptr_t", whole.data)) % lib.OM_BYTES_PAGE == 32
     lib.om_bytes_unref(whole)
 
