@@ -64,10 +64,10 @@ def test_a_violation_is_in_the_queue_within_a_minute_and_once_over_kills(
             found += [each for each in soon(desk) if each.id != first.id]
         assert sorted(each.queue for each in found) == ["taps", "visits"]
         assert watch.stdout
-        told = watch.stdout.readline()
-        if " visits/0: " in told:  # killed before it could note that it had told
-            told = watch.stdout.readline()
-        assert " taps/0: " in told
+        line = watch.stdout.readline()
+        if " visits/0: " in line:  # killed before it could note that it had told
+            line = watch.stdout.readline()
+        assert " taps/0: " in line
         time.sleep(3)  # some more looks
         assert told(desk) == []
 
