@@ -24,8 +24,14 @@ async def _when_saved(channel: Channel, change: Change, ok: bytes) -> bytes:
 
 
 def removed(channel: Channel, change: Change, ok: bytes) -> Answer:
-    """`ok` when what went is gone from the disk, too."""
-    waiting = channel.room.queues.remove(change)
+    """`ok` when what went is gone from the disk, too. Behind it what the channel's own consumers
+    are told of that, as RabbitMQ has it: amqplib's users close the channel at the cancel."""
+    channel.behind = b""
+    try:
+        waiting = channel.room.queues.remove(change)
+        ok += channel.behind
+    finally:
+        channel.behind = None
     return ok if waiting is None else _when_removed(waiting, ok)
 
 

@@ -34,6 +34,7 @@ class Channel:
     prefetch: int = 0  # of consumers to come; 0: no limit
     limit: int = 0  # of the whole channel (global qos)
     last_queue: str = ""  # the one declared last: an empty name means it
+    behind: bytes | None = None  # while a method of its own is answered: what follows the answer
 
     @property
     def room(self) -> "Room":

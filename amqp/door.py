@@ -329,7 +329,11 @@ class Door:
                     consumer.tag.decode(errors="replace"),
                     True,
                 )
-                self.room.engine.send(conn.id, cancel)
+                here = conn.channels.get(consumer.channel)
+                if here is not None and here.behind is not None:
+                    here.behind += cancel
+                else:
+                    self.room.engine.send(conn.id, cancel)
 
     def _vhost_gone(self, vhost: str) -> None:
         theirs = [conn for conn in self.connections.values() if conn.vhost == vhost]

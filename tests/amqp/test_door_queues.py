@@ -174,9 +174,9 @@ async def test_deleting_tells_the_consumers(desk: Desk, client: Client) -> None:
     consumer = Consumer(client.id, 1, b"tag", False, False, 0, 0, 0, True)
     desk.engine.who_consumes[queue_id(desk, "orders")] = [consumer]
     desk.engine.stats[queue_id(desk, "orders")] = QueueStat(ready=3, consumers=1)
-    cancel, ok = await client.call(1, Queue.Delete(queue="orders"))
-    assert isinstance(cancel, Basic.Cancel) and cancel.consumer_tag == "tag"
+    ok, cancel = await client.call(1, Queue.Delete(queue="orders"))
     assert ok.message_count == 3
+    assert isinstance(cancel, Basic.Cancel) and cancel.consumer_tag == "tag"
 
 
 async def test_deleting_what_is_not_there_is_no_error(client: Client) -> None:

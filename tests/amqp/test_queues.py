@@ -503,6 +503,20 @@ def test_delete_tells_how_many_messages_went(channel: Channel) -> None:
         channel.look(queue)
 
 
+@pytest.mark.parametrize("durable", [False, True])
+def test_who_deletes_a_queue_has_its_answer_before_the_cancels_of_its_own_consumers(
+    client: Client, durable: bool
+) -> None:
+    channel, other = client.channel(), client.channel()
+    queue = channel.declare(durable=durable, exclusive=not durable)
+    tags = [channel.consume(queue) for _ in range(2)]
+    others = other.consume(queue)
+    channel.send(Queue.Delete(queue=queue))
+    channel.expect(Queue.DeleteOk)
+    assert sorted(channel.expect(Basic.Cancel).consumer_tag for _ in tags) == sorted(tags)
+    assert other.expect(Basic.Cancel).consumer_tag == others
+
+
 def test_delete_of_an_unknown_queue_is_answered(channel: Channel) -> None:
     assert channel.delete("no-such") == 0
 
