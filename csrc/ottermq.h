@@ -379,6 +379,9 @@ typedef struct om_segment_stat {
 } om_segment_stat;
 /* Fills at most cap; returns how many there are. */
 int64_t om_log_segments(om_log *log, om_segment_stat *out, int64_t cap);
+/* Which of these logs have segments, or anything settled? Under load each call waits for a tick:
+ * this is one for all of them. */
+void om_store_used(om_store *store, om_log *const *logs, uint8_t *used, size_t count);
 
 /* Whole batches from the one that holds `offset` on, at least one, then up to max_bytes, up
  * to `end` (the high watermark for streams, readable_end for queues). Nothing is copied: spans

@@ -3,6 +3,10 @@
 It works in small slices and sleeps long between them, so that however many logs there are it
 takes a fiftieth of a core; removing the files is the log's own affair and as modest
 (csrc/removal.c). When a walk takes longer than the interval, the next one follows at once.
+
+To look at a log is to wait for the engine's tick, which takes a millisecond under full load and
+no CPU of ours. So whoever else has something to do gets his turn after a millisecond of waiting,
+too: declarations once took 35 ms instead of 5 while a walk went by some hundred idle queues.
 """
 
 import logging
@@ -23,6 +27,7 @@ from ottermq.wal.retention import Policy, expired
 from ottermq.wal.rules import Rule
 
 SLICE = 0.002  # seconds of CPU before it sleeps
+BREATH = 0.001  # seconds, waiting or not, before others get their turn
 SHARE = 50  # it works one part in so many of the time
 AT_A_TIME = 64  # segments of a log: one with thousands of them is no reason to hold up the rest
 
@@ -41,26 +46,31 @@ async def keep(store: Store, config: Config, limits: Limits = lambda log: None) 
 
 
 async def _walk(store: Store, config: Config, limits: Limits) -> None:
-    began = time.thread_time()
+    began, at = time.thread_time(), time.monotonic()
     for _ in _trim_all(store, config, limits):
         worked = time.thread_time() - began
         if worked >= SLICE:
             await trio.sleep(worked * (SHARE - 1))
-            began = time.thread_time()
+            began, at = time.thread_time(), time.monotonic()
+        elif time.monotonic() - at >= BREATH:
+            await trio.lowlevel.checkpoint()
+            at = time.monotonic()
 
 
 def _trim_all(store: Store, config: Config, limits: Limits) -> Iterator[None]:
     """One log after the other; control returns after each, and after each handful of segments."""
-    for log in store:
-        more = log.vhost != INTERNAL_VHOST  # those are compacted, not forgotten
-        while more:
-            try:
-                more = trim(log, config, limits(log))
-            except LogError as error:
-                # Deleted meanwhile, or the store is fenced: the next walk comes anyway.
-                eventlog.debug("retention", log=log.name, error=error)
-                more = False
-            yield
+    for logs in store.used():
+        yield
+        for log in logs:
+            more = log.vhost != INTERNAL_VHOST  # those are compacted, not forgotten
+            while more:
+                try:
+                    more = trim(log, config, limits(log))
+                except LogError as error:
+                    # Deleted meanwhile, or the store is fenced: the next walk comes anyway.
+                    eventlog.debug("retention", log=log.name, error=error)
+                    more = False
+                yield
 
 
 def trim(log: Log, config: Config, limit: Policy | None = None) -> bool:

@@ -170,6 +170,34 @@ async def test_the_keeper_comes_round_and_outlives_a_deleted_log(
     assert bases(kept) == []
 
 
+async def test_others_get_their_turn_while_it_waits_for_the_engine(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under full load each look at a log waits for a tick, a millisecond without any CPU."""
+    for log in store.create_many([f"q{i}" for i in range(50)]):
+        log.append([Record(b"x")])
+        log.settle(0)
+    looks, at_a_time, others = 0, [0], trio.Event()
+
+    def wait_for_a_tick(log: Log, config: Config, limit: Policy | None = None) -> bool:
+        nonlocal looks
+        looks += 1
+        at_a_time[-1] += 1
+        time.sleep(0.0012)
+        if looks == 50:
+            others.set()
+        return False
+
+    monkeypatch.setattr(retention, "trim", wait_for_a_tick)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(retention.keep, store, rules())
+        while not others.is_set():
+            await trio.lowlevel.checkpoint()
+            at_a_time.append(0)
+        nursery.cancel_scope.cancel()
+    assert max(at_a_time) <= 2
+
+
 def has_segments(folder: Path) -> bool:
     return any(folder.glob("data/vhosts/%2F/queues/*/*.log"))
 

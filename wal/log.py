@@ -255,13 +255,10 @@ class Log:
 
     def segments(self, most: int | None = None) -> list[SegmentStat]:
         """In offset order, the last one active unless sealed; `most`: only the first few."""
-        count = lib.om_log_segments(self._log, ffi.NULL, 0)
-        if most is not None:
-            count = min(count, most)
-        if count == 0:
-            return []
-        out = ffi.new("om_segment_stat[]", count)
-        count = min(count, lib.om_log_segments(self._log, out, count))
+        if most is None:
+            most = lib.om_log_segments(self._log, ffi.NULL, 0)
+        out = ffi.new("om_segment_stat[]", most)
+        count = min(most, lib.om_log_segments(self._log, out, most))
         return [
             SegmentStat(*(getattr(out[i], field) for field in SegmentStat.__dataclass_fields__))
             for i in range(count)

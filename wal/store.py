@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 from functools import cache
+from itertools import compress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -31,6 +32,7 @@ from ottermq.wal.waiting import Waiting
 
 SCRATCH_IDS = 1 << 63  # logs that no catalogue names count from here
 ERROR_SIZE = 512
+A_LOOK = 256  # logs
 
 
 class FlushMode(IntEnum):
@@ -338,6 +340,16 @@ class Store:
 
     def __iter__(self) -> Iterator[Log]:
         return iter(list(self._by_id.values()))
+
+    def used(self) -> Iterator[list[Log]]:
+        """The logs that have segments, or anything settled; a list each time one look was enough
+        for as many. One that is deleted meanwhile may still come, and says so when it is asked."""
+        every = list(self)
+        for first in range(0, len(every), A_LOOK):
+            some = [log for log in every[first : first + A_LOOK] if log.id in self._by_id]
+            used = ffi.new("uint8_t[]", len(some))
+            lib.om_store_used(self._handle, [log._log for log in some], used, len(some))
+            yield list(compress(some, used))
 
     def __len__(self) -> int:
         return len(self._by_id)

@@ -33,12 +33,28 @@ def pass_one(channel: Channel, queue: str) -> None:
             confirmed = True
 
 
-def longest_wait(channel: Channel, queue: str, until: float) -> float:
+def waits_until(channel: Channel, queue: str, until: float) -> list[float]:
     waits = []
     while (begin := time.monotonic()) < until:
         pass_one(channel, queue)
         waits.append(time.monotonic() - begin)
-    return max(waits)
+    return sorted(waits)
+
+
+def at(waits: list[float], share: float) -> float:
+    return waits[int(len(waits) * share)]
+
+
+def is_undelayed(waits: list[float], usual: list[float]) -> bool:
+    """As a whole they are what they were a moment before, and none is long."""
+    return waits[-1] < UNDELAYED and all(
+        at(waits, share) < 3 * at(usual, share) + 0.005 for share in (0.5, 0.95)
+    )
+
+
+def tell(waits: list[float]) -> str:
+    p50, p95, worst = (1000 * wait for wait in (at(waits, 0.5), at(waits, 0.95), waits[-1]))
+    return f"p50 {p50:.2f}, p95 {p95:.2f}, worst {worst:.1f} ms of {len(waits)}"
 
 
 def count_lines(broker: Broker, text: str) -> int:
@@ -63,18 +79,21 @@ def test_confirms_and_deliveries_go_on_while_the_gil_is_held(tmp_path: Path) -> 
             for _ in range(10):  # from now on the route is warm
                 pass_one(channel, queue)
             for number in range(1, TRIES + 1):
+                usual = waits_until(channel, queue, time.monotonic() + 0.5)
                 broker.process.send_signal(signal.SIGUSR1)
                 wait_for_lines(broker, "the GIL is held", number)
                 begin = time.monotonic()
                 control.send(Queue.Declare(queue=queue, passive=True))
-                waited = longest_wait(channel, queue, begin + gil_holder.SECONDS * 0.8)
+                waits = waits_until(channel, queue, begin + gil_holder.SECONDS * 0.8)
                 control.expect(Queue.DeclareOk)
                 # What needs Python had to wait, unless we were too late to see the GIL held.
                 stuck = time.monotonic() - begin
                 wait_for_lines(broker, "the GIL is free", number)
-                if waited < UNDELAYED and stuck > gil_holder.SECONDS / 2:
+                told = f"before: {tell(usual)}; held: {tell(waits)}; Python: {stuck:.3f} s"
+                print(told)
+                if is_undelayed(waits, usual) and stuck > gil_holder.SECONDS / 2:
                     return
-            raise AssertionError(f"held up for {waited:.3f} s, Python for {stuck:.3f} s")
+            raise AssertionError(told)
 
 
 def flood(address: tuple[str, int], stop: threading.Event, answered: list[int]) -> None:
@@ -93,16 +112,19 @@ def test_a_flood_on_the_admin_port_delays_nobody(tmp_path: Path) -> None:
         channel.consume(queue)
         for _ in range(10):
             pass_one(channel, queue)
+        usual = waits_until(channel, queue, time.monotonic() + 0.5)
         stop, answered = threading.Event(), [0]
         admin = broker.address("admin")
         crowd = [threading.Thread(target=flood, args=(admin, stop, answered)) for _ in range(4)]
         for each in crowd:
             each.start()
         try:
-            waits = [longest_wait(channel, queue, time.monotonic() + 0.7) for _ in range(TRIES)]
+            tries = [waits_until(channel, queue, time.monotonic() + 0.7) for _ in range(TRIES)]
         finally:
             stop.set()
             for each in crowd:
                 each.join()
         assert answered[0] > 20, "that was no flood"
-        assert min(waits) < UNDELAYED
+        told = "; ".join([f"before: {tell(usual)}", *(tell(waits) for waits in tries)])
+        print(told)
+        assert any(is_undelayed(waits, usual) for waits in tries), told

@@ -6,7 +6,7 @@ import contextlib
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from pamqp import body, frame, header
@@ -98,22 +98,52 @@ def test_a_flood_does_not_delay_anothers_declarations(start: Start) -> None:
         assert found <= TIMELY
 
 
+LOADS: dict[str, tuple[object, ...]] = {
+    "1 KiB, durable": scenarios.durable(1024),
+    "16 B, fire and forget": ("--size", 16, "--auto-ack"),
+    "64 KiB, durable": scenarios.durable(65_536, 200),
+    "100 publishers, 100 queues": (
+        *scenarios.durable(256, 200),
+        "--publishers",
+        100,
+        "--consumers",
+        100,
+        "--queues",
+        100,
+    ),
+}
+
+
 @pytest.mark.soak
-def test_a_declaration_under_full_load_takes_less_than_20_ms_at_p99(start: Start) -> None:
-    with start(OTTERMQ_WAL__FILE_SIZE="64MiB", OTTERMQ_WAL__MAX_SIZE="512MiB") as broker:
+@pytest.mark.parametrize("kind", LOADS)
+def test_a_declaration_under_full_load_takes_less_than_20_ms_at_p99(
+    start: Start, kind: str
+) -> None:
+    """Three times, and each must do: what a keeper does now and then may fall into any of them.
+    Idle queues are there for the keepers to look at."""
+    settings = {
+        "OTTERMQ_WAL__FILE_SIZE": "64MiB",
+        "OTTERMQ_WAL__MAX_SIZE": "512MiB",
+        "OTTERMQ_WAL__RETENTION__CHECK_INTERVAL": "1s",
+    }
+    with start(**settings) as broker, Client(broker.address("amqp")) as client:
+        idle = client.channel()
+        for number in range(500):
+            idle.declare(f"idle-{number}", durable=True)
         address = broker.address("amqp")
-        with Client(address) as client:
-            found = best_of(5, lambda: p99_of_declarations(address, client.channel()), 0.02)
-        assert found < 0.02
+        found = [p99_of_declarations(address, client.channel(), LOADS[kind]) for _ in range(3)]
+    print(f"{kind}: p99 of", *(f"{each * 1000:.1f}" for each in found), "ms")
+    assert max(found) < 0.02
 
 
-def p99_of_declarations(address: Address, channel: Channel) -> float:
-    """200 of them, while a publisher and a consumer go as fast as they can."""
-    full = ("--seconds", 6, "--warm-up", 1)
-    loading = threading.Thread(target=load.run, args=(address, *scenarios.durable(1024), *full))
+def p99_of_declarations(address: Address, channel: Channel, kind: Sequence[object]) -> float:
+    """300 of them, while publishers and consumers go as fast as they can."""
+    options = (*kind, "--seconds", 8, "--warm-up", 1)
+    loading = threading.Thread(target=load.run, args=(address, *options))
     loading.start()
     time.sleep(2)
     names = f"declared-{channel.number}"
-    found = waits(200, lambda number: channel.declare(f"{names}.{number}", durable=True))
+    found = waits(300, lambda number: channel.declare(f"{names}.{number}", durable=True))
+    assert loading.is_alive(), "the load ended before the declarations"
     loading.join()
-    return sorted(found)[197]
+    return sorted(found)[296]

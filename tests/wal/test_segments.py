@@ -312,3 +312,22 @@ def test_few_open_files_serve_many_segments(data: Path) -> None:
         put(store, logs[0], [Record(b"more")])
         flush(store)
         assert values(logs[0])[-1] == b"more"
+
+
+def test_logs_are_used_once_they_have_segments_or_something_settled(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottermq.wal.store.A_LOOK", 3)
+    logs = store.create_many([f"q{i}" for i in range(10)])
+    put(store, logs[1], numbered(1))
+    put(store, logs[5], numbered(1))
+    put(store, logs[9], numbered(1))
+    logs[5].settle(0)
+    logs[9].settle(0)
+    assert [len(some) for some in store.used()] == [0, 1, 0, 1]
+    store.checkpoint()
+    found = store.used()
+    assert next(found) == [logs[1]]
+    for log in logs[3:6]:
+        store.delete(log)
+    assert list(found) == [[], [], [logs[9]]]
