@@ -4,10 +4,17 @@ import os
 from typing import Any
 
 from celery import Celery
+from celery.exceptions import Reject
+from kombu import Queue
+
+NAME = os.environ["OTTERS_QUEUE"]
+DEAD = f"{NAME}-dead"
+ARGUMENTS = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD}
 
 app = Celery("otters", broker=os.environ["OTTERS_BROKER"], backend="rpc://")
 app.conf.update(
-    task_default_queue=os.environ["OTTERS_QUEUE"],
+    task_default_queue=NAME,
+    task_queues=[Queue(NAME, routing_key=NAME, max_priority=5, queue_arguments=ARGUMENTS)],
     task_queue_max_priority=5,
     task_acks_late=True,
     worker_prefetch_multiplier=1,
@@ -33,3 +40,8 @@ def stumble(self: Any, times: int) -> int:
 @app.task
 def fail() -> None:
     raise ValueError("as asked")
+
+
+@app.task
+def refuse() -> None:
+    raise Reject("nobody wants it", requeue=False)

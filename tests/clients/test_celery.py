@@ -115,6 +115,18 @@ def test_a_task_may_have_a_priority(tasks: Any) -> None:
     assert tasks.add.apply_async((1, 2), priority=5).get(timeout=PATIENCE) == 3
 
 
+def test_a_rejected_task_is_dead_lettered(tasks: Any) -> None:
+    with tasks.app.connection_for_write() as connection:
+        dead = connection.SimpleQueue(tasks.DEAD)
+        sent = tasks.refuse.delay()
+        message = dead.get(timeout=PATIENCE)
+        message.ack()
+        dead.close()
+    assert message.headers["id"] == sent.id
+    (death,) = message.headers["x-death"]
+    assert (death["reason"], death["queue"]) == ("rejected", tasks.NAME)
+
+
 def test_the_worker_answers_remote_control(tasks: Any) -> None:
     assert tasks.app.control.broadcast("ping", reply=True, limit=1, timeout=PATIENCE)
 
