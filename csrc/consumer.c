@@ -149,6 +149,8 @@ static om_consumer *consumer_new(om_channel *channel, om_queue *queue, const om_
     consumer->flags = consume->flags;
     consumer->prefetch = consume->prefetch;
     consumer->priority = consume->priority;
+    if (consume->timeout_ms)
+        om_engine_note_timeout(channel->conn->engine, consume->timeout_ms);
     consumer->timeout_ms = consume->timeout_ms;
     consumer->tag_len = (uint8_t)consume->tag.len;
     consumer->tag = copy(consume->tag);

@@ -246,25 +246,25 @@ static void accept_some(om_engine *engine, int index) {
 
 /* ---- the tick ---- */
 
-/* A message that nobody acks pins its segment: the oldest of a channel is the first in its ring. */
+void om_engine_note_timeout(om_engine *engine, int64_t timeout_ms) {
+    if (timeout_ms >= 0 && timeout_ms < engine->shortest_timeout_ms)
+        engine->shortest_timeout_ms = timeout_ms;
+}
+
+/* A message that nobody acks pins its segment. */
 static void check_overdue(om_engine *engine, om_channel *channel) {
-    om_unacked_ring *ring = &channel->unacked;
-    if (!ring->live || channel->overdue_told)
+    if (!channel->unacked.live || channel->overdue_told)
         return;
-    const om_unacked *oldest = om_unacked_from(ring, 0);
-    if (!oldest)
-        return;
-    int64_t timeout = oldest->consumer && oldest->consumer->timeout_ms ? oldest->consumer->timeout_ms
-                                                                       : oldest->queue->options.consumer_timeout_ms;
-    if (timeout < 0 || engine->now_ms - (int64_t)oldest->since_s * 1000 < timeout)
+    const om_unacked *late = om_unacked_overdue(&channel->unacked, engine->now_ms, engine->shortest_timeout_ms);
+    if (!late)
         return;
     channel->overdue_told = 1;
     om_event event = {
         .kind = OM_EV_CONSUMER_TIMEOUT,
         .conn = channel->conn->id,
         .channel = channel->number,
-        .queue = oldest->queue->id,
-        .count = timeout,
+        .queue = late->queue->id,
+        .count = om_unacked_timeout(late),
     };
     om_event_push(engine, &event);
 }
@@ -439,6 +439,7 @@ om_engine *om_engine_new(om_store *store, const om_engine_options *options) {
     }
     read_clocks(engine);
     engine->swept_ms = engine->kafka->wheel.now = engine->now_ms;
+    engine->shortest_timeout_ms = INT64_MAX;
     om_store_enter(store);
     store->plane = engine;
     om_store_leave(store);

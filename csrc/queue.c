@@ -134,6 +134,7 @@ static int set_options(om_queue *queue, const om_queue_options *options) {
     if (copy_span(&queue->dlx, &wanted.dlx) != OM_OK || copy_span(&queue->dlrk, &wanted.dlrk) != OM_OK)
         return OM_E_NO_MEMORY;
     queue->options = wanted;
+    om_engine_note_timeout(queue->engine, wanted.consumer_timeout_ms);
     om_queue_look_again(queue);
     if (queue->dead_route)
         om_route_unref(queue->dead_route);

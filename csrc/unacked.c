@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #define FEW 256                      /* slots that are not worth closing holes for */
+#define LOOKED_AT 16384              /* in one search for overdue ones: it comes twice a second, and others wait */
 
 static om_unacked *slot(const om_unacked_ring *ring, uint32_t index) {
     return &ring->slots[(ring->head + index) & (ring->cap - 1)];
@@ -65,6 +66,30 @@ om_unacked *om_unacked_from(om_unacked_ring *ring, uint64_t tag) {
     for (uint32_t index = find(ring, tag); index < ring->count; index++)
         if (slot(ring, index)->queue)
             return slot(ring, index);
+    return NULL;
+}
+
+int64_t om_unacked_timeout(const om_unacked *entry) {
+    const om_consumer *consumer = entry->consumer;
+    return consumer && consumer->timeout_ms ? consumer->timeout_ms : entry->queue->options.consumer_timeout_ms;
+}
+
+/* In the ring they lie as they were given out: the first that is too young for any time-out ends the
+ * search. What is left of its second is given to each, so that none is called late too soon. */
+const om_unacked *om_unacked_overdue(om_unacked_ring *ring, int64_t now_ms, int64_t shortest) {
+    uint32_t from = find(ring, ring->looked_at), until = ring->count - from > LOOKED_AT ? from + LOOKED_AT : ring->count;
+    ring->looked_at = 0;
+    for (uint32_t i = from; i < until; i++) {
+        const om_unacked *entry = slot(ring, i);
+        int64_t kept = now_ms - ((int64_t)entry->since_s + 1) * 1000;
+        if (kept < shortest)
+            return NULL;
+        int64_t timeout = entry->queue ? om_unacked_timeout(entry) : -1;
+        if (timeout >= 0 && kept >= timeout)
+            return entry;
+    }
+    if (until < ring->count)
+        ring->looked_at = slot(ring, until)->tag;
     return NULL;
 }
 

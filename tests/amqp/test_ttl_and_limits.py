@@ -403,3 +403,59 @@ def test_a_consumer_timeout_out_of_range_is_406(
 ) -> None:
     with refused(406):
         channel.declare(unique("slow"), {"x-consumer-timeout": value}, durable=True)
+@pytest.mark.ottermq_only("x-consumer-timeout on every work queue; RabbitMQ looks once a minute")
+@pytest.mark.parametrize("older", [{"x-consumer-timeout": 3_600_000}, {}])
+@pytest.mark.parametrize("how", ["consume", "get"])
+def test_each_unacked_message_is_held_to_its_own_queues_timeout(
+    client: Client, unique: Unique, older: dict[str, int], how: str
+) -> None:
+    channel, other = client.channel(), client.channel()
+    patient = other.declare(unique("patient"), older, durable=True)
+    hasty = other.declare(unique("hasty"), {"x-consumer-timeout": 1000}, durable=True)
+    for _ in range(3):
+        other.publish(b"old", key=patient)
+    channel.consume(patient)
+    channel.deliveries(3)
+    other.publish(b"young", key=hasty)
+    if how == "consume":
+        channel.consume(hasty)
+        channel.delivery()
+    else:
+        channel.must_get(hasty, no_ack=False)
+    no = channel.refusal()
+    assert (no.code, no.connection) == (406, False)
+    assert "Timeout value used: 1000 ms" in no.text
+    assert other.must_get(hasty).redelivered
+
+
+@pytest.mark.ottermq_only("x-consumer-timeout on every work queue; RabbitMQ looks once a minute")
+def test_a_late_message_is_found_behind_thousands_that_have_time(
+    client: Client, unique: Unique
+) -> None:
+    channel, other = client.channel(), client.channel()
+    patient = other.declare(unique("patient"), durable=True)
+    hasty = other.declare(unique("hasty"), {"x-consumer-timeout": 500}, durable=True)
+    with client.together():
+        for _ in range(40_000):
+            other.publish(b"", key=patient)
+    channel.consume(patient)
+    channel.deliveries(40_000)
+    other.publish(b"young", key=hasty)
+    channel.consume(hasty)
+    channel.delivery()
+    assert channel.refusal().code == 406
+    other.delete(patient)
+
+
+@pytest.mark.ottermq_only("3.10 knows no x-consumer-timeout")
+def test_no_consumer_is_ended_before_its_time(client: Client, unique: Unique) -> None:
+    channel = client.channel()
+    queue = channel.declare(unique("slow"), {"x-consumer-timeout": 1500}, durable=True)
+    channel.consume(queue)
+    channel.publish(b"x", key=queue)
+    channel.delivery()
+    since = time.monotonic()
+    assert channel.refusal().code == 406
+    assert time.monotonic() - since > 1.4
+
+
