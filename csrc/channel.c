@@ -74,6 +74,14 @@ void om_channel_wake_queues(om_channel *channel) {
     for (om_consumer *consumer = channel->consumers; consumer; consumer = consumer->next)
         if (consumer->queue)
             om_queue_activate(consumer->queue);
+    om_consumer *first = channel->consumers, **end = &channel->consumers;
+    if (!first || !first->next)
+        return;
+    channel->consumers = first->next;
+    while (*end)
+        end = &(*end)->next;
+    *end = first;
+    first->next = NULL;
 }
 
 /* ---- Python's side ---- */

@@ -7,12 +7,11 @@ int om_consumer_can_take(const om_consumer *consumer) {
     const om_channel *channel = consumer->channel;
     if (!channel || channel->state != OM_CH_OPEN)
         return 0;
-    if (!(consumer->flags & OM_CONSUME_NO_ACK)) {
-        if (consumer->prefetch && consumer->unacked >= consumer->prefetch)
-            return 0;
-        if (channel->limit && channel->unacked.live >= channel->limit)
-            return 0;
-    }
+    if (!(consumer->flags & OM_CONSUME_NO_ACK) && consumer->prefetch && consumer->unacked >= consumer->prefetch)
+        return 0;
+    /* The channel's limit holds those back, too, who needn't ack, as in RabbitMQ. */
+    if (channel->limit && channel->unacked.consumed >= channel->limit)
+        return 0;
     om_conn *conn = channel->conn;
     if (conn->broken)
         return 0;
@@ -149,9 +148,9 @@ static om_consumer *consumer_new(om_channel *channel, om_queue *queue, const om_
     consumer->flags = consume->flags;
     consumer->prefetch = consume->prefetch;
     consumer->priority = consume->priority;
+    consumer->timeout_ms = consume->timeout_ms;
     if (consume->timeout_ms)
         om_engine_note_timeout(channel->conn->engine, consume->timeout_ms);
-    consumer->timeout_ms = consume->timeout_ms;
     consumer->tag_len = (uint8_t)consume->tag.len;
     consumer->tag = copy(consume->tag);
     consumer->filter = consume->filter.len > 0 ? copy(consume->filter) : NULL;

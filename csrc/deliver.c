@@ -172,8 +172,9 @@ static int look_at_lane(om_queue *queue, int32_t index, int64_t as_of, int64_t *
         }
         if (result != OM_OK)
             return come_back(queue, result == OM_END ? OM_E_NOT_RESIDENT : result);
-        int64_t deadline;
-        if (!om_dead_is_expired(queue, content, as_of, &deadline))
+        /* What was returned has been given to somebody: it has no more than its time. */
+        int64_t deadline, now = *offset < log->cursor->next ? engine->wall_ms : as_of;
+        if (!om_dead_is_expired(queue, content, now, &deadline))
             return OM_OK;
         if (om_log_acquire_one(log, *offset, content->body.len) != OM_OK)
             return come_back(queue, OM_E_NO_MEMORY);
@@ -239,6 +240,7 @@ int om_deliver_take(om_channel *channel, om_consumer *consumer, om_queue *queue,
     om_queue_ref(queue);
     if (consumer) {
         consumer->refs++;
+        channel->unacked.consumed++;
         consumer->unacked++;
     }
     return OM_OK;
@@ -397,7 +399,7 @@ static int64_t credit(const om_consumer *consumer) {
     if (consumer->prefetch)
         own = (int64_t)consumer->prefetch - consumer->unacked;
     if (channel->limit)
-        of_all = (int64_t)channel->limit - channel->unacked.live;
+        of_all = (int64_t)channel->limit - channel->unacked.consumed;
     return own < of_all ? own : of_all;
 }
 

@@ -229,19 +229,20 @@ typedef struct om_unacked_ring {
     om_unacked *slots;
     uint32_t head, count, cap;
     uint32_t live;           /* entries with a queue */
+    uint32_t consumed;       /* of those, what a consumer was given, and not basic.get: counts towards a limit */
     uint64_t next_tag;
-} om_unacked_ring;
     uint64_t looked_at;      /* where the search for overdue ones goes on: a tag */
+} om_unacked_ring;
 
 om_unacked *om_unacked_push(om_unacked_ring *ring); /* zeroed but for its tag; NULL: no memory */
 uint64_t om_unacked_skip(om_unacked_ring *ring); /* a tag that needs no ack */
 om_unacked *om_unacked_at(om_unacked_ring *ring, uint64_t tag); /* NULL: not there */
 om_unacked *om_unacked_from(om_unacked_ring *ring, uint64_t tag); /* the first with that tag or a later one */
-void om_unacked_done(om_unacked_ring *ring, om_unacked *entry); /* lets go of what it holds; others may move */
 int64_t om_unacked_timeout(const om_unacked *entry); /* ms that it may stay so; below 0: for ever */
 /* One that was kept for longer than its queue or consumer allows; `shortest`: that any of them does. A long
  * ring takes more than one call. */
 const om_unacked *om_unacked_overdue(om_unacked_ring *ring, int64_t now_ms, int64_t shortest);
+void om_unacked_done(om_unacked_ring *ring, om_unacked *entry); /* lets go of what it holds; others may move */
 
 /* ---- confirms (confirm.c) ------------------------------------------------------------------ */
 
@@ -317,7 +318,8 @@ struct om_channel {
 om_channel *om_channel_find(om_conn *conn, int number);
 void om_channel_free(om_channel *channel);
 void om_channel_let_go(om_channel *channel);     /* consumers, unacked, half messages, tx */
-void om_channel_wake_queues(om_channel *channel); /* credit came back */
+/* Credit came back, or will in this tick: whose consumers may take first changes from one call to the next. */
+void om_channel_wake_queues(om_channel *channel);
 
 /* ---- connections (conn.c) ------------------------------------------------------------------- */
 
@@ -698,9 +700,9 @@ struct om_engine {
     int64_t now_ms;          /* ... and in ms */
     int64_t wall_ms;
     int64_t swept_ms;        /* when the last sweep over the connections was */
+    int64_t shortest_timeout_ms; /* that any queue or consumer has had for acks */
     int alarm;               /* publishers are held back, and were told so */
     int retry;               /* connections that stand still may go on at once */
-    int64_t shortest_timeout_ms; /* that any queue or consumer has had for acks */
     int memory_full;         /* ... for the messages that connections hold */
     uint64_t tx_bytes;       /* of publishes that wait for their commit */
     om_engine_stat stat;
@@ -709,7 +711,7 @@ struct om_engine {
 void om_engine_enter(om_engine *engine);
 /* The rest of a tick, and the lock is free again. */
 void om_engine_leave(om_engine *engine);
+void om_engine_note_timeout(om_engine *engine, int64_t timeout_ms); /* of a queue or consumer; below 0: none */
 int om_engine_takes(om_engine *engine);          /* may a publish be taken now? */
 #define OM_FOREIGN (128u << 10)
-void om_engine_note_timeout(om_engine *engine, int64_t timeout_ms); /* of a queue or consumer; below 0: none */
 #endif

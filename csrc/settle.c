@@ -119,6 +119,8 @@ static enum om_verdict settle_tags(om_channel *channel, uint32_t method, uint64_
     else if (!is_known(ring, tag))
         return om_event_error(channel->conn, channel->number, 406, method,
                               "PRECONDITION_FAILED - unknown delivery tag %llu", (unsigned long long)tag);
+    if (channel->limit)
+        om_channel_wake_queues(channel); /* before its own queue is, else that would have all of the limit */
     om_unacked *entry = om_unacked_from(ring, multiple ? 0 : tag);
     while (entry && entry->tag <= tag) {
         uint64_t next = entry->tag + 1;
@@ -127,8 +129,6 @@ static enum om_verdict settle_tags(om_channel *channel, uint32_t method, uint64_
         entry = om_unacked_from(ring, next);
     }
     end_run(&run);
-    if (channel->limit)
-        om_channel_wake_queues(channel);
     return OM_GO_ON;
 }
 

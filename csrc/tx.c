@@ -190,6 +190,8 @@ static void conclude(om_channel *channel) {
         if (!om_reply_answer(channel, exchange, key, properties, body) && entry->mandatory && to.first == to.end)
             om_publish_return(channel, exchange, key, properties, body);
     }
+    if (channel->limit)
+        om_channel_wake_queues(channel); /* in its order, and not in the order of what was settled */
     for (uint32_t i = 0; i < tx->settle_count; i++) {
         om_unacked *unacked = om_unacked_at(&channel->unacked, tx->settles[i].tag);
         if (!unacked)
@@ -207,8 +209,6 @@ static void conclude(om_channel *channel) {
         om_unacked_done(&channel->unacked, unacked);
     }
     forget(channel);
-    if (channel->limit)
-        om_channel_wake_queues(channel);
 }
 
 static int commit(om_channel *channel, const uint8_t *ok, size_t len) {

@@ -106,6 +106,7 @@ void om_unacked_done(om_unacked_ring *ring, om_unacked *entry) {
     entry->queue = NULL;
     if (entry->consumer) {
         entry->consumer->unacked--;
+        ring->consumed--;
         om_consumer_unref(entry->consumer);
         entry->consumer = NULL;
     }

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from pamqp import header
 from pamqp.body import ContentBody
-from pamqp.commands import Basic
+from pamqp.commands import Basic, Tx
 
 from tests.amqp.wire import Channel, Client, refused
 
@@ -380,6 +380,49 @@ def test_global_prefetch_is_shared_by_the_channel(channel: Channel) -> None:
     channel.ack(got[0].tag)
     channel.delivery()
     assert channel.nothing_comes()
+
+
+def test_global_prefetch_holds_no_ack_consumers_back_too(channel: Channel) -> None:
+    acked, unacked = channel.declare(), channel.declare()
+    channel.qos(1, everyone=True)
+    channel.consume(acked)
+    channel.publish(b"x", key=acked)
+    first = channel.delivery()
+    channel.consume(unacked, no_ack=True)
+    fill(channel, unacked, 2)
+    assert channel.nothing_comes()
+    channel.ack(first.tag)
+    assert len(channel.deliveries(2)) == 2  # and they take nothing of it
+
+
+def test_basic_get_neither_needs_nor_takes_of_the_global_prefetch(channel: Channel) -> None:
+    queue = channel.declare()
+    fill(channel, queue, 5)
+    channel.qos(1, everyone=True)
+    channel.consume(queue)
+    first = channel.delivery()
+    taken = [channel.must_get(queue, no_ack=False) for _ in range(2)]
+    channel.ack(first.tag)
+    channel.delivery()
+    for message in taken:
+        channel.ack(message.tag)
+    assert channel.nothing_comes()
+
+
+@pytest.mark.parametrize("tx", [False, True])
+def test_no_queue_is_left_behind_under_a_global_prefetch(channel: Channel, tx: bool) -> None:
+    queues = [channel.declare() for _ in range(3)]
+    channel.qos(1, everyone=True)
+    for queue in queues:
+        fill(channel, queue, 10)
+        channel.consume(queue)
+    if tx:
+        channel.call(Tx.Select())
+    for _ in range(10):
+        channel.ack(channel.delivery().tag)
+        if tx:
+            channel.call(Tx.Commit())
+    assert max(channel.count(queue) for queue in queues) < 9
 
 
 def test_prefetch_zero_means_no_bound(channel: Channel) -> None:

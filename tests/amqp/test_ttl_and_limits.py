@@ -64,6 +64,17 @@ def test_a_ttl_of_zero_means_now_or_never(channel: Channel, by: str) -> None:
     assert channel.delivery().body == b"somebody waits"
 
 
+@pytest.mark.parametrize("by", ["queue", "message"])
+def test_a_ttl_of_zero_is_over_when_the_message_comes_back(channel: Channel, by: str) -> None:
+    queue = channel.declare("", {"x-message-ttl": 0} if by == "queue" else None)
+    channel.consume(queue)
+    for _ in range(20):  # within the millisecond in which it came, now and then
+        channel.publish(b"x", key=queue, **({"expiration": "0"} if by == "message" else {}))
+        channel.reject(channel.delivery().tag, requeue=True)
+        channel.count(queue)
+    assert channel.nothing_comes()
+
+
 def test_a_classic_queue_looks_at_its_head_only(channel: Channel) -> None:
     queue = channel.declare()
     arrive(channel, queue, b"lasting")
@@ -396,13 +407,6 @@ def test_a_consumer_that_acks_in_time_stays(client: Client, unique: Unique) -> N
     channel.round_trip()
 
 
-@pytest.mark.parametrize("value", [-1, "soon"])
-@pytest.mark.ottermq_only("3.10 knows no x-consumer-timeout")
-def test_a_consumer_timeout_out_of_range_is_406(
-    channel: Channel, unique: Unique, value: Any
-) -> None:
-    with refused(406):
-        channel.declare(unique("slow"), {"x-consumer-timeout": value}, durable=True)
 @pytest.mark.ottermq_only("x-consumer-timeout on every work queue; RabbitMQ looks once a minute")
 @pytest.mark.parametrize("older", [{"x-consumer-timeout": 3_600_000}, {}])
 @pytest.mark.parametrize("how", ["consume", "get"])
@@ -459,3 +463,10 @@ def test_no_consumer_is_ended_before_its_time(client: Client, unique: Unique) ->
     assert time.monotonic() - since > 1.4
 
 
+@pytest.mark.parametrize("value", [-1, "soon"])
+@pytest.mark.ottermq_only("3.10 knows no x-consumer-timeout")
+def test_a_consumer_timeout_out_of_range_is_406(
+    channel: Channel, unique: Unique, value: Any
+) -> None:
+    with refused(406):
+        channel.declare(unique("slow"), {"x-consumer-timeout": value}, durable=True)
