@@ -26,7 +26,7 @@ def kafka() -> None:
 @click.option(
     "--admin",
     metavar="ADDRESS",
-    help="The broker's admin port.  [default: what the configuration says, else 127.0.0.1:15672]",
+    help="The broker's admin port.  [default: what the configuration says, else localhost:15672]",
 )
 @click.option(
     "--config",

@@ -13,9 +13,9 @@ from ottermq.config import load
 @click.option("--config", metavar="FILE", type=click.Path(path_type=Path), help="A YAML file.")
 @click.option("--data", metavar="DIR", help="Where the log lives.  [default: ./data]")
 @click.option("--definitions", metavar="FILE", help="A RabbitMQ definitions file (JSON).")
-@click.option("--amqp", metavar="HOST:PORT", help="[default: 127.0.0.1:5672]")
-@click.option("--kafka", metavar="HOST:PORT", help="[default: 127.0.0.1:9092]")
-@click.option("--admin", metavar="HOST:PORT", help="[default: 127.0.0.1:15672]")
+@click.option("--amqp", metavar="HOST:PORT", help="[default: localhost:5672]")
+@click.option("--kafka", metavar="HOST:PORT", help="[default: localhost:9092]")
+@click.option("--admin", metavar="HOST:PORT", help="[default: localhost:15672]")
 def serve(
     config: Path | None,
     data: str | None,

@@ -55,7 +55,8 @@ om_conn *om_conn_new(om_engine *engine, int fd, int door, const char *peer) {
     conn->door = door;
     conn->state = OM_CONN_GREETING;
     conn->id = ++engine->serial << SLOT_BITS | slot;
-    conn->frame_max = engine->options.frame_max;
+    /* Until it is negotiated: a stranger's start-ok may carry a long token, and no more. */
+    conn->frame_max = engine->options.frame_max < OM_FRAME_STRANGER ? engine->options.frame_max : OM_FRAME_STRANGER;
     conn->out.spares = &engine->spares;
     conn->last_in = conn->last_out = conn->opened_ms = engine->now_ms;
     snprintf(conn->peer, sizeof conn->peer, "%s", peer);

@@ -409,6 +409,7 @@ void om_conn_check_time(om_conn *conn, int64_t now_ms);
 #define OM_FRAME_END 0xCE
 #define OM_FRAME_OVERHEAD 8
 #define OM_FRAME_MIN 4096
+#define OM_FRAME_STRANGER 8192       /* before tune-ok; as RabbitMQ 4.x */
 #define OM_CONTENT_HEADER_MIN 14     /* class, weight, size, property flags */
 
 /* What became of a frame. */

@@ -194,8 +194,7 @@ size_t om_frames(om_conn *conn, const uint8_t *data, size_t len) {
         const uint8_t *frame = data + at;
         int type = frame[0], number = om_get_be16(frame + 1);
         uint32_t size = om_get_be32(frame + 3);
-        /* The limit counts head and end. Before it is negotiated the smallest one holds for all but
-         * start-ok, which may carry a long token: the offer is what it may have. */
+        /* The limit counts head and end. */
         if (size > conn->frame_max - OM_FRAME_OVERHEAD) {
             om_event_error(conn, 0, 501, 0, "FRAME_ERROR - type %d, all octets = <<>>: {frame_too_large,%u,%u}", type,
                            size, conn->frame_max - OM_FRAME_OVERHEAD);

@@ -1,6 +1,6 @@
 """The broker's own log: one line an event on stderr, for people and for `grep` alike.
 
-    2026-11-16T02:13:41.123Z INFO ready amqp=127.0.0.1:5672 data=/var/lib/ottermq
+    2026-11-16T02:13:41.123Z INFO ready amqp=localhost:5672 data=/var/lib/ottermq
 
 An exception is one line too. Its traceback is for us, not for an operator: it follows only at
 the debug level.

@@ -50,11 +50,11 @@ def section(kind: type[T]) -> T:
 @dataclass(frozen=True)
 class ListenSettings:
     # Loopback: a broker nobody has set users up for must not be open to the network.
-    amqp: Address = setting(Listen(), "127.0.0.1:5672")
+    amqp: Address = setting(Listen(), "localhost:5672")
     amqps: Address | None = setting(Maybe(Listen()), "null")
-    kafka: Address = setting(Listen(), "127.0.0.1:9092")
+    kafka: Address = setting(Listen(), "localhost:9092")
     kafkas: Address | None = setting(Maybe(Listen()), "null")
-    admin: Address = setting(Listen(), "127.0.0.1:15672")
+    admin: Address = setting(Listen(), "localhost:15672")
 
 
 @dataclass(frozen=True)

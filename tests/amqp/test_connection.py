@@ -249,6 +249,17 @@ def test_the_negotiated_frame_max_is_enforced(connect: Connect) -> None:
     assert (no.code, no.connection) == (501, True)
 
 
+def test_a_stranger_may_send_frames_of_8_kib(connect: Connect) -> None:
+    """Before tune-ok, as RabbitMQ 4.x has it: long tokens pass, and nobody fills our memory."""
+    connect(capabilities={"long": "x" * 7900})
+    client = connect(open=False)
+    client.raw(PROTOCOL_HEADER)
+    client.expect(Connection.Start)
+    client.raw(struct.pack(">BHI", 1, 0, 8185))
+    with pytest.raises((Gone, Refused)):
+        client.expect(Connection.Tune)
+
+
 # -- heartbeats
 
 
