@@ -113,11 +113,4 @@ int om_producers_decode(om_log *log, const uint8_t *data, size_t len);
  * Takes the engine's lock for a moment, then writes. Nothing depends on it: failures are nobody's. */
 void om_producers_save(om_log *log, om_segment *full);
 void om_snapshots_remove(const char *folder);
-
-/* ---- producer_recover.c ---- */
-/* len: all of the batch. Batches without a producer are passed over. */
-int om_seen_note(om_seen_list *list, const uint8_t *batch, size_t len, const om_batch_info *info, int from_wal);
-void om_seen_cut(om_seen_list *list, int64_t offset, int keep_wal);
-/* All has been seen: the checkpoint's knowledge is brought up to date. */
-int om_producers_replay(om_log *log, om_seen_list *list);
 #endif

@@ -6,6 +6,7 @@
  * checkpoint may know of them already: its own truth stays, each is counted once.
  */
 #include "producer.h"
+#include "recover.h"
 
 #include <stdlib.h>
 

@@ -6,7 +6,7 @@
  *   scanned                                                         |<--------------------->|
  */
 #define _GNU_SOURCE
-#include "store.h"
+#include "recover.h"
 
 #include "producer.h"
 

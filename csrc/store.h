@@ -495,59 +495,11 @@ int om_manifest_text_but(const om_log *log, int64_t end, int64_t base, om_blob *
 int om_manifest_load(const char *folder, om_manifest *out);
 const om_manifest_entry *om_manifest_find(const om_manifest *manifest, int64_t base_offset);
 
-/* ---- recover.c, recover_segments.c ---- */
-/* Offsets as sorted, joined ranges. */
-typedef struct om_ranges {
-    struct { int64_t first, last; } *items;
-    uint32_t count, cap;
-} om_ranges;
-int om_ranges_add(om_ranges *ranges, int64_t first, int64_t last); /* at or after the last one, or anywhere */
-int om_ranges_contain(const om_ranges *ranges, int64_t offset);
-void om_ranges_cut(om_ranges *ranges, int64_t from);
-
-/* A stretch below the recovery point that isn't what it should be. */
-typedef struct om_damage {
-    int64_t first, last;
-    int64_t segment_base;    /* its file, to be set aside; -1: there is none */
-    const char *why;
-    struct om_damage *next;
-} om_damage;
-
-/* A batch of a producer that lies past the recovery point (producer_recover.c). */
-typedef struct om_seen {
-    om_batch_info info;
-    int32_t coordinator_epoch; /* of a marker */
-    int commit, from_wal;
-} om_seen;
-typedef struct om_seen_list {
-    om_seen *items;
-    size_t count, cap;
-} om_seen_list;
-
-/* What recovery knows about one log while it runs. */
-typedef struct om_patient {
-    om_log *log;
-    uint64_t cursor_seq;
-    int64_t saved_next;      /* the checkpoint's next offset */
-    int64_t saved_end;       /* ... and its cursor's end: records from here on are weighed by the load */
-    int64_t first_segment;   /* ... and below which base offset it needs no file */
-    int64_t trim_to;
-    int64_t rebuild_from;    /* a hole starts here: from here on all comes from the WAL; -1: none */
-    om_ranges present;       /* records past the recovery point that are there */
-    om_ranges control;       /* ... and those of them that no consumer is given */
-    om_seen_list seen;
-    om_ranges missing;       /* in the WAL, not in the segments, though later ones are */
-    struct { int64_t gap, base; } *doubts; /* a batch at `base` that left a gap nobody explains yet */
-    uint32_t doubt_count;
-    struct { uint64_t seq; int64_t offset; } *cuts; /* the truncations that the WAL tells of */
-    uint32_t cut_count;
-    om_damage *damages;
-} om_patient;
-int om_patient_load(om_store *store, om_patient *patient); /* checkpoint entry and segments */
+/* ---- recover.c ---- */
 /* Its next sync is one of its folders too, up to the data folder. */
 void om_segment_doubt_name(const om_store *store, const om_log *log, om_segment *segment);
-
 int om_recover(om_store *store, om_wal_tail *tail, char *err, size_t err_len);
+
 /* ---- handed.c: what was given out, for a process that is killed ---- */
 /* At the start, when all logs are known: each finds its mark again. */
 void om_handed_open(om_store *store);
