@@ -93,6 +93,17 @@ static void flush_conns(om_engine *engine) {
     }
 }
 
+/* When there is something to do, though nothing comes: ms of the engine's clock; 0: now; INT64_MAX: never. */
+static int64_t next_due(const om_engine *engine) {
+    if (engine->active || engine->retry)
+        return 0;
+    if (!engine->conn_count && !engine->timer_count && !engine->alarm && !engine->waiting && engine->listening)
+        return INT64_MAX;
+    int64_t due = engine->swept_ms + SWEEP_MS, timer = om_timer_next(engine), fetch = om_kafka_next_timer(engine);
+    due = timer < due ? timer : due;
+    return fetch < due ? fetch : due;
+}
+
 void om_engine_leave(om_engine *engine) {
     om_store *store = engine->store;
     seal_staged(store);
@@ -104,9 +115,10 @@ void om_engine_leave(om_engine *engine) {
     om_confirm_send(engine);
     om_kafka_gates_open(engine);
     flush_conns(engine);
-    int again = engine->active || engine->retry;
+    /* Somebody else's call, while the engine sleeps, may bring what is due before it would wake. */
+    int oversleeps = !pthread_equal(pthread_self(), store->engine) && next_due(engine) < engine->sleeps_until;
     om_store_let_go(store);
-    if (again && !pthread_equal(pthread_self(), store->engine))
+    if (oversleeps)
         om_store_wake_engine(store);
 }
 
@@ -356,16 +368,10 @@ static uint64_t tick(om_store *store, const struct epoll_event *ready, int count
 
 static int sleep_ms(om_store *store) {
     om_turn_take(&store->turn);
-    const om_engine *engine = store->plane;
+    om_engine *engine = store->plane;
     int64_t ms = -1;
-    if (engine && (engine->active || engine->retry)) {
-        ms = 0;
-    } else if (engine && (engine->conn_count || engine->timer_count || engine->alarm || engine->waiting ||
-                          !engine->listening)) {
-        int64_t now = (int64_t)(om_now_ns() / 1000000);
-        int64_t until = engine->swept_ms + SWEEP_MS, timer = om_timer_next(engine), fetch = om_kafka_next_timer(engine);
-        timer = fetch < timer ? fetch : timer;
-        ms = (timer < until ? timer : until) - now;
+    if (engine && (engine->sleeps_until = next_due(engine)) != INT64_MAX) {
+        ms = engine->sleeps_until - (int64_t)(om_now_ns() / 1000000);
         ms = ms < 0 ? 0 : ms;
     }
     om_turn_give(&store->turn);
@@ -439,7 +445,7 @@ om_engine *om_engine_new(om_store *store, const om_engine_options *options) {
     }
     read_clocks(engine);
     engine->swept_ms = engine->kafka->wheel.now = engine->now_ms;
-    engine->shortest_timeout_ms = INT64_MAX;
+    engine->shortest_timeout_ms = engine->sleeps_until = INT64_MAX;
     om_store_enter(store);
     store->plane = engine;
     om_store_leave(store);

@@ -268,6 +268,7 @@ struct om_engine {
     int64_t now_ms;          /* ... and in ms */
     int64_t wall_ms;
     int64_t swept_ms;        /* when the last sweep over the connections was */
+    int64_t sleeps_until;    /* ms, or until something comes */
     int64_t shortest_timeout_ms; /* that any queue or consumer has had for acks */
     int alarm;               /* publishers are held back, and were told so */
     int retry;               /* connections that stand still may go on at once */

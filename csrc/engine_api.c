@@ -138,7 +138,6 @@ uint64_t om_conn_virtual(om_engine *engine, int door, const char *peer) {
     om_conn *conn = om_conn_new(engine, -1, door, peer);
     uint64_t id = conn ? conn->id : 0;
     om_engine_leave(engine);
-    om_store_wake_engine(engine->store); /* its sleep must end for the time-outs of a first connection */
     return id;
 }
 

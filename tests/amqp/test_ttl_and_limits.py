@@ -37,6 +37,34 @@ def test_messages_expire_by_their_own_expiration(channel: Channel) -> None:
     assert channel.becomes(queue, 0)
 
 
+@pytest.mark.parametrize("key", ["direct", "by headers", "copied"])
+def test_messages_expire_in_time_also_where_python_routed_them(
+    connect: Connect, unique: Unique, key: str
+) -> None:
+    """The engine sleeps while Python publishes: it must not sleep on for half a second."""
+    other = connect().channel()
+    dead = other.declare()
+    dying = {"x-message-ttl": 30, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+    headers = other.declare_exchange(unique("x"), "headers")
+    queue = other.declare(unique("q"), dying)
+    other.bind(queue, headers, arguments={"a": 1})
+    other.consume(dead, no_ack=True)
+    late = []
+    for _ in range(6):
+        channel = connect().channel()  # whose first publish Python has to allow
+        began = time.monotonic()
+        if key == "by headers":
+            channel.publish(b"x", exchange=headers, headers={"a": 1})
+        elif key == "copied":
+            channel.publish(b"x", key=unique("nowhere"), headers={"CC": [queue]})
+        else:
+            channel.publish(b"x", key=queue)
+        other.delivery()
+        late.append(time.monotonic() - began)
+    assert sorted(late)[3] < 0.25, late
+    other.delete(queue)
+
+
 def test_the_shorter_of_both_counts(channel: Channel) -> None:
     short = channel.declare("", {"x-message-ttl": 30})
     arrive(channel, short, b"x", expiration="600000")
