@@ -7,39 +7,22 @@ asked for as amq.default.
 Topic permissions narrow this for one topic exchange, by routing key; without an entry all keys
 are free. {username} and {vhost} in them stand for themselves, escaped: RabbitMQ puts them in
 raw, and a user called `.*` gets everybody's topics.
-
-Expressions are PCRE there and Python's here. What people write in permissions is the same in
-both, but for POSIX classes and \\z, which are translated.
 """
 
 import re
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 from ottermq.auth.changes import Change, Changes
 from ottermq.auth.database import Database, Statement
 from ottermq.auth.users import User, Users
 from ottermq.errors import AccessRefused, InvalidRequest, NotAllowed
+from ottermq.patterns import BAD_PATTERN, compiled
 
 Access = Literal["configure", "write", "read"]
 TopicAccess = Literal["write", "read"]
 Kind = Literal["queue", "exchange"]
-
-POSIX = {
-    "alnum": "a-zA-Z0-9",
-    "alpha": "a-zA-Z",
-    "blank": r" \t",
-    "digit": "0-9",
-    "lower": "a-z",
-    "punct": re.escape("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"),
-    "space": r"\s",
-    "upper": "A-Z",
-    "word": r"\w",
-    "xdigit": "0-9a-fA-F",
-}
 
 
 @dataclass(frozen=True)
@@ -96,7 +79,7 @@ class Permissions:
         if granted is None:
             return False
         pattern: str = getattr(granted, access)
-        return compiled(pattern).search(_shown(kind, name)) is not None
+        return _searched(pattern).search(_shown(kind, name)) is not None
 
     def has_topic_permissions(self, user: User, vhost: str, exchange: str) -> bool:
         """False: every routing key of that exchange is free, there is nothing to check."""
@@ -120,7 +103,7 @@ class Permissions:
         pattern: str = getattr(granted, access)
         pattern = pattern.replace("{username}", re.escape(user.name))
         pattern = pattern.replace("{vhost}", re.escape(vhost))
-        return compiled(pattern).search(routing_key) is not None
+        return _searched(pattern).search(routing_key) is not None
 
     def entries(self, user: str | None = None, vhost: str | None = None) -> list[Permission]:
         return [entry for entry in self._granted.values() if _is_of(entry, user, vhost)]
@@ -213,30 +196,14 @@ class Permissions:
         self._topics = {key: entry for key, entry in self._topics.items() if wanted(*key[:2])}
 
 
-@lru_cache(maxsize=4096)
-def compiled(pattern: str) -> re.Pattern[str]:
-    if not pattern:
-        return re.compile(r"^$")
-    with warnings.catch_warnings():
-        # "Possible nested set": Python's plans for [[, which means nothing to PCRE.
-        warnings.simplefilter("ignore", FutureWarning)
-        # Names are bytes to RabbitMQ: \w, \d and \s are ASCII's.
-        return re.compile(_from_pcre(pattern), re.ASCII)
-
-
-def _from_pcre(pattern: str) -> str:
-    def translated(match: re.Match[str]) -> str:
-        if match[2]:
-            return POSIX.get(match[2], match[0])
-        return {"\\z": r"\Z", "\\Z": r"(?=\n?\Z)"}.get(match[0], match[0])
-
-    return re.sub(r"\\(.)|\[:(\w+):\]", translated, pattern, flags=re.DOTALL)
+def _searched(pattern: str) -> re.Pattern[str]:
+    return compiled(pattern or "^$")
 
 
 def _validate(pattern: str) -> None:
     try:
         compiled(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
+    except BAD_PATTERN as error:
         raise InvalidRequest(f"invalid regular expression {pattern!r}: {error}") from None
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ottermq.errors import InvalidRequest
+from ottermq.patterns import BAD_PATTERN, compiled
 from ottermq.topology.arguments import MAX_STREAM_SEGMENT, OVERFLOWS, STRATEGIES, age_ms
 from ottermq.topology.values import Table, shown
 
@@ -127,8 +128,8 @@ class Policy:
     def __post_init__(self) -> None:
         what = f"policy '{self.name}' in vhost '{self.vhost}'"
         try:
-            object.__setattr__(self, "regex", re.compile(self.pattern))
-        except re.error as error:
+            object.__setattr__(self, "regex", compiled(self.pattern))
+        except BAD_PATTERN as error:
             raise InvalidRequest(
                 f"{what}: {self.pattern} is no regular expression: {error}"
             ) from None

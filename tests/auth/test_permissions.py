@@ -3,8 +3,8 @@
 import pytest
 
 from ottermq.auth import Permission, TopicPermission
-from ottermq.auth.permissions import compiled
 from ottermq.errors import AccessRefused, InvalidRequest, NotAllowed, NotFound, codes_of
+from ottermq.patterns import compiled
 from tests.auth.rooms import Memory, room, with_user
 
 

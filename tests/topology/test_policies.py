@@ -120,6 +120,13 @@ def test_the_highest_priority_counts_alone(topology: Topology) -> None:
         topology.clear_policy("/", "high")
 
 
+def test_a_pattern_may_have_posix_classes(topology: Topology) -> None:
+    words, other = queue(topology, "orders"), queue(topology, "orders1")
+    rule(topology, {"max-length": 1}, pattern="^[[:alpha:]]+$")
+    assert topology.effective(words).max_length == 1
+    assert topology.effective(other).max_length is None
+
+
 def test_an_operator_policy_tightens(topology: Topology) -> None:
     made = queue(topology)
     rule(topology, {"max-length": 100, "message-ttl": 5, "overflow": "drop-head"})
