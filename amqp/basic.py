@@ -15,6 +15,7 @@ from ottermq.engine import Added, Consume, StreamStart
 from ottermq.errors import AccessRefused, PreconditionFailed, ResourceLocked
 from ottermq.topology import Queue, QueueType
 from ottermq.topology.arguments import age_ms, check_consumer
+from ottermq.topology.values import binary, kind_of, shown
 
 LONGEST_FILTER = 255
 
@@ -44,9 +45,12 @@ def consume(channel: Channel, method: Methods.Consume) -> bytes:
     conn.check("read", "queue", name)
     queue = room.topology.queue(conn.vhost, name, conn.id)
     check_consumer(queue.type, method.arguments, queue.label)
-    if method.exclusive and queue.type is QueueType.CLASSIC:
-        if room.topology.effective(queue).single_active:
-            raise AccessRefused(f"{queue.label} in exclusive use")
+    # Quorum queues and streams know no exclusive consumers: RabbitMQ lets them ask in vain.
+    exclusive = method.exclusive and queue.type is QueueType.CLASSIC
+    if exclusive and room.topology.effective(queue).single_active:
+        raise AccessRefused(f"{queue.label} in exclusive use")
+    if channel.limit and queue.type is QueueType.QUORUM:
+        raise _no_global_qos(queue)
     if queue.type is QueueType.STREAM:
         wanted = _of_stream(channel, queue, tag, method)
     else:
@@ -54,14 +58,14 @@ def consume(channel: Channel, method: Methods.Consume) -> bytes:
             queue.id,
             tag.encode(),
             no_ack=method.no_ack,
-            exclusive=method.exclusive,
+            exclusive=exclusive,
             prefetch=channel.prefetch,
             priority=_number(method.arguments.get("x-priority")),
             timeout_ms=_number(method.arguments.get("x-consumer-timeout")),
         )
     match room.engine.add_consumer(conn.id, channel.number, wanted, ok):
         case Added.TAG_IN_USE:
-            raise Refused(530, f"attempt to reuse consumer tag '{tag}'")
+            raise _reused(tag)
         case Added.EXCLUSIVE_USE:
             raise AccessRefused(f"{queue.label} in exclusive use")
     return b""
@@ -71,10 +75,16 @@ def _consume_replies(channel: Channel, tag: str, no_ack: bool, ok: bytes) -> byt
     if not no_ack:
         raise PreconditionFailed("reply consumer cannot acknowledge")
     engine, conn = channel.room.engine, channel.conn
-    added = engine.add_reply_consumer(conn.id, channel.number, tag.encode(), ok)
-    if added in (Added.TAG_IN_USE, Added.EXCLUSIVE_USE):
-        raise PreconditionFailed("reply consumer already set")
+    match engine.add_reply_consumer(conn.id, channel.number, tag.encode(), ok):
+        case Added.TAG_IN_USE:
+            raise _reused(tag)
+        case Added.EXCLUSIVE_USE:
+            raise PreconditionFailed("reply consumer already set")
     return b""
+
+
+def _reused(tag: str) -> Refused:
+    return Refused(530, f"attempt to reuse consumer tag '{tag}'")
 
 
 def _of_stream(channel: Channel, queue: Queue, tag: str, method: Methods.Consume) -> Consume:
@@ -84,18 +94,21 @@ def _of_stream(channel: Channel, queue: Queue, tag: str, method: Methods.Consume
     if method.no_ack:
         raise Refused(540, f"automatic acknowledgement not supported by stream {queue.label}")
     if channel.limit:
-        raise Refused(540, f"{queue.label} does not support global qos")
+        raise _no_global_qos(queue)
     start, value = _stream_start(queue, method.arguments.get("x-stream-offset"))
     return Consume(
         queue.id,
         tag.encode(),
-        exclusive=method.exclusive,
         prefetch=channel.prefetch,
         start=start,
         start_value=value,
         filters=_filters(queue, method.arguments.get("x-stream-filter")),
         match_unfiltered=method.arguments.get("x-stream-match-unfiltered") is True,
     )
+
+
+def _no_global_qos(queue: Queue) -> Refused:
+    return Refused(540, f"{queue.label} does not support global qos")
 
 
 def _stream_start(queue: Queue, wanted: Any) -> tuple[StreamStart, int]:
@@ -115,8 +128,10 @@ def _stream_start(queue: Queue, wanted: Any) -> tuple[StreamStart, int]:
             age = age_ms(wanted)
             if age is not None:
                 return StreamStart.TIME, time.time_ns() // 1_000_000 - age
+    told = binary(wanted) if isinstance(wanted, str) else shown(wanted)
     raise PreconditionFailed(
-        f"invalid arg 'x-stream-offset' for {queue.label}: {{invalid_stream_offset_arg,{wanted}}}"
+        f"invalid arg 'x-stream-offset' for {queue.label}:"
+        f" {{invalid_stream_offset_arg,{{{kind_of(wanted)},{told}}}}}"
     )
 
 

@@ -66,7 +66,7 @@ def open_channel(conn: "Connection", number: int, method: Frame) -> bytes:
     """The first method on a channel number must be channel.open."""
     if not isinstance(method, Methods.Open):
         raise Refused(504, "expected 'channel.open'")
-    if number > conn.channel_max:
+    if number > conn.channel_max > len(conn.channels):
         raise Refused(
             504, f"channel number {number} is above the negotiated channel_max ({conn.channel_max})"
         )

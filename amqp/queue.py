@@ -54,13 +54,13 @@ def _check_new(channel: Channel, method: Methods.Declare, name: str) -> None:
     conn, room = channel.conn, channel.room
     if not name:
         conn.check("configure", "queue", "amq.gen-")
-    dead_letters = method.arguments.get(DEAD_LETTER_EXCHANGE)
-    if dead_letters is not None and not isinstance(dead_letters, str):
-        raise PreconditionFailed(
-            f"invalid type '{kind_of(dead_letters)}' for arg '{DEAD_LETTER_EXCHANGE}' in"
-            f" {label('queue', name, conn.vhost)}"
-        )
-    if dead_letters is not None:
+    if DEAD_LETTER_EXCHANGE in method.arguments:
+        dead_letters = method.arguments[DEAD_LETTER_EXCHANGE]
+        if not isinstance(dead_letters, str):
+            raise PreconditionFailed(
+                f"invalid type '{kind_of(dead_letters)}' for arg '{DEAD_LETTER_EXCHANGE}' in"
+                f" {label('queue', name, conn.vhost)}"
+            )
         conn.check("read", "queue", name or "amq.gen-")
         conn.check("write", "exchange", dead_letters)
     if not (method.durable or method.exclusive or room.settings.permit.transient_queues):
@@ -161,12 +161,27 @@ def delete(channel: Channel, method: Methods.Delete) -> Answer:
     if queue is not None:
         queue.check_access(conn.id)
         room.queues.holds.refuse(queue, "deleted")
-        stat = room.engine.queue_stat(queue.id)
-        if method.if_empty and stat.ready:  # as RabbitMQ: what is in flight doesn't count
-            raise PreconditionFailed(f"{queue.label} not empty")
-        if method.if_unused and stat.consumers:
-            raise PreconditionFailed(f"{queue.label} in use")
-        messages = stat.ready
+        messages = _deletable(room.engine, queue, method.if_unused, method.if_empty)
     change = room.topology.delete_queue(conn.vhost, name, conn.id)
     ok = b"" if method.nowait else channel.reply(Methods.DeleteOk, _count(messages))
     return removed(channel, change, ok)
+
+
+def _deletable(engine: Engine, queue: Queue, if_unused: bool, if_empty: bool) -> int:
+    """How many messages it has. Only classic queues know conditions: quorum queues refuse them, and
+    streams, which don't count, go whatever was asked."""
+    if queue.type is QueueType.STREAM:
+        return 0
+    for flag, wanted in (("if-unused", if_unused), ("if-empty", if_empty)):
+        if wanted and queue.type is QueueType.QUORUM:
+            raise Refused(
+                540,
+                f"cannot delete {queue.label}. queue.delete operations with {flag} flag set are"
+                " not supported by quorum queues",
+            )
+    stat = engine.queue_stat(queue.id)
+    if if_empty and stat.ready:  # as RabbitMQ: what is in flight doesn't count
+        raise PreconditionFailed(f"{queue.label} not empty")
+    if if_unused and stat.consumers:
+        raise PreconditionFailed(f"{queue.label} in use")
+    return stat.ready

@@ -227,7 +227,9 @@ int om_consumer_add_reply_to(om_engine *engine, uint64_t id, int number, const u
     om_channel *channel = conn ? om_channel_find(conn, number) : NULL;
     int result = channel ? OM_OK : OM_E_RANGE;
     om_consume consume = {.tag = {tag, (int32_t)tag_len}, .flags = OM_CONSUME_NO_ACK};
-    if (channel && (channel->reply_to || find_consumer(channel, consume.tag) || tag_len > 255))
+    if (channel && channel->reply_to)
+        result = OM_E_FENCED;
+    else if (channel && (find_consumer(channel, consume.tag) || tag_len > 255))
         result = OM_E_INVALID;
     om_consumer *consumer = result == OM_OK ? consumer_new(channel, NULL, &consume) : NULL;
     if (consumer) {

@@ -56,7 +56,9 @@ def _duration(value: Any, arguments: Table) -> Fault:
 
 
 def _expires(value: Any, arguments: Table) -> Fault:
-    return "{value_zero,0}" if value == 0 and value is not False else _duration(value, arguments)
+    return _integer(value, arguments) or (
+        "{value_zero,0}" if value == 0 else _duration(value, arguments)
+    )
 
 
 def _priority(value: Any, arguments: Table) -> Fault:

@@ -37,6 +37,7 @@ from ottermq.wal.catalog import INTERNAL_VHOST
 
 Kind = Literal["queue", "exchange"]
 QUEUE_TYPE = "x-queue-type"
+NO_QUEUE_TYPE = ("", "undefined")  # as RabbitMQ 4.x: the default is meant
 NAME_PREFIX = "x-name-prefix"
 MAX_PREFIX = 64
 
@@ -236,7 +237,7 @@ class Topology:
         host = self.vhost(vhost)
         given = dict(arguments)
         prefix = given.pop(NAME_PREFIX, None)
-        if given.get(QUEUE_TYPE) is None:
+        if given.get(QUEUE_TYPE, "") in NO_QUEUE_TYPE:
             given[QUEUE_TYPE] = _default_type(
                 host, durable=durable, exclusive=exclusive, auto_delete=auto_delete
             )
@@ -302,7 +303,7 @@ class Topology:
             raise NotFound(f"no {label('exchange', source, vhost)}")
         if there is None:
             raise NotFound(f"no {label(kind, destination, vhost)}")
-        exchange.router.check(key, arguments)
+        exchange.router.check(there, key, arguments)
         if isinstance(there, Queue):
             there.check_access(connection)
         found = exchange.bindings.get(identity(there, key, arguments))

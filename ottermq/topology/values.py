@@ -94,6 +94,11 @@ def shown(value: object) -> str:
             return str(value)
 
 
+def binary(text: str) -> str:
+    """As Erlang prints a text that it holds as bytes."""
+    return f'<<"{text}">>' if text else "<<>>"
+
+
 def frozen(value: object) -> Hashable:
     """Equal for what is the same value of the same kind, and hashable: 1, 1.0 and true differ."""
     match value:

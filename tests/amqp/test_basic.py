@@ -425,6 +425,16 @@ def test_no_queue_is_left_behind_under_a_global_prefetch(channel: Channel, tx: b
     assert max(channel.count(queue) for queue in queues) < 9
 
 
+def test_a_quorum_queue_does_not_take_a_global_prefetch(
+    channel: Channel, unique: Callable[[str], str]
+) -> None:
+    queue = channel.declare(unique("orders"), {"x-queue-type": "quorum"}, durable=True)
+    channel.qos(5, everyone=True)
+    text = f"NOT_IMPLEMENTED - queue '{queue}' in vhost '/' does not support global qos"
+    with refused(540, text, connection=True):
+        channel.consume(queue)
+
+
 def test_prefetch_zero_means_no_bound(channel: Channel) -> None:
     queue = channel.declare()
     fill(channel, queue, 50)

@@ -70,6 +70,12 @@ def test_the_pseudo_queue_must_be_consumed_with_no_ack(channel: Channel) -> None
         channel.consume(REPLIES)
 
 
+def test_a_tag_in_use_is_none_for_a_reply_consumer(channel: Channel) -> None:
+    tag = channel.consume(channel.declare())
+    with refused(530, f"NOT_ALLOWED - attempt to reuse consumer tag '{tag}'", connection=True):
+        channel.consume(REPLIES, tag=tag, no_ack=True)
+
+
 def test_a_channel_has_one_reply_consumer(channel: Channel) -> None:
     channel.consume(REPLIES, no_ack=True)
     with refused(406, "PRECONDITION_FAILED - reply consumer already set"):

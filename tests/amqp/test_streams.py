@@ -132,6 +132,20 @@ def test_an_interval_begins_that_long_ago(channel: Channel, stream: str) -> None
     assert bodies(read(channel, stream, 10, "1h")) == NUMBERS[:10]
 
 
+@pytest.mark.ottermq_only("3.10 crashes the connection at all but the first")
+@pytest.mark.parametrize(
+    ("offset", "told"),
+    [("1x", '{longstr,<<"1x">>}'), ("", "{longstr,<<>>}"), (True, "{bool,true}")],
+)
+def test_it_is_told_which_offset_means_nothing(
+    channel: Channel, stream: str, offset: Any, told: str
+) -> None:
+    channel.qos(10)
+    text = f"invalid arg 'x-stream-offset' for queue '{stream}' in vhost '/'"
+    with refused(406, f"PRECONDITION_FAILED - {text}: {{invalid_stream_offset_arg,{told}}}"):
+        channel.consume(stream, arguments={"x-stream-offset": offset})
+
+
 @pytest.mark.ottermq_only("3.10 crashes the connection")
 @pytest.mark.parametrize("offset", ["never", True, {"a": 1}])
 def test_an_offset_that_means_nothing_is_406(channel: Channel, stream: str, offset: Any) -> None:

@@ -97,6 +97,16 @@ async def load(topology: Topology, auth: Auth, **sections: Any) -> None:
     await apply(parse(json.dumps(sections)), topology, auth)
 
 
+async def test_an_operator_policy_as_3_10_writes_it(topology: Topology, auth: Auth) -> None:
+    value = {"pattern": "q", "definition": [["expires", 100_000], ["max-length", 5]]}
+    policy = {"vhost": "/", "component": "operator_policy", "name": "op", "value": value}
+    await load(topology, auth, vhosts=[{"name": "/"}], parameters=[policy])
+    queue = topology.declare_queue("/", "q").queue
+    assert queue is not None
+    settings = topology.effective(queue)
+    assert (settings.max_length, settings.expires_ms) == (5, 100_000)
+
+
 async def test_a_file_is_brought_into_force(topology: Topology, auth: Auth) -> None:
     await load(topology, auth, **FILE)
     queue = topology.queue("v", "q")

@@ -168,6 +168,8 @@ def test_a_consistent_hash_may_look_at_a_header_or_a_property(topology: Topology
     ("key", "text"),
     [
         ("x", 'The binding key must be an integer: <<"x">>'),
+        ("", "The binding key must be an integer: <<>>"),
+        ("1_0", 'The binding key must be an integer: <<"1_0">>'),
         ("0", "The binding key must be greater than 0"),
         ("10001", "The binding key must not exceed 10000"),
     ],
@@ -185,6 +187,35 @@ def test_a_hash_looks_at_one_thing(topology: Topology) -> None:
         topology.declare_exchange(
             "/", "x", "x-consistent-hash", arguments={"hash-property": "app_id"}
         )
+
+
+def test_a_modulus_hash_sends_a_key_always_to_the_same_place(topology: Topology) -> None:
+    topology.declare_exchange("/", "shards", "x-modulus-hash")
+    assert routed(topology, "shards", "k") == []
+    bound(topology, "shards", ("c", "1"), ("a", ""), ("b", "any"), ("b", "twice"))
+    keys = [f"key-{number}" for number in range(300)]
+    there = {key: routed(topology, "shards", key) for key in keys}
+    assert all(len(names) == 1 for names in there.values())
+    shares = Counter(names[0] for names in there.values())
+    assert set(shares) == {"a", "b", "c"} and min(shares.values()) > 50
+    topology.declare_exchange("/", "others", "x-modulus-hash")
+    bound(topology, "others", ("b", ""), ("a", ""), ("c", ""))  # in another order
+    assert all(routed(topology, "others", key) == there[key] for key in keys)
+    assert topology.route("/", "shards", "k").cacheable
+
+
+def test_local_random_picks_one_classic_queue(topology: Topology) -> None:
+    topology.declare_exchange("/", "dice", "x-local-random")
+    bound(topology, "dice", ("a", ""), ("b", ""))
+    picks = [routed(topology, "dice", "any") for _ in range(200)]
+    assert {tuple(pick) for pick in picks} == {("a",), ("b",)}
+    with pytest.raises(PreconditionFailed, match="Non empty binding 'k' key not permitted"):
+        topology.bind("/", "dice", "a", "k")
+    with pytest.raises(PreconditionFailed, match="Destination not found"):
+        topology.bind("/", "dice", "amq.fanout", kind="exchange")
+    topology.declare_queue("/", "s", durable=True, arguments={"x-queue-type": "stream"})
+    with pytest.raises(PreconditionFailed, match="Queue type rabbit_stream_queue not valid"):
+        topology.bind("/", "dice", "s")
 
 
 def test_random_picks_one(topology: Topology) -> None:

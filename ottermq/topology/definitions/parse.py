@@ -72,9 +72,10 @@ class _Item:
         return self.get(name, bool, default)
 
     def table(self, name: str) -> dict[str, Any]:
-        # Old versions wrote an empty table as an empty list.
-        if self.fields.get(name) == []:
-            return {}
+        """Old versions wrote an empty one as an empty list, and operator policies as pairs."""
+        match self.fields.get(name):
+            case list(pairs) if all(_is_pair(pair) for pair in pairs):
+                return dict(pairs)
         return self.get(name, dict, {})
 
     def tags(self) -> tuple[str, ...]:
@@ -92,6 +93,10 @@ class _Item:
             if not isinstance(most, int) or isinstance(most, bool):
                 raise _Wrong(f"{name}: {key} must be a number, not {_shown(most)}")
         return limits
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and isinstance(value[0], str)
 
 
 def _shown(value: Any) -> str:
@@ -226,7 +231,7 @@ def _policy_of(vhost: str, name: str, item: _Item, *, operator: bool) -> Policy:
         vhost=vhost,
         name=name,
         pattern=item.text("pattern"),
-        definition=item.get("definition", dict),
+        definition=item.table("definition"),
         priority=item.get("priority", int, 0),
         apply_to=item.get("apply-to", str, "all"),
         operator=operator,

@@ -14,6 +14,8 @@ from ottermq.topology.exchange.direct import Direct
 from ottermq.topology.exchange.exchange import Binding, Destination, Exchange
 from ottermq.topology.exchange.fanout import Fanout
 from ottermq.topology.exchange.headers import Headers
+from ottermq.topology.exchange.local_random import LocalRandom
+from ottermq.topology.exchange.modulus_hash import ModulusHash
 from ottermq.topology.exchange.random import Random
 from ottermq.topology.exchange.router import Message, Router
 from ottermq.topology.exchange.topic import Topic
@@ -25,6 +27,8 @@ TYPES: dict[str, Callable[[Table], Router]] = {
     "headers": Headers,
     "topic": Topic,
     "x-consistent-hash": ConsistentHash,
+    "x-local-random": LocalRandom,
+    "x-modulus-hash": ModulusHash,
     "x-random": Random,
 }
 

@@ -8,6 +8,7 @@ to them moves. Buckets that go are taken out of the row, as RabbitMQ does.
 Values land elsewhere than in RabbitMQ, which hashes Erlang terms; the promise is the same.
 """
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import accumulate
@@ -17,7 +18,7 @@ import xxhash
 
 from ottermq.errors import PreconditionFailed
 from ottermq.topology.exchange.router import Message, Router
-from ottermq.topology.values import Table, shown
+from ottermq.topology.values import Table, binary, shown
 
 if TYPE_CHECKING:
     from ottermq.topology.exchange.exchange import Binding, Destination
@@ -41,11 +42,10 @@ class ConsistentHash(Router):
         self._destinations: list[Destination] = []
         self._ends: list[int] = []  # of each one's buckets
 
-    def check(self, key: str, arguments: Table) -> None:
-        try:
-            weight = int(key)
-        except ValueError:
-            raise PreconditionFailed(f'The binding key must be an integer: <<"{key}">>') from None
+    def check(self, destination: "Destination", key: str, arguments: Table) -> None:
+        if not re.fullmatch(r"[+-]?[0-9]+", key):  # int() takes more than Erlang does
+            raise PreconditionFailed(f"The binding key must be an integer: {binary(key)}")
+        weight = int(key)
         if weight < 1:
             raise PreconditionFailed("The binding key must be greater than 0")
         if weight > MAX_WEIGHT:

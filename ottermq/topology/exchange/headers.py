@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ottermq.errors import PreconditionFailed
 from ottermq.topology.exchange.router import Message, Router
-from ottermq.topology.values import Table, frozen, kind_of, shown
+from ottermq.topology.values import Table, binary, frozen, kind_of, shown
 
 if TYPE_CHECKING:
     from ottermq.topology.exchange.exchange import Binding, Destination
@@ -44,7 +44,7 @@ class Headers(Router):
     def __init__(self, arguments: Table) -> None:
         self._wishes: dict[Binding, _Wish] = {}
 
-    def check(self, key: str, arguments: Table) -> None:
+    def check(self, destination: "Destination", key: str, arguments: Table) -> None:
         mode = arguments.get(X_MATCH, "all")
         if not isinstance(mode, str):
             raise PreconditionFailed(
@@ -53,7 +53,7 @@ class Headers(Router):
             )
         if mode not in MODES:
             raise PreconditionFailed(
-                f'Invalid x-match field value <<"{mode}">>; '
+                f"Invalid x-match field value {binary(mode)}; "
                 "expected all, any, all-with-x, or any-with-x"
             )
 

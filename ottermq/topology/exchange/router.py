@@ -33,7 +33,7 @@ class Router(ABC):
     def __init__(self, arguments: Table) -> None:
         """PreconditionFailed: such an exchange can't be."""
 
-    def check(self, key: str, arguments: Table) -> None:
+    def check(self, destination: "Destination", key: str, arguments: Table) -> None:
         """PreconditionFailed: such a binding can't be. Most types take any."""
         return None
 
