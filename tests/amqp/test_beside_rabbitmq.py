@@ -23,7 +23,7 @@ from tests.amqp.wire import Address, Channel, Client, Confirms, Message, Refused
 LEFT_OUT = {
     "x-last-death-*": "since 3.13; 3.10 does not tell the last death",
     "time in x-death": "two clocks",
-    "server-named queues and consumers": "random names; test_queues and test_basic look at them",
+    "server-named queues and consumers": "random names; test_queues and test_consume look at them",
     "x-queue-type given on one declare and not on another": "4.x writes the default type down",
     "quorum queues": "4.x counts deliveries, limits them to 20 and requeues in place",
     "streams": "chunks are RabbitMQ's own business; test_streams",

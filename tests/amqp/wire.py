@@ -593,3 +593,12 @@ class Confirms:
         (self.taken if isinstance(answer, Basic.Ack) else self.refused).update(new)
         while self.floor + 1 in self.taken or self.floor + 1 in self.refused:
             self.floor += 1
+
+
+def fill(channel: Channel, queue: str, count: int) -> list[bytes]:
+    """With 1, 2, 3 ..., and all of them are there."""
+    bodies = [b"%d" % number for number in range(1, count + 1)]
+    for body in bodies:
+        channel.publish(body, key=queue)
+    assert channel.becomes(queue, count)
+    return bodies
