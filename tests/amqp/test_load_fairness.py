@@ -3,6 +3,7 @@ answers. The bounds here hold on a machine that is busy with other things, too; 
 for the real ones."""
 
 import contextlib
+import os
 import statistics
 import threading
 import time
@@ -136,6 +137,23 @@ def test_a_declaration_under_full_load_takes_less_than_20_ms_at_p99(
     assert max(found) < 0.02
 
 
+@contextlib.contextmanager
+def a_core_to_itself() -> Iterator[None]:
+    """Who measures stands for a client on another machine: where we may, it doesn't wait for cores
+    that load and broker have filled. That added 3 to 5 ms, which aren't the broker's."""
+    me = threading.get_native_id()
+    usual = os.getpriority(os.PRIO_PROCESS, me)
+    try:
+        os.setpriority(os.PRIO_PROCESS, me, -10)
+    except PermissionError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, me, usual)
+
+
 def p99_of_declarations(address: Address, channel: Channel, kind: Sequence[object]) -> float:
     """300 of them, while publishers and consumers go as fast as they can."""
     options = (*kind, "--seconds", 8, "--warm-up", 1)
@@ -143,7 +161,8 @@ def p99_of_declarations(address: Address, channel: Channel, kind: Sequence[objec
     loading.start()
     time.sleep(2)
     names = f"declared-{channel.number}"
-    found = waits(300, lambda number: channel.declare(f"{names}.{number}", durable=True))
+    with a_core_to_itself():
+        found = waits(300, lambda number: channel.declare(f"{names}.{number}", durable=True))
     assert loading.is_alive(), "the load ended before the declarations"
     loading.join()
     return sorted(found)[296]
