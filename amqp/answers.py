@@ -25,7 +25,8 @@ async def _when_saved(channel: Channel, change: Change, ok: bytes) -> bytes:
 
 def removed(channel: Channel, change: Change, ok: bytes) -> Answer:
     """`ok` when what went is gone from the disk, too. Behind it what the channel's own consumers
-    are told of that, as RabbitMQ has it: amqplib's users close the channel at the cancel."""
+    are told of that, as RabbitMQ has it: amqplib's users close the channel at the cancel. If the
+    disk refuses, the channel is closed, and they with it."""
     channel.behind = b""
     try:
         waiting = channel.room.queues.remove(change)

@@ -62,15 +62,20 @@ def _trim_all(store: Store, config: Config, limits: Limits) -> Iterator[None]:
     for logs in store.used():
         yield
         for log in logs:
-            more = log.vhost != INTERNAL_VHOST  # those are compacted, not forgotten
-            while more:
-                try:
-                    more = trim(log, config, limits(log))
-                except LogError as error:
-                    # Deleted meanwhile, or the store is fenced: the next walk comes anyway.
-                    eventlog.debug("retention", log=log.name, error=error)
-                    more = False
+            # The internal ones are compacted, not forgotten.
+            while log.vhost != INTERNAL_VHOST and _trim_some(log, config, limits):
                 yield
+            yield
+
+
+def _trim_some(log: Log, config: Config, limits: Limits) -> bool:
+    """Is there more to do?"""
+    try:
+        return trim(log, config, limits(log))
+    except LogError as error:
+        # Deleted meanwhile, or the store is fenced: the next walk comes anyway.
+        eventlog.debug("retention", log=log.name, error=error)
+        return False
 
 
 def trim(log: Log, config: Config, limit: Policy | None = None) -> bool:

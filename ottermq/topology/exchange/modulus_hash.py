@@ -4,38 +4,20 @@ The binding's key doesn't matter, nor the order in which they were bound. Keys l
 in RabbitMQ, which hashes Erlang terms; the promise is the same.
 """
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import xxhash
 
-from ottermq.topology.exchange.router import Message, Router
-from ottermq.topology.exchange.tally import Tally
-from ottermq.topology.values import Table
+from ottermq.topology.exchange.one_of import OneOf
+from ottermq.topology.exchange.router import Message
 
 if TYPE_CHECKING:
-    from ottermq.topology.exchange.exchange import Binding, Destination
+    from ottermq.topology.exchange.exchange import Destination
 
 
-class ModulusHash(Router):
+class ModulusHash(OneOf):
     by_key = True
 
-    def __init__(self, arguments: Table) -> None:
-        self._bound = Tally()
-        self._sorted: list[Destination] | None = None
-
-    def add(self, binding: "Binding") -> None:
-        self._bound.add(binding.destination)
-        self._sorted = None
-
-    def remove(self, binding: "Binding") -> None:
-        self._bound.remove(binding.destination)
-        self._sorted = None
-
-    def match(self, message: Message) -> Iterable["Destination"]:
-        if self._sorted is None:
-            self._sorted = sorted(self._bound, key=lambda each: (type(each).__name__, each.name))
-        if not self._sorted:
-            return ()
+    def pick(self, choices: "list[Destination]", message: Message) -> "Destination":
         keys = "\0".join(message.keys).encode("utf-8", "surrogatepass")
-        return (self._sorted[xxhash.xxh3_64_intdigest(keys) % len(self._sorted)],)
+        return choices[xxhash.xxh3_64_intdigest(keys) % len(choices)]
