@@ -120,7 +120,8 @@ def audit() -> None:
     """Audit a data directory with Spark.
 
     Each audit writes a report (an HTML page, JSON, Parquet) and prints what it found. Exit codes:
-    0 clean, 1 violations, 2 it could not run. Needs: pip install 'ottermq[audit]'.
+    0 clean, 1 violations, 2 it could not run. Needs the extra `audit`, that is Spark: in a checkout
+    .venv/bin/pip install -e '.[audit]'.
     """
 
 

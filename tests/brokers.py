@@ -38,9 +38,11 @@ PROGRAM = ("-m", "ottermq")
 LAST_WORDS = 200  # lines: a sanitizer's whole report
 
 
-def command(arguments: Iterable[str], program: Iterable[str] = PROGRAM) -> list[str]:
+def command(
+    arguments: Iterable[str], program: Iterable[str] = PROGRAM, python: str = sys.executable
+) -> list[str]:
     # -P: as installed, not as it lies in the current folder
-    return [sys.executable, "-P", *program, *arguments]
+    return [python, "-P", *program, *arguments]
 
 
 def run(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -59,11 +61,12 @@ class Broker:
         *arguments: str,
         env: Mapping[str, str] | None = None,
         program: Iterable[str] = PROGRAM,
+        python: str = sys.executable,
     ) -> None:
         self.data = data
         flags = [part for door, place in ANY_PORT.items() for part in (f"--{door}", place)]
         self.process = subprocess.Popen(
-            command(["serve", "--data", str(data), *flags, *arguments], program),
+            command(["serve", "--data", str(data), *flags, *arguments], program, python),
             env=environment({**SMALL_WAL, **(env or {})}),
             stderr=subprocess.PIPE,
             text=True,

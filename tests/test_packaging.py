@@ -1,6 +1,7 @@
 """What gets installed, under which names, and what a release holds."""
 
 import configparser
+import hashlib
 import os
 import re
 import shutil
@@ -12,10 +13,12 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import pika
 import pytest
+import trio
 
 from ottermq import __version__
-from tests.brokers import environment
+from tests.brokers import Broker, environment
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -98,21 +101,126 @@ def test_a_source_release_holds_all_that_building_needs(checkout: Path, sdist: P
     assert {file.relative_to(checkout) for file in needed} <= held
 
 
-@pytest.mark.soak
-def test_a_wheel_built_from_the_source_release_runs(sdist: Path, tmp_path: Path) -> None:
-    shutil.unpack_archive(sdist, tmp_path)
-    unpacked = tmp_path / sdist.name.removesuffix(".tar.gz")
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from the source release, as a package index's users would."""
+    place = tmp_path_factory.mktemp("wheel")
+    shutil.unpack_archive(sdist, place)
+    unpacked = place / sdist.name.removesuffix(".tar.gz")
     build = "from setuptools import build_meta as b; print(b.build_wheel('dist'))"
-    wheel = unpacked / "dist" / python("-c", build, cwd=unpacked).split()[-1]
+    return unpacked / "dist" / python("-c", build, cwd=unpacked).split()[-1]
+
+
+def test_a_wheel_is_for_every_python_from_3_11_on(wheel: Path) -> None:
+    assert wheel.name.startswith(f"ottermq-{__version__}-cp311-abi3-linux_")
+
+
+def test_a_wheel_holds_the_package_the_configuration_and_the_unit(wheel: Path) -> None:
+    shared = f"ottermq-{__version__}.data/data/share/ottermq"
     with zipfile.ZipFile(wheel) as archive:
-        assert {name.split("/")[0] for name in archive.namelist()} == {
-            "ottermq",
-            f"ottermq-{__version__}.dist-info",
-        }
-        archive.extractall(tmp_path / "site")
-    look = "import ottermq._core as c, ottermq.wal, ottermq.amqp, ottermq.cli; print(c.__file__)"
-    found = python("-c", look, cwd=tmp_path / "site")
-    assert Path(found.strip()).is_relative_to(tmp_path / "site")
+        names = set(archive.namelist())
+        for file in (ROOT / "config.yaml", ROOT / "deploy" / "ottermq.service"):
+            assert archive.read(f"{shared}/{file.name}") == file.read_bytes()
+    assert {name.split("/")[0] for name in names} == {
+        "ottermq",
+        f"ottermq-{__version__}.data",
+        f"ottermq-{__version__}.dist-info",
+    }
+    assert "ottermq/_core.abi3.so" in names
+
+
+def test_the_core_in_a_wheel_is_stripped(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        core = archive.extract("ottermq/_core.abi3.so", tmp_path)
+    sections = subprocess.run(
+        ["readelf", "--section-headers", "--wide", core], capture_output=True, text=True, check=True
+    ).stdout
+    assert ".dynsym" in sections
+    assert ".symtab" not in sections and ".debug_info" not in sections
+
+
+def interpreter(version: str) -> Path:
+    """A Python of that version: this one, one on the PATH, or one of pyenv's."""
+    candidates = [
+        sys.executable,
+        shutil.which(f"python{version}") or "",
+        *map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}")),
+    ]
+    ask = "import ensurepip, sysconfig; print(sysconfig.get_python_version())"
+    for candidate in filter(None, candidates):
+        told = subprocess.run([candidate, "-c", ask], capture_output=True, text=True, timeout=60)
+        if told.stdout.strip() == version:
+            return Path(candidate)
+    pytest.skip(f"no Python {version} here")
+
+
+def requirements(version: str) -> Path:
+    """A folder with what we require for that Python. Ours serves our own; others' are fetched once
+    and stay in build/, named by what was asked for."""
+    if version == sysconfig.get_python_version():
+        return Path(trio.__file__).parent.parent
+    wanted = PROJECT["project"]["dependencies"]
+    name = hashlib.sha256(repr(wanted).encode()).hexdigest()[:12]
+    folder = ROOT / "build" / "requirements" / f"{version}-{name}"
+    if not folder.exists():
+        partial = folder.with_name(f"{folder.name}.{os.getpid()}")
+        pip = [interpreter(version), "-m", "pip", "install", "-q", "--target", partial]
+        done = subprocess.run([*pip, *wanted], capture_output=True, text=True, timeout=300)
+        if done.returncode:
+            shutil.rmtree(partial, ignore_errors=True)
+            pytest.skip(f"pip can't fetch what we require: {done.stderr.splitlines()[-1:]}")
+        try:
+            partial.rename(folder)
+        except OSError:  # another test run was first
+            shutil.rmtree(partial)
+    return folder
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_a_wheel_installs_and_serves_a_message(version: str, wheel: Path, tmp_path: Path) -> None:
+    """In an environment that knows nothing of this checkout."""
+    home = tmp_path / "environment"
+    subprocess.run([interpreter(version), "-m", "venv", home], check=True, timeout=120)
+    site = home / "lib" / f"python{version}" / "site-packages"
+    (site / "requirements.pth").write_text(f"{requirements(version)}\n")
+    own = str(home / "bin" / "python")
+    done = subprocess.run(
+        [own, "-m", "pip", "install", "-q", "--no-index", "--no-deps", wheel],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    told = subprocess.run([home / "bin" / "ottermq", "--version"], capture_output=True, text=True)
+    assert told.stdout == f"ottermq {__version__}\n", told.stderr
+    config = home / "share" / "ottermq" / "config.yaml"
+    with Broker(tmp_path / "data", "--config", str(config), python=own) as broker:
+        loaded = Path(f"/proc/{broker.process.pid}/maps").read_text()
+        assert str(site / "ottermq" / "_core.abi3.so") in loaded
+        host, port = broker.address("amqp")
+        with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            channel.queue_declare("orders", durable=True)
+            persistent = pika.BasicProperties(delivery_mode=2)
+            channel.basic_publish("", "orders", b"hello", persistent, mandatory=True)
+            assert channel.basic_get("orders", auto_ack=True)[2] == b"hello"
+
+
+def test_nobody_is_told_to_install_from_an_index_before_there_is_a_release() -> None:
+    """Whoever has the name there then would be run as root."""
+    told = re.compile(r"pip install (-\S+ )*'?ottermq")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    texts = [
+        name
+        for name in filter(None, listed.stdout.split("\0"))
+        if Path(name).suffix in (".py", ".md", ".yaml", ".service") and (ROOT / name).is_file()
+        if name != "CHANGELOG.md"  # what was, stays
+    ]
+    assert [name for name in texts if told.search((ROOT / name).read_text())] == []
 
 
 def test_the_command_is_installed() -> None:

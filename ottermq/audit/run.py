@@ -1,12 +1,15 @@
 """Audits from start to end: a session for all of them, the jobs, a report each."""
 
+import shlex
 import sqlite3
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,10 +78,17 @@ def run_all(orders: Sequence[Order]) -> list[Done]:
 
 def check_installed(*names: str) -> None:
     if missing := [name for name in names if not _is_installed(name)]:
-        raise CantRun(
-            f"`ottermq audit` needs {' and '.join(missing)}; "
-            "please run: pip install 'ottermq[audit]'"
-        )
+        pip = shlex.join([sys.executable, "-m", "pip", "install", *(_extra() or missing)])
+        raise CantRun(f"`ottermq audit` needs {' and '.join(missing)}; please run: {pip}")
+
+
+def _extra() -> list[str]:
+    """What the extra `audit` stands for: it can be asked for by name only where we came from."""
+    try:
+        listed = requires("ottermq") or []
+    except PackageNotFoundError:  # a driver that has us from a pack
+        return []
+    return [each.partition(";")[0].strip() for each in listed if 'extra == "audit"' in each]
 
 
 def _is_installed(name: str) -> bool:
