@@ -18,12 +18,13 @@ from pamqp import commands
 from pamqp.base import Frame
 
 from ottermq import eventlog
-from ottermq.amqp import basic, channel, confirm, connection, exchange, publish, queue, tx
+from ottermq.amqp import basic, channel, confirm, connection, exchange, publish, queue, revoked, tx
 from ottermq.amqp.answers import Answer
 from ottermq.amqp.connection import Connection, State
 from ottermq.amqp.frames import Malformed, decode_method, encode_method, name_of
 from ottermq.amqp.replies import Refused, Reply, our_mistake, reply_of_engine, reply_to
 from ottermq.amqp.room import Room
+from ottermq.auth import Change
 from ottermq.config import Address
 from ottermq.engine import Consumer, Event, Kind
 from ottermq.errors import OtterError
@@ -339,15 +340,21 @@ class Door:
         theirs = [conn for conn in self.connections.values() if conn.vhost == vhost]
         self.close_all(theirs, f"vhost '{vhost}' is deleted")
 
-    def _permissions_changed(self, change: Any) -> None:
+    def _permissions_changed(self, change: Change) -> None:
         self.room.engine.forget_permissions()
+        theirs = [
+            conn
+            for conn in self.connections.values()
+            if conn.user is not None and change.user in (None, conn.user.name)
+        ]
         if change.closing:
-            theirs = [
-                conn
-                for conn in self.connections.values()
-                if conn.user is not None and conn.user.name == change.user
-            ]
             self.close_all(theirs, change.closing)
+            return
+        running = [conn for conn in theirs if conn.state is State.RUNNING]
+        self.close_all(revoked.shut_out(self.room, running), "access to the vhost was revoked")
+        revoked.cancel_consumers(
+            self.room, [conn for conn in running if conn.state is State.RUNNING]
+        )
 
 
 EVENTS: dict[int, Callable[[Door, Event], None]] = {

@@ -9,13 +9,13 @@ from ottermq.queues import Queues
 from ottermq.topology import Topology
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Room:
     engine: Engine
     topology: Topology
     auth: Auth
     queues: Queues
-    settings: AmqpSettings
+    settings: AmqpSettings  # other ones after a reload
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def user_number(self, name: str) -> int:

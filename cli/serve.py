@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from ottermq import broker, eventlog
+from ottermq import broker
 from ottermq.config import load
 
 
@@ -24,22 +24,17 @@ def serve(
     kafka: str | None,
     admin: str | None,
 ) -> None:
-    """Start the broker; SIGTERM or Ctrl-C stops it cleanly.
+    """Start the broker; SIGTERM or Ctrl-C stops it cleanly, SIGHUP reloads what may change.
 
     Settings come from built-in defaults, then the file, then the environment
     (OTTERMQ_WAL__SEGMENT_SIZE=32MiB), then these flags; the later wins. Port 0 picks a free one.
     The line "ready" on stderr tells the addresses once connections are accepted.
     """
-    settings = load(
-        config,
-        os.environ,
-        {
-            ("data",): ("--data", data),
-            ("definitions",): ("--definitions", definitions),
-            ("listen", "amqp"): ("--amqp", amqp),
-            ("listen", "kafka"): ("--kafka", kafka),
-            ("listen", "admin"): ("--admin", admin),
-        },
-    )
-    eventlog.start(settings.log.level)
-    broker.run(settings)
+    flags = {
+        ("data",): ("--data", data),
+        ("definitions",): ("--definitions", definitions),
+        ("listen", "amqp"): ("--amqp", amqp),
+        ("listen", "kafka"): ("--kafka", kafka),
+        ("listen", "admin"): ("--admin", admin),
+    }
+    broker.run(lambda: load(config, os.environ, flags))

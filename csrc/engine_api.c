@@ -116,6 +116,13 @@ int om_conn_stat_get(om_engine *engine, uint64_t id, om_conn_stat *out) {
     return conn ? OM_OK : OM_E_RANGE;
 }
 
+void om_engine_set_limits(om_engine *engine, uint64_t memory_limit, uint64_t max_message_size) {
+    om_engine_enter(engine);
+    engine->options.memory_limit = memory_limit;
+    engine->options.max_message_size = max_message_size;
+    om_engine_leave(engine);
+}
+
 void om_engine_stat_get(om_engine *engine, om_engine_stat *out) {
     om_engine_enter(engine);
     *out = engine->stat;

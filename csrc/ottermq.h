@@ -552,6 +552,8 @@ void om_engine_free(om_engine *engine);
  * it comes back in every event of its connections. */
 int om_engine_listen(om_engine *engine, int fd, int door);
 void om_engine_stop_listening(om_engine *engine);
+/* Two of the options, from now on. */
+void om_engine_set_limits(om_engine *engine, uint64_t memory_limit, uint64_t max_message_size);
 
 enum om_event_kind {
     OM_EV_OPENED = 1,        /* a client has sent our protocol header: connection.start is due. text: its

@@ -2,6 +2,7 @@
 
 data directory claimed → sockets bound → store opened → log recovered, topology and users read →
 engine started, with every queue in it → doors open → `ready`
+SIGHUP → what may change is read again (reload.py)
 SIGTERM or SIGINT → clients told → engine stopped → store closed (flush, checkpoint) → claim
 released
 """
@@ -9,11 +10,10 @@ released
 import logging
 import resource
 import signal
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import trio
@@ -27,7 +27,6 @@ from ottermq.auth import Auth, open_auth
 from ottermq.config import Config
 from ottermq.engine import Door as Protocols
 from ottermq.engine import Engine, EngineOptions
-from ottermq.errors import StartupError
 from ottermq.garbage import uncollected
 from ottermq.holds import Holds
 from ottermq.kafka.altered import Altered
@@ -43,6 +42,7 @@ from ottermq.kafka.transactions import Transactions, transaction_settings
 from ottermq.listeners import Bound, Door
 from ottermq.lockfile import claim
 from ottermq.queues import Queues
+from ottermq.reload import Reloader, ignore_signals
 from ottermq.store import log_options, open_store, recovered, store_options, tell_reports
 from ottermq.tls import Contexts
 from ottermq.topology import MetaDb, Topology, restore
@@ -56,24 +56,36 @@ MILLISECOND = timedelta(milliseconds=1)
 OTHER_FILES = 256  # descriptors for what is neither a connection nor a segment
 
 
-def run(config: Config) -> None:
-    """Serve until told to stop. StartupError: it couldn't begin."""
+def run(read: Callable[[], Config]) -> None:
+    """Serve until told to stop. `read`: the configuration, and again on SIGHUP. StartupError: it
+    couldn't begin."""
+    ignore_signals()
+    config = read()
+    eventlog.start(config.log.level)
     _raise_file_limit()
     secure = config.listen.amqps or config.listen.kafkas
     contexts = Contexts(config.tls) if secure else None
     with claim(config.data), _bind(config) as bound:
-        trio.run(_serve, config, bound, contexts)
+        trio.run(_serve, config, read, bound, contexts)
     eventlog.info("stopped")
 
 
-async def _serve(config: Config, bound: dict[str, Bound], contexts: Contexts | None) -> None:
+async def _serve(
+    config: Config,
+    read: Callable[[], Config],
+    bound: dict[str, Bound],
+    contexts: Contexts | None,
+) -> None:
     stop = trio.Event()
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    ask, asked = trio.open_memory_channel[None](1)
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_heed, signals, stop)
+            nursery.start_soon(_heed, signals, stop, ask)
             try:
                 async with open_store(config) as store, open_rooms(config, store, stop) as rooms:
-                    await _keep_doors_open(config, bound, contexts, store, rooms, stop)
+                    reloader = Reloader(config, read, contexts, rooms.amqp, rooms.kafka)
+                    reload = partial(reloader.run, asked)
+                    await _keep_doors_open(config, bound, contexts, store, rooms, stop, reload)
             except* Interrupted:
                 eventlog.info("recovery called off")
             nursery.cancel_scope.cancel()
@@ -146,6 +158,7 @@ async def _keep_doors_open(
     store: Store,
     rooms: Rooms,
     stop: trio.Event,
+    reload: Callable[[], Awaitable[None]],
 ) -> None:
     amqp, kafka = AmqpDoor(rooms.amqp), KafkaDoor(rooms.kafka)
     engine, queues = rooms.amqp.engine, rooms.amqp.queues
@@ -184,6 +197,7 @@ async def _keep_doors_open(
         addresses = {name: str(place.address) for name, place in bound.items()}
         eventlog.info("ready", **addresses, data=config.data.resolve())
         systemd.notify("READY=1")
+        nursery.start_soon(reload)
         await stop.wait()
         systemd.notify("STOPPING=1")
         kafka.stop()
@@ -197,20 +211,12 @@ async def _remember(config: Config, db: MetaDb) -> tuple[Topology, Auth]:
         topology = await trio.to_thread.run_sync(restore, db)
     auth = open_auth(db, config.auth)
     if config.definitions is not None:
-        await _load_definitions(config.definitions, topology, auth)
+        # Here and not above: most starts have no such file, and are quicker for it.
+        from ottermq.topology import definitions
+
+        await definitions.load(config.definitions, topology, auth)
     await auth.first_start()
     return topology, auth
-
-
-async def _load_definitions(path: Path, topology: Topology, auth: Auth) -> None:
-    # Here and not above: most starts have no such file, and quicker ones for it.
-    from ottermq.topology import definitions
-
-    try:
-        text = await trio.Path(path).read_text()
-        await definitions.apply(definitions.parse(text), topology, auth)
-    except (OSError, ValueError, definitions.DefinitionsError) as error:
-        raise StartupError(f"definitions {path}: {eventlog.describe(error)}") from None
 
 
 def engine_options(config: Config) -> EngineOptions:
@@ -228,11 +234,16 @@ def engine_options(config: Config) -> EngineOptions:
     )
 
 
-async def _heed(signals: Signals, stop: trio.Event) -> None:
-    """The first signal stops us; more of them don't make it faster, nor unclean."""
+async def _heed(signals: Signals, stop: trio.Event, ask: "trio.MemorySendChannel[None]") -> None:
+    """The first signal that stops us does; more of them don't make it faster, nor unclean."""
     async for number in signals:
-        if not stop.is_set():
-            eventlog.info("stopping", signal=signal.Signals(number).name)
+        name = signal.Signals(number).name
+        if number == signal.SIGHUP:
+            eventlog.info("not reloaded" if stop.is_set() else "reloading", signal=name)
+            with suppress(trio.WouldBlock):  # one waits already: it sees what this one would
+                ask.send_nowait(None)
+        elif not stop.is_set():
+            eventlog.info("stopping", signal=name)
             stop.set()
 
 

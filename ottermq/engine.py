@@ -282,6 +282,10 @@ class Engine:
     def stop_listening(self) -> None:
         lib.om_engine_stop_listening(self._engine)
 
+    def set_limits(self, *, memory_limit: int, max_message_size: int) -> None:
+        """Other ones, from now on."""
+        lib.om_engine_set_limits(self._engine, memory_limit, max_message_size)
+
     def events(self) -> Iterator[Event]:
         """What has happened since; the event fd is read first, so that nothing is slept over."""
         try:

@@ -40,9 +40,13 @@ def start(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    LOG.setLevel(level.upper())
+    set_level(level)
     # When nobody reads stderr any more, the broker goes on without a log.
     logging.raiseExceptions = False
+
+
+def set_level(level: str) -> None:
+    LOG.setLevel(level.upper())
 
 
 def cause(error: BaseException) -> BaseException:

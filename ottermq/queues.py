@@ -14,7 +14,8 @@ first, then its rows go, then its logs: what no row names doesn't exist.
 A delayed exchange has such a log too, for the messages that wait: a queue nobody can name.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, lru_cache
 from heapq import heappop, heappush
@@ -70,6 +71,7 @@ class Queues:
         self._held: set[int] = set()  # ids
         self._delayed: dict[int, Exchange] = {}
         self._routed: dict[int, tuple[int, bytes]] = {}  # exchanges C may hold routes of
+        self._settings_later: list[Queue] | None = None  # whose settings wait, and that they do
         self._expiring: list[tuple[float, int]] = []
         self._expiry_changed = trio.Event()
         self._nursery: trio.Nursery | None = None
@@ -210,8 +212,21 @@ class Queues:
         settings = self._topology.effective(queue)
         return options_of(settings, queue.durable, self._consumer_timeout_ms)
 
+    @contextmanager
+    def settings_later(self) -> Iterator[None]:
+        """Policies that change in here count once all of it is done."""
+        waiting = self._settings_later = []
+        try:
+            yield
+        finally:
+            self._settings_later = None
+            self._apply_settings(waiting)
+
     def _apply_settings(self, queues: Sequence[Queue]) -> None:
         """Policies changed."""
+        if self._settings_later is not None:
+            self._settings_later += queues
+            return
         for queue in queues:
             if queue.id in self._by_id:
                 self._engine.set_queue(queue.id, self._options(queue))

@@ -6,7 +6,6 @@ key that isn't the certificate's) leave the old one in force and a line in the l
 """
 
 import os
-import signal
 import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ import trio
 
 from ottermq import eventlog
 from ottermq.config.schema import TlsSettings
-from ottermq.errors import StartupError
+from ottermq.errors import ConfigError
 
 VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 VERIFY = {
@@ -52,42 +51,42 @@ class Contexts:
     """`current` is what the next connection gets."""
 
     def __init__(self, settings: TlsSettings) -> None:
-        """StartupError: the files can't be used."""
-        self._settings = settings
+        """ConfigError: the files can't be used."""
+        self.settings = settings
         self._stamp = self._look()
         try:
             self.current = make_context(settings)
         except (OSError, ValueError) as error:
-            raise StartupError(f"tls: {_told(settings, error)}") from None
+            raise ConfigError(_told(settings, error)) from None
 
     async def keep(self) -> None:
-        """Read the files again when they change and on SIGHUP, until cancelled."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._watch)
-            with trio.open_signal_receiver(signal.SIGHUP) as hangups:
-                async for _ in hangups:
-                    await self.reload()
-
-    async def _watch(self) -> None:
+        """Read the files again when they change, until cancelled."""
         while True:
-            await trio.sleep(self._settings.check_interval.total_seconds())
+            await trio.sleep(self.settings.check_interval.total_seconds())
             if await trio.to_thread.run_sync(self._look) != self._stamp:
                 await self.reload()
 
-    async def reload(self) -> bool:
-        """Whether the files have changed or not. False: the old context stays."""
+    async def reload(self, settings: TlsSettings | None = None) -> bool:
+        """Whether the files have changed or not; settings: by these from now on. False: the old
+        context stays, and the old settings."""
+        settings = settings or self.settings
         # The stamp comes first: what changes while we read is seen at the next look.
-        self._stamp = await trio.to_thread.run_sync(self._look)
+        stamp = await trio.to_thread.run_sync(self._look)
         try:
-            self.current = await trio.to_thread.run_sync(make_context, self._settings)
+            current = await trio.to_thread.run_sync(make_context, settings)
         except (OSError, ValueError) as error:
-            eventlog.warning("tls files not taken", reason=_told(self._settings, error))
+            self._stamp = stamp
+            eventlog.warning("tls files not taken", reason=_told(settings, error))
             return False
-        eventlog.info("tls files loaded", cert=self._settings.cert)
+        if settings != self.settings:
+            self.settings = settings
+            stamp = await trio.to_thread.run_sync(self._look)
+        self._stamp, self.current = stamp, current
+        eventlog.info("tls files loaded", cert=settings.cert)
         return True
 
     def _look(self) -> Stamp:
-        return tuple(_stamp(file) for file in _files(self._settings))
+        return tuple(_stamp(file) for file in _files(self.settings).values())
 
 
 def make_context(settings: TlsSettings) -> ssl.SSLContext:
@@ -108,8 +107,10 @@ def _no_passphrase() -> str:
     raise ValueError("the key has a passphrase")
 
 
-def _files(settings: TlsSettings) -> list[Path]:
-    return [file for file in (settings.cert, settings.key, settings.ca) if file is not None]
+def _files(settings: TlsSettings) -> dict[str, Path]:
+    """By the keys that name them."""
+    files = {"tls.cert": settings.cert, "tls.key": settings.key, "tls.ca": settings.ca}
+    return {key: file for key, file in files.items() if file is not None}
 
 
 def _stamp(file: Path) -> tuple[int, int, int] | None:
@@ -122,14 +123,15 @@ def _stamp(file: Path) -> tuple[int, int, int] | None:
 
 def _told(settings: TlsSettings, error: Exception) -> str:
     """OpenSSL's errors name no file; one that can't be opened is the more likely cause."""
-    for file in _files(settings):
+    files = _files(settings)
+    for key, file in files.items():
         try:
             with open(file, "rb"):
                 pass
         except OSError as unreadable:
-            return f"{file}: {unreadable.strerror}"
+            return f"{key} = {file}: {unreadable.strerror}"
     reason = getattr(error, "reason", None) or error
-    names = ", ".join(str(file) for file in _files(settings))
+    names = ", ".join(f"{key} = {file}" for key, file in files.items())
     return f"{names}: {str(reason).replace('_', ' ').lower()}"
 
 

@@ -43,6 +43,7 @@ delays.py       failed logins slow their address down
 users.py        the users and how one logs in
 permissions.py  configure, write, read by regular expression; topics
 limits.py       connections, channels, queues
+granted.py      what definitions files brought, and the next one may take back
 changes.py      who is told that something changed
 database.py     what is asked of meta.db
 """
@@ -51,6 +52,7 @@ from dataclasses import dataclass
 
 from ottermq.auth.changes import Change, Changes, Listener
 from ottermq.auth.database import SCHEMA, Database
+from ottermq.auth.granted import Granted
 from ottermq.auth.limits import Limits
 from ottermq.auth.permissions import Access, Kind, Permission, Permissions, TopicPermission
 from ottermq.auth.users import User, Users
@@ -82,6 +84,7 @@ class Auth:
     changes: Changes
     database: Database
     settings: AuthSettings
+    granted: Granted
 
     def on_change(self, callback: Listener) -> None:
         self.changes.listen(callback)
@@ -120,4 +123,4 @@ def open_auth(database: Database, settings: AuthSettings) -> Auth:
     users = Users(database, settings, changes)
     permissions = Permissions(database, users, changes)
     limits = Limits(database, users, changes)
-    return Auth(users, permissions, limits, changes, database, settings)
+    return Auth(users, permissions, limits, changes, database, settings, Granted(database))

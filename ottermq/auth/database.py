@@ -57,5 +57,13 @@ SCHEMA = """
         most INTEGER NOT NULL,
         PRIMARY KEY (scope, owner, name)
     ) WITHOUT ROWID;
+    -- What definitions files brought, and the next one may take back.
+    CREATE TABLE IF NOT EXISTS granted (
+        section TEXT NOT NULL,
+        user TEXT NOT NULL,
+        vhost TEXT NOT NULL,
+        exchange TEXT NOT NULL,
+        PRIMARY KEY (section, user, vhost, exchange)
+    ) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS auth_marks (name TEXT PRIMARY KEY) WITHOUT ROWID;
 """

@@ -41,7 +41,7 @@ class Users:
         self._changes = changes
         self._verified = Verified()
         self._delays = Delays()
-        self._loopback_only = frozenset(settings.loopback_users or ())
+        self.loopback_only = frozenset(settings.loopback_users or ())
         self._users = {row[0]: _from_row(*row) for row in database.read(_SELECT)}
 
     def get(self, name: str) -> User | None:
@@ -101,7 +101,7 @@ class Users:
 
     def may_enter(self, name: str, peer: str) -> bool:
         """May a user of that name come from there?"""
-        return name not in self._loopback_only or delays.is_loopback(peer)
+        return name not in self.loopback_only or delays.is_loopback(peer)
 
     async def check_password(self, name: str, password: str | bytes, peer: str) -> User:
         """The same for a door that isn't AMQP's: HTTP, Kafka's SASL/PLAIN."""
@@ -239,8 +239,12 @@ class Users:
             self._users[name] = user
             if secrets is not None:
                 self._verified.forget(name)
-        changed = old is not None and secrets is not None
-        closing = f"the password of user '{name}' was changed" if changed else None
+        closing = None
+        if old is not None and secrets is not None:
+            closing = f"the password of user '{name}' was changed"
+        elif old is not None and not set(old.tags) <= set(user.tags):
+            # Connections know the tags of their login.
+            closing = f"tags were taken from user '{name}'"
         self._changes.tell(Change(user=name, closing=closing))
         return user
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from ottermq.auth import Auth, open_auth
 from ottermq.config.schema import AuthSettings
-from ottermq.topology import MetaDb, Queue, Statement, Topology, restore
+from ottermq.topology import Change, MetaDb, Topology, restore
 from ottermq.topology.definitions import DefinitionsError, apply, export, parse
 
 # As `rabbitmqctl export_definitions` writes it; the hash is of "test12".
@@ -164,12 +165,23 @@ async def test_what_does_not_last_is_not_exported(topology: Topology, auth: Auth
 async def test_new_queues_bring_their_logs_rows(db: MetaDb, topology: Topology, auth: Auth) -> None:
     db.define("CREATE TABLE rows (name TEXT)")
 
-    def rows_of(queue: Queue) -> list[Statement]:
-        return [("INSERT INTO rows VALUES (?)", (queue.name,))]
+    class Running:
+        """A broker's queues, as far as definitions know them."""
+
+        def settings_later(self) -> AbstractContextManager[None]:
+            return nullcontext()
+
+        def declared(self, change: Change) -> None:
+            if change.created and change.queue:
+                row = ("INSERT INTO rows VALUES (?)", (change.queue.name,))
+                change.statements.append(row)
+
+        async def save(self, *changes: Change) -> None:
+            await topology.save_all(changes)
 
     definitions = parse(json.dumps(FILE))
-    await apply(definitions, topology, auth, rows_of)
-    await apply(definitions, topology, auth, rows_of)
+    await apply(definitions, topology, auth, Running())
+    await apply(definitions, topology, auth, Running())
     assert sorted(db.read("SELECT name FROM rows")) == [("amq.gen-kept",), ("q",), ("quorum",)]
 
 

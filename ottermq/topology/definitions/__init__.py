@@ -1,17 +1,20 @@
 """RabbitMQ's definitions file: users, vhosts, permissions, policies, exchanges, queues, bindings.
 
     definitions = parse(path.read_text())            # DefinitionsError: all that is wrong, by line
-    await apply(definitions, topology, auth, rows_of)  # twice is the same as once
+    await apply(definitions, topology, auth)         # twice is the same as once
+    await load(path, topology, auth)                 # both; ConfigError: what is wrong, in one line
     text = export(topology, auth)                    # in the same form
 
 parse.py    the JSON checked and turned into plain records
 apply.py    into the topology and auth; what is there already stays as it is
+load.py     from a path, at the start and on SIGHUP
 export.py   and back
 """
 
 from ottermq.topology.definitions.apply import apply
 from ottermq.topology.definitions.export import export
+from ottermq.topology.definitions.load import load
 from ottermq.topology.definitions.parse import parse
 from ottermq.topology.definitions.records import Definitions, DefinitionsError
 
-__all__ = ["Definitions", "DefinitionsError", "apply", "export", "parse"]
+__all__ = ["Definitions", "DefinitionsError", "apply", "export", "load", "parse"]

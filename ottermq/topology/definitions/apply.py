@@ -2,21 +2,25 @@
 
 Exchanges and queues that are there stay as they are, even if the file says otherwise: that is
 RabbitMQ's way, and it keeps a file that is loaded at each start from stopping the broker. Users,
-permissions and policies become what the file says.
+permissions and policies become what the file says. Users and permissions that an earlier load
+brought and the file no longer has are taken back (ottermq/auth/granted.py); queues, exchanges,
+bindings, vhosts and policies are not, for messages may depend on them.
 
 The topology's part is one commit, the logs of new queues with it. Users and permissions follow,
 each on disk before the next.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from typing import Protocol
 
 import trio
 
 from ottermq.auth import Auth, Permission, TopicPermission
+from ottermq.auth.granted import PERMISSIONS, TOPIC_PERMISSIONS, USERS, Grant
 from ottermq.errors import OtterError
-from ottermq.topology.change import Change, Statement
+from ottermq.topology.change import Change
 from ottermq.topology.definitions.records import (
     BindingRecord,
     Definitions,
@@ -26,20 +30,44 @@ from ottermq.topology.definitions.records import (
     UserRecord,
     VHostRecord,
 )
-from ottermq.topology.queue import Queue
 from ottermq.topology.topology import Topology
 from ottermq.topology.vhost import PLAIN_VHOST
 
-RowsOf = Callable[[Queue], Sequence[Statement]]
+
+class Running(Protocol):
+    """ottermq.queues.Queues of a broker that serves already."""
+
+    def settings_later(self) -> AbstractContextManager[None]:
+        """Policies that change in here count once all of it is done."""
+
+    def declared(self, change: Change) -> None: ...
+
+    async def save(self, *changes: Change) -> None: ...
 
 
 async def apply(
-    definitions: Definitions, topology: Topology, auth: Auth, rows_of: RowsOf | None = None
+    definitions: Definitions, topology: Topology, auth: Auth, queues: Running | None = None
 ) -> None:
-    """rows_of: a new durable queue's log, as rows for the same commit.
+    """queues: what is new goes into the engine at once; at the start, all of it does later.
 
     DefinitionsError: what the rules refuse, line by line; then the topology is as it was.
     """
+    # A TTL that came before the queue for its dead letters would lose them.
+    with queues.settings_later() if queues else nullcontext():
+        done = _apply_to_topology(definitions, topology)
+        if queues:
+            for change in done:
+                queues.declared(change)
+    if queues:
+        await queues.save(*done)
+    else:
+        await topology.save_all(done)
+    await _apply_to_auth(definitions, auth)
+    await _take_back(definitions, auth)
+
+
+def _apply_to_topology(definitions: Definitions, topology: Topology) -> list[Change]:
+    """All of it, or nothing."""
     done: list[Change] = []
     errors: list[str] = []
     for place, step in _steps(definitions, topology):
@@ -51,12 +79,7 @@ async def apply(
         for change in reversed(done):
             topology.undo(change)
         raise DefinitionsError(errors)
-    rows: list[Statement] = []
-    for change in done:
-        if rows_of and change.created and change.queue:
-            rows += rows_of(change.queue)
-    await topology.save_all(done, also=rows)
-    await _apply_to_auth(definitions, auth)
+    return done
 
 
 def _steps(
@@ -146,6 +169,23 @@ async def _apply_to_auth(definitions: Definitions, auth: Auth) -> None:
             await auth.permissions.set_topic(
                 TopicPermission(topic.user, topic.vhost, topic.exchange, topic.write, topic.read)
             )
+
+
+async def _take_back(definitions: Definitions, auth: Auth) -> None:
+    now = [Grant(USERS, user.name) for user in definitions.users]
+    now += [Grant(PERMISSIONS, each.user, each.vhost) for each in definitions.permissions]
+    now += [
+        Grant(TOPIC_PERMISSIONS, each.user, each.vhost, each.exchange)
+        for each in definitions.topic_permissions
+    ]
+    for section, user, vhost, exchange in auth.granted.withdrawn(now, definitions.sections):
+        if section == PERMISSIONS:
+            await auth.permissions.clear(user, vhost)
+        elif section == TOPIC_PERMISSIONS:
+            await auth.permissions.clear_topic(user, vhost, exchange)
+        else:
+            await auth.delete_user(user)
+    await auth.granted.remember(now, definitions.sections)
 
 
 @contextmanager

@@ -2,9 +2,11 @@
 
     queues[3]: durable must be true or false, not "yes"
 
-Keys that nobody asks for are let be, as RabbitMQ does: files from all its versions are loaded.
+Keys of an object that nobody asks for are let be, as RabbitMQ does: files from all its versions are
+loaded. A section that RabbitMQ doesn't know is a slip of the pen and refused.
 """
 
+import difflib
 import json
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -112,13 +114,19 @@ def parse(text: str | bytes) -> Definitions:
         raise DefinitionsError([f"not JSON: {error}"]) from None
     if not isinstance(whole, dict):
         raise DefinitionsError(["must be a JSON object"])
-    errors: list[str] = []
+    errors = [_unknown(section) for section in whole if section not in KNOWN]
     found: dict[str, tuple[Any, ...]] = {}
     for section, read in _SECTIONS.items():
         found[section] = tuple(_read_all(whole, section, read, errors))
     if errors:
         raise DefinitionsError(errors)
-    return _sorted_out(found)
+    return _sorted_out(found, frozenset(whole))
+
+
+def _unknown(section: str) -> str:
+    near = difflib.get_close_matches(section, KNOWN, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_SECTIONS)}"
+    return f"no section {_shown(section)}: {hint}"
 
 
 def _read_all(
@@ -139,7 +147,7 @@ def _read_all(
     return records
 
 
-def _sorted_out(found: dict[str, tuple[Any, ...]]) -> Definitions:
+def _sorted_out(found: dict[str, tuple[Any, ...]], sections: frozenset[str]) -> Definitions:
     """Policies of operators and limits of vhosts come among the parameters."""
     parameters = found.pop("parameters")
     policies = [each for each in parameters if isinstance(each, Policy)]
@@ -156,6 +164,7 @@ def _sorted_out(found: dict[str, tuple[Any, ...]]) -> Definitions:
         exchanges=found["exchanges"],
         queues=found["queues"],
         bindings=found["bindings"],
+        sections=sections,
     )
 
 
@@ -290,3 +299,20 @@ _SECTIONS: dict[str, Callable[[_Item], Any]] = {
     "queues": _queue,
     "bindings": _binding,
 }
+# What RabbitMQ writes beside them, of the broker or of the one vhost that was exported.
+_HEADER = (
+    "rabbit_version",
+    "rabbitmq_version",
+    "rabbitmq_definition_format",
+    "product_name",
+    "product_version",
+    "original_cluster_name",
+    "original_vhost_name",
+    "explanation",
+    "metadata",
+    "description",
+    "default_queue_type",
+    "limits",
+    "tags",
+)
+KNOWN = (*_SECTIONS, *_HEADER)

@@ -9,6 +9,8 @@ from ottermq.topology.policy import Policy
 from ottermq.topology.values import Table
 from ottermq.topology.vhost import VHostOptions
 
+MOST_SHOWN = 5
+
 
 class DefinitionsError(InvalidRequest):
     """`lines`: all that is wrong, one line each, with its place in the file."""
@@ -16,6 +18,12 @@ class DefinitionsError(InvalidRequest):
     def __init__(self, lines: Sequence[str]) -> None:
         super().__init__("\n".join(lines))
         self.lines = tuple(lines)
+
+    def shown(self) -> str:
+        """In one line, which the first few mistakes fit in."""
+        more = len(self.lines) - MOST_SHOWN
+        told = [*self.lines[:MOST_SHOWN], *([f"and {more} more"] if more > 0 else [])]
+        return "; ".join(" ".join(line.split()) for line in told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +117,4 @@ class Definitions:
     exchanges: tuple[ExchangeRecord, ...] = ()
     queues: tuple[QueueRecord, ...] = ()
     bindings: tuple[BindingRecord, ...] = ()
+    sections: frozenset[str] = frozenset()  # that the file has, empty ones too

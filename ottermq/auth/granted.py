@@ -1,0 +1,48 @@
+"""What definitions files have granted: so that the next one can take it back.
+
+A file names users, permissions and topic permissions. What an earlier load brought and the file no
+longer says goes, with the connections and consumers that rested on it. What came another way (the
+first start, Kafka's ACLs and SCRAM requests) is nobody's but its maker's and stays; and a file
+without such a section says nothing about it.
+"""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from ottermq.auth.database import Database
+
+USERS, PERMISSIONS, TOPIC_PERMISSIONS = "users", "permissions", "topic_permissions"
+
+
+class Grant(NamedTuple):
+    section: str  # of the file
+    user: str
+    vhost: str = ""
+    exchange: str = ""
+
+
+class Granted:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        rows = database.read("SELECT section, user, vhost, exchange FROM granted")
+        self._all = {Grant(*row) for row in rows}
+
+    def withdrawn(self, now: Collection[Grant], sections: Collection[str]) -> list[Grant]:
+        """What is granted no more, by a file that has these sections; users come last."""
+        gone = {each for each in self._all if each.section in sections} - set(now)
+        return sorted(gone, key=lambda each: (each.section == USERS, each))
+
+    async def remember(self, now: Collection[Grant], sections: Collection[str]) -> None:
+        kept = {each for each in self._all if each.section not in sections}
+        wanted = kept | set(now)
+        if wanted == self._all:
+            return
+        delete = "DELETE FROM granted WHERE section = ? AND user = ? AND vhost = ? AND exchange = ?"
+        insert = "INSERT INTO granted VALUES (?, ?, ?, ?)"
+        await self._database.commit(
+            [
+                *((delete, tuple(each)) for each in self._all - wanted),
+                *((insert, tuple(each)) for each in wanted - self._all),
+            ]
+        )
+        self._all = wanted

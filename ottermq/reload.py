@@ -1,0 +1,143 @@
+"""SIGHUP: the configuration is read again, and what may change while we serve does.
+
+    reloaded took="log.level, tls.cert" restart=wal.segment_size
+    definitions loaded path=/etc/ottermq/definitions.json
+
+Files are read again whether or not their names have changed: certificates and definitions. A
+configuration with a mistake in it changes nothing, and neither do certificates that can't be used;
+the log says why. A signal that comes while we start counts when we are ready. None ends us.
+"""
+
+import dataclasses
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+
+from ottermq import eventlog
+from ottermq.amqp.room import Room as AmqpRoom
+from ottermq.config import Config
+from ottermq.config.messages import dotted
+from ottermq.config.schema import Keys, keys
+from ottermq.errors import OtterError
+from ottermq.kafka.room import Room as KafkaRoom
+from ottermq.tls import Contexts
+from ottermq.wal import LogError
+
+TLS = "tls"
+# Everything else is built into what runs already: it counts from the next start on.
+RELOADED: frozenset[Keys] = frozenset(
+    {
+        ("definitions",),
+        ("log", "level"),
+        *((TLS, name) for name in ("cert", "key", "ca", "verify", "min_version", "check_interval")),
+        ("auth", "loopback_users"),
+        ("memory", "high_watermark"),
+        # For connections that come from then on:
+        ("amqp", "heartbeat"),
+        ("amqp", "channel_max"),
+        ("amqp", "max_message_size"),
+        ("amqp", "permit", "global_qos"),
+        ("amqp", "permit", "transient_queues"),
+        ("kafka", "advertised"),
+        ("kafka", "advertised_tls"),
+        ("kafka", "auto_create"),
+        ("kafka", "default_partitions"),
+        ("kafka", "any_replication_factor"),
+    }
+)
+
+
+def ignore_signals() -> None:
+    """Until somebody listens for them, and after: the default would end the process."""
+    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
+
+
+@dataclass(eq=False)
+class Reloader:
+    config: Config  # as it runs
+    read: Callable[[], Config]  # the files, the environment and the flags, once more
+    contexts: Contexts | None
+    amqp: AmqpRoom
+    kafka: KafkaRoom
+
+    async def run(self, asked: "trio.MemoryReceiveChannel[None]") -> None:
+        """Reload whenever asked, until cancelled."""
+        async for _ in asked:
+            try:
+                await self.reload()
+            except Exception as error:
+                eventlog.failure("not reloaded", error)
+
+    async def reload(self) -> None:
+        try:
+            wanted = await trio.to_thread.run_sync(self.read)
+        except (OtterError, OSError) as error:
+            eventlog.warning("not reloaded", reason=error)
+            return
+        if self.contexts and not await self.contexts.reload(_tls(self.config, wanted).tls):
+            wanted = dataclasses.replace(wanted, tls=self.config.tls)  # the log has the reason
+        others = changed(self.config, wanted)
+        took = [path for path in others if path in RELOADED]
+        self._apply(_with(self.config, wanted, took))
+        restart = [path for path in others if path not in RELOADED]
+        eventlog.info("reloaded", took=_listed(took), restart=_listed(restart))
+        await self._load_definitions()
+
+    def _apply(self, config: Config) -> None:
+        self.config = config
+        eventlog.set_level(config.log.level)
+        self.amqp.engine.set_limits(
+            memory_limit=config.memory.high_watermark,
+            max_message_size=config.amqp.max_message_size,
+        )
+        self.amqp.auth.users.loopback_only = frozenset(config.auth.loopback_users or ())
+        self.amqp.settings, self.kafka.settings = config.amqp, config.kafka
+
+    async def _load_definitions(self) -> None:
+        if self.config.definitions is None:
+            return
+        # Here and not above: most brokers have no such file, and start quicker for it.
+        from ottermq.topology import definitions
+
+        room = self.amqp
+        try:
+            await definitions.load(self.config.definitions, room.topology, room.auth, room.queues)
+        except (OtterError, LogError) as error:
+            eventlog.warning("definitions not loaded", reason=error)
+
+
+def changed(one: Config, other: Config) -> list[Keys]:
+    """The keys in which they differ."""
+    paths: Iterator[Keys] = (path for path, _ in keys(Config))
+    return [path for path in (*paths, ("queues",)) if _at(one, path) != _at(other, path)]
+
+
+def _at(config: Any, path: Keys) -> Any:
+    for name in path:
+        config = getattr(config, name)
+    return config
+
+
+def _tls(running: Config, wanted: Config) -> Config:
+    return _with(running, wanted, [path for path in RELOADED if path[0] == TLS])
+
+
+def _with(running: Config, wanted: Config, paths: list[Keys]) -> Config:
+    for path in paths:
+        running = _replaced(running, path, _at(wanted, path))
+    return running
+
+
+def _replaced(section: Any, path: Keys, value: Any) -> Any:
+    name, *below = path
+    if below:
+        value = _replaced(getattr(section, name), tuple(below), value)
+    return dataclasses.replace(section, **{name: value})
+
+
+def _listed(paths: list[Keys]) -> str:
+    return ", ".join(dotted(path) for path in paths) or "nothing"
