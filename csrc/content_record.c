@@ -329,6 +329,8 @@ int om_content_read(const uint8_t *body, size_t len, const om_batch_info *batch,
         out->timestamp = batch->max_timestamp;
     else if (__builtin_add_overflow(batch->base_timestamp, time_delta, &out->timestamp))
         return OM_E_CORRUPT;
+    if (out->timestamp > batch->max_timestamp) /* what was checked when a compressed batch came */
+        out->timestamp = batch->max_timestamp;
     out->foreign = 0;
     int is_tombstone = out->body.len < 0;
     if (is_tombstone)

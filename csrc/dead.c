@@ -35,7 +35,9 @@ int om_dead_is_expired(const om_queue *queue, const om_content *content, int64_t
     }
     if (ttl < 0)
         return 0;
-    *deadline = content->timestamp + ttl;
+    /* A Kafka producer gives its records any time it likes, none included (-1). */
+    if (__builtin_add_overflow(content->timestamp < 0 ? 0 : content->timestamp, ttl, deadline))
+        *deadline = INT64_MAX;
     return *deadline <= now_ms;
 }
 

@@ -12,6 +12,11 @@
 
 #define SCAN_MAX 4096
 
+/* Those of one millisecond in the order they came. */
+static int is_before(om_due one, om_due other) {
+    return one.at_ms != other.at_ms ? one.at_ms < other.at_ms : one.offset < other.offset;
+}
+
 static int push(om_queue *queue, om_due due) {
     if (queue->due_count == queue->due_cap) {
         uint32_t cap = queue->due_cap ? queue->due_cap * 2 : 64;
@@ -22,7 +27,7 @@ static int push(om_queue *queue, om_due due) {
         queue->due_cap = cap;
     }
     uint32_t at = queue->due_count++;
-    for (; at && queue->dues[(at - 1) / 2].at_ms > due.at_ms; at = (at - 1) / 2)
+    for (; at && is_before(due, queue->dues[(at - 1) / 2]); at = (at - 1) / 2)
         queue->dues[at] = queue->dues[(at - 1) / 2];
     queue->dues[at] = due;
     return OM_OK;
@@ -35,9 +40,9 @@ static om_due pop(om_queue *queue) {
         uint32_t child = at * 2 + 1;
         if (child >= queue->due_count)
             break;
-        if (child + 1 < queue->due_count && queue->dues[child + 1].at_ms < queue->dues[child].at_ms)
+        if (child + 1 < queue->due_count && is_before(queue->dues[child + 1], queue->dues[child]))
             child++;
-        if (queue->dues[child].at_ms >= last.at_ms)
+        if (!is_before(queue->dues[child], last))
             break;
         queue->dues[at] = queue->dues[child];
         at = child;

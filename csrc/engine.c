@@ -57,7 +57,7 @@ static void report_starving(om_store *store) {
 /* ---- the end of a tick ---- */
 
 static void pump_queues(om_engine *engine) {
-    for (int round = 0; engine->active && round < PUMP_ROUNDS; round++) {
+    for (int round = 0; engine->active && !engine->paused && round < PUMP_ROUNDS; round++) {
         om_queue *queue = engine->active;
         engine->active = engine->active_tail = NULL;
         while (queue) {
@@ -95,7 +95,7 @@ static void flush_conns(om_engine *engine) {
 
 /* When there is something to do, though nothing comes: ms of the engine's clock; 0: now; INT64_MAX: never. */
 static int64_t next_due(const om_engine *engine) {
-    if (engine->active || engine->retry)
+    if ((engine->active && !engine->paused) || engine->retry)
         return 0;
     if (!engine->conn_count && !engine->timer_count && !engine->alarm && !engine->waiting && engine->listening)
         return INT64_MAX;
@@ -426,7 +426,7 @@ om_engine *om_engine_new(om_store *store, const om_engine_options *options) {
     engine->route_buckets = 1024;
     while (engine->route_buckets < options->route_cache)
         engine->route_buckets *= 2;
-    engine->permissions = engine->listening = 1;
+    engine->permissions = engine->listening = engine->paused = 1;
     engine->rewrite_cap = (size_t)options->frame_max + 4096;
     pthread_mutex_init(&engine->event_mutex, NULL);
     engine->by_id = calloc(engine->queue_buckets, sizeof *engine->by_id);
@@ -450,6 +450,16 @@ om_engine *om_engine_new(om_store *store, const om_engine_options *options) {
     store->plane = engine;
     om_store_leave(store);
     return engine;
+}
+
+void om_engine_start(om_engine *engine) {
+    om_engine_enter(engine);
+    engine->paused = 0;
+    for (uint32_t i = 0; i < engine->queue_buckets; i++)
+        for (om_queue *queue = engine->by_id[i]; queue; queue = queue->next_by_id)
+            queue->touched_ms = engine->now_ms; /* nobody could use it before */
+    om_engine_leave(engine);
+    om_store_wake_engine(engine->store);
 }
 
 static void free_queues(om_engine *engine) {

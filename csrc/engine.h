@@ -274,6 +274,7 @@ struct om_engine {
     int retry;               /* connections that stand still may go on at once */
     int memory_full;         /* ... for the messages that connections hold */
     uint64_t tx_bytes;       /* of publishes that wait for their commit */
+    int paused;              /* no queue acts: see om_engine_start */
     om_engine_stat stat;
 };
 

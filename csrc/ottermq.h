@@ -542,8 +542,12 @@ typedef struct om_engine_options {
     uint32_t kafka_idle_ms;          /* how long a connection may be silent; 0: for ever */
 } om_engine_options;
 
-/* The store must have been started; one engine a store. */
+/* The store must have been started; one engine a store. It is paused: what its queues hold from before
+ * neither expires nor dies, is dropped, comes due or is delivered ... */
 om_engine *om_engine_new(om_store *store, const om_engine_options *options);
+/* ... until all of them are added, with all that they go by. Else a message whose time has passed finds
+ * no dead-letter target, though there is one. */
+void om_engine_start(om_engine *engine);
 /* Closes every socket as it is. Before om_store_close. */
 void om_engine_free(om_engine *engine);
 #define OM_DOOR_AMQP 0

@@ -1,7 +1,8 @@
 """The wiring: what a broker is made of, in the order it starts and, backwards, stops.
 
 data directory claimed → sockets bound → store opened → log recovered, topology and users read →
-engine started, with every queue in it → doors open → `ready`
+every queue, config, group and transaction put into the paused engine → engine started →
+doors open → `ready`
 SIGHUP → what may change is read again (reload.py)
 SIGTERM or SIGINT → clients told → engine stopped → store closed (flush, checkpoint) → claim
 released
@@ -181,6 +182,7 @@ async def _keep_doors_open(
             Protocols.KAFKA: kafka,
         }
         nursery.start_soon(events.hear, engine, by_protocol)
+        engine.start()
         for name, protocol in (("amqp", Protocols.AMQP), ("kafka", Protocols.KAFKA)):
             for listener in listeners.listen(name, bound[name]):
                 engine.listen(listener.socket.fileno(), protocol)

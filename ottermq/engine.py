@@ -1,6 +1,8 @@
 """The face of the C data plane: its calls with Python's types, its events as tuples.
 
     engine = Engine(store, EngineOptions())
+    engine.add_queue(...)
+    engine.start()
     engine.listen(sock.fileno())
     await trio.lowlevel.wait_readable(engine.event_fd)
     for event in engine.events(): ...
@@ -269,6 +271,10 @@ class Engine:
         if self._engine == ffi.NULL:
             raise MemoryError("the engine could not be started")
         self.event_fd: int = lib.om_engine_event_fd(self._engine)
+
+    def start(self) -> None:
+        """Let the queues act, once the whole topology is in it: a new engine is paused."""
+        lib.om_engine_start(self._engine)
 
     def close(self) -> None:
         """Every socket is closed as it is; before the store."""

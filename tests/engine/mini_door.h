@@ -111,6 +111,7 @@ static inline void start_door(mini_door *door, const char *dir) {
     PROMISE(door->engine != NULL);
     for (int i = 0; i < QUEUE_COUNT; i++)
         add_queue(door, i);
+    om_engine_start(door->engine);
 }
 
 static inline void stop_door(mini_door *door) {

@@ -104,6 +104,7 @@ class Plane:
     def __init__(self, folder: Path, options: Options = SMALL, **engine: Any) -> None:
         self.store = Store.open(folder, options)
         self.engine = Engine(self.store, EngineOptions(**engine))
+        self.engine.start()
         self.queues: dict[str, int] = {}
         self.logs: dict[str, list[Log]] = {}
         self.routes: dict[tuple[str, str], list[str]] = {}

@@ -27,13 +27,13 @@ def batch(codec: Codec, records: bytes, plain: bytes) -> bytes:
     return head + checked
 
 
-def plain_batch(bodies: list[bytes]) -> bytes:
+def plain_batch(bodies: list[bytes], time: int = 1_800_000_000_000) -> bytes:
     build = DefaultRecordBatchBuilder(
         magic=2, compression_type=0, is_transactional=0, producer_id=-1, producer_epoch=-1,
         base_sequence=-1, batch_size=1 << 20,
     )  # fmt: skip
     for number, body in enumerate(bodies):
-        build.append(number, 1_800_000_000_000, b"key", body, [])
+        build.append(number, time, b"key", body, [])
     return bytes(build.build())
 
 
@@ -128,3 +128,23 @@ def test_another_batch_in_its_place_is_opened_anew(plane: Plane) -> None:
     late = plane.client()
     late.consume("news", prefetch=10, start=StreamStart.FIRST)
     assert late.message().body == b"new"
+
+
+def test_a_record_is_no_later_than_the_batch_it_came_in(plane: Plane) -> None:
+    """Only a batch's own time is checked when it comes compressed."""
+    plane.queue("mortal", message_ttl_ms=10)
+    [log] = plane.logs["mortal"]
+    plain, never = plain_batch([b"x"], 1_700_000_000_000), 1 << 62
+    later = plain_batch([b"x"], never)
+    lying = later[:35] + plain[35:43] + later[43:]  # its latest record is not so late, it says
+    log.append_raw(batch(Codec.ZSTD, bytes(PACK[Codec.ZSTD](lying[61:])), lying))
+    plane.client().consume("mortal")
+    plane.wait(lambda: plane.engine.queue_stat(plane.queues["mortal"]).expired == 1)
+
+
+def test_an_end_beyond_all_time_has_not_passed(plane: Plane) -> None:
+    plane.queue("lasting", message_ttl_ms=(1 << 63) - 1)
+    [log] = plane.logs["lasting"]
+    log.append_raw(plain_batch([b"x"]))
+    message = plane.client().get("lasting")
+    assert message is not None and message.body == b"x"

@@ -166,6 +166,7 @@ async def open_house(
                 nursery.start_soon(store.waiting.run, print)
                 await nursery.start(groups.run)
                 await nursery.start(transactions.run)
+                engine.start()
                 yield house
                 nursery.cancel_scope.cancel()
         finally:
