@@ -26,6 +26,7 @@ from ottermq.amqp.replies import Refused, Reply, our_mistake, reply_of_engine, r
 from ottermq.amqp.room import Room
 from ottermq.auth import Change
 from ottermq.config import Address
+from ottermq.contained import contained, is_failure
 from ottermq.engine import Consumer, Event, Kind
 from ottermq.errors import OtterError
 from ottermq.pipe import Pipe
@@ -146,7 +147,7 @@ class Door:
             answer = self._answer(conn, event, index)
         except EXPECTED as error:
             self._refuse(conn, event.channel, reply_to(error, index))
-        except Exception as error:
+        except BaseException as error:
             self._fail(conn, index, error)
         else:
             self._give(conn, event.channel, index, answer)
@@ -187,11 +188,17 @@ class Door:
     async def _give_later(
         self, conn: Connection, number: int, index: int, answer: Coroutine[Any, Any, bytes | None]
     ) -> None:
+        with contained("a method failed", peer=conn.peer, method=name_of(index)):
+            await self._give_when_there(conn, number, index, answer)
+
+    async def _give_when_there(
+        self, conn: Connection, number: int, index: int, answer: Coroutine[Any, Any, bytes | None]
+    ) -> None:
         try:
             frames = await answer
         except EXPECTED as error:
             self._refuse(conn, number, reply_to(error, index))
-        except Exception as error:
+        except BaseException as error:
             self._fail(conn, index, error)
         else:
             if frames is not None and conn.state is not State.CLOSING:
@@ -208,7 +215,7 @@ class Door:
             publish.route(conn, event)
         except EXPECTED as error:
             self._refuse(conn, event.channel, reply_to(error, publish.METHOD))
-        except Exception as error:
+        except BaseException as error:
             self._fail(conn, publish.METHOD, error)
 
     def _dead_route(self, event: Event) -> None:
@@ -294,8 +301,10 @@ class Door:
         connection.leave(conn)
         self._closing[conn.id] = trio.current_time() + LAST_WORD
 
-    def _fail(self, conn: Connection, index: int, error: Exception) -> None:
+    def _fail(self, conn: Connection, index: int, error: BaseException) -> None:
         """Our own mistake: it costs this connection, and nobody else's."""
+        if not is_failure(error):
+            raise error
         eventlog.failure("a method failed", error, peer=conn.peer, method=name_of(index))
         self._close(conn, our_mistake(index))
 
@@ -306,7 +315,8 @@ class Door:
             now = trio.current_time()
             for id in [id for id, limit in self._closing.items() if limit <= now]:
                 del self._closing[id]
-                self.room.engine.hang_up(id)
+                with contained("a connection could not be cut off"):
+                    self.room.engine.hang_up(id)
 
     def _tell(self, conn: Connection, number: int, reply: Reply) -> None:
         eventlog.info(

@@ -54,11 +54,16 @@ class TooMuch(NotOpened):
 def open_records(codec: int, data: bytes) -> bytes:
     """A batch's records, plain."""
     limit = min(SIZE_LIMIT, max(ANY_RATIO, len(data) * RATIO_LIMIT))
-    if codec == Codec.SNAPPY:
-        return _open_snappy(data, limit)
-    if codec not in STREAMS:
+    if codec != Codec.SNAPPY and codec not in STREAMS:
         raise NotOpened(f"codec {codec} is unknown")
-    return _open_stream(STREAMS[Codec(codec)], data, limit)
+    try:
+        if codec == Codec.SNAPPY:
+            return _open_snappy(data, limit)
+        return _open_stream(STREAMS[Codec(codec)], data, limit)
+    except Exception:
+        raise
+    except BaseException as error:  # a panic in the library: pyo3's isn't an Exception
+        raise NotOpened(f"the codec failed: {error}") from None
 
 
 def close_records(codec: int, data: bytes, level: int | None = None) -> bytes:

@@ -13,6 +13,7 @@ from typing import Protocol
 import trio
 
 from ottermq import eventlog
+from ottermq.contained import is_failure
 from ottermq.engine import Engine, Event, Kind
 from ottermq.opening import Opener
 
@@ -33,7 +34,9 @@ async def hear(engine: Engine, doors: Mapping[int, Door]) -> None:
                 taker = opener if event.kind == Kind.OPEN else doors[event.door]
                 try:
                     taker.take(event)
-                except Exception as error:
+                except BaseException as error:
+                    if not is_failure(error):
+                        raise
                     eventlog.failure("an event failed", error, kind=name_of(event.kind))
                     if event.conn:
                         engine.hang_up(event.conn)

@@ -8,6 +8,7 @@ import trio
 
 from ottermq import eventlog
 from ottermq.codecs import NotOpened, open_records
+from ottermq.contained import contained
 from ottermq.engine import Engine, Event
 
 AT_ONCE = 2  # each may want SIZE_LIMIT bytes
@@ -25,6 +26,10 @@ class Opener:
 
     async def _open(self, event: Event) -> None:
         log, offset = event.queue, event.amount
+        with contained("a batch can't be opened", log=log, offset=offset):
+            await self._open_one(event, log, offset)
+
+    async def _open_one(self, event: Event, log: int, offset: int) -> None:
         try:
             records = await trio.to_thread.run_sync(
                 open_records, event.code, event.payload, limiter=self._places

@@ -24,6 +24,7 @@ from typing import Any
 import trio
 
 from ottermq import eventlog
+from ottermq.contained import contained
 from ottermq.engine import Consumer, Engine, QueueFlags, QueueOptions
 from ottermq.holds import Holds
 from ottermq.topology import Change, Exchange, Queue, QueueSettings, QueueType, Topology
@@ -43,6 +44,7 @@ TYPES = {
     QueueType.QUORUM: QueueFlags.QUORUM,
     QueueType.STREAM: QueueFlags.STREAM,
 }
+AGAIN = 1.0  # seconds until an expiry that failed is tried again
 
 
 Gone = Callable[[Queue, list[Consumer]], None]
@@ -112,7 +114,9 @@ class Queues:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             while True:
-                wait = self._expire(trio.current_time())
+                wait = AGAIN
+                with contained("queues could not be expired"):
+                    wait = self._expire(trio.current_time())
                 with trio.move_on_after(wait):
                     await self._expiry_changed.wait()
                 if self._expiry_changed.is_set():
@@ -374,10 +378,11 @@ class Queues:
 
 
 async def _logged(waiting: Coroutine[Any, Any, None]) -> None:
-    try:
-        await waiting
-    except LogError as error:
-        eventlog.warning("a queue's row could not be removed", error=error)
+    with contained("a queue's row could not be removed"):
+        try:
+            await waiting
+        except LogError as error:
+            eventlog.warning("a queue's row could not be removed", error=error)
 
 
 # A hundred thousand queues go by a handful of settings: each is worked out once.

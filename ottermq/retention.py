@@ -20,6 +20,7 @@ import trio
 
 from ottermq import eventlog
 from ottermq.config import Config, Retention
+from ottermq.contained import contained, is_failure
 from ottermq.wal import Log, LogError, Store
 from ottermq.wal.catalog import INTERNAL_VHOST
 from ottermq.wal.log import SegmentStat
@@ -41,7 +42,8 @@ async def keep(store: Store, config: Config, limits: Limits = lambda log: None) 
     interval = config.wal.retention.check_interval.total_seconds()
     while True:
         began = trio.current_time()
-        await _walk(store, config, limits)
+        with contained("retention failed"):
+            await _walk(store, config, limits)
         await trio.sleep(max(0.0, began + interval - trio.current_time()))
 
 
@@ -75,6 +77,11 @@ def _trim_some(log: Log, config: Config, limits: Limits) -> bool:
     except LogError as error:
         # Deleted meanwhile, or the store is fenced: the next walk comes anyway.
         eventlog.debug("retention", log=log.name, error=error)
+        return False
+    except BaseException as error:
+        if not is_failure(error):
+            raise
+        eventlog.failure("retention failed", error, log=log.name)
         return False
 
 

@@ -13,6 +13,7 @@ import trio
 
 from ottermq import eventlog, holds
 from ottermq.config import Config, QueueSettings
+from ottermq.contained import contained
 from ottermq.errors import OtterError, StartupError
 from ottermq.recovery import recover
 from ottermq.wal import FlushMode, LogError, LogOptions, Options, Report, ReportKind, Store
@@ -79,7 +80,12 @@ async def _close(store: Store) -> None:
 
 async def tell_reports(store: Store) -> None:
     """Log what the store has to say as it happens, wake who waits for it, until cancelled."""
-    await store.waiting.run(lambda report: tell(store, report))
+
+    def told(report: Report) -> None:
+        with contained("a report could not be told"):
+            tell(store, report)
+
+    await store.waiting.run(told)
 
 
 def tell(store: Store, report: Report) -> None:

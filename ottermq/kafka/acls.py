@@ -25,6 +25,7 @@ from typing import Final
 
 from ottermq.auth import Access, Permission
 from ottermq.errors import OtterError
+from ottermq.kafka import ids
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error, KafkaError, error_of
 from ottermq.kafka.request import Body, Handler, Request
@@ -282,6 +283,8 @@ async def _grant(kafka: Room, asked: Body) -> None:
         raise KafkaError(Error.INVALID_REQUEST, "a name is literal or a prefix")
     if not asked["resource_name"]:
         raise KafkaError(Error.INVALID_REQUEST, "a resource needs a name")
+    if not ids.fits(asked["resource_name"]):
+        raise KafkaError(Error.INVALID_REQUEST, "a resource's name is too long")
     user = _user(kafka, asked["principal"])
     name: Name = (Pattern(asked["resource_pattern_type"]), asked["resource_name"])
     now = _permission(kafka, user)

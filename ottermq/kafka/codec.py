@@ -26,6 +26,7 @@ TAGS = "_tags"
 Read = Callable[[Reader], Any]
 Write = Callable[[Writer, Any], None]
 
+LONGEST_TEXT = 1000  # characters of an error's
 FIXED_SIZES = {
     "bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "float64": 8, "uuid": 16
 }  # fmt: skip
@@ -273,7 +274,7 @@ def _value_writer(field: Field, version: int, flexible: bool) -> Write:
     if not field.is_array:
         if not field.fields:
             write: Write = getattr(Writer, _method(field.type, nullable, flexible))
-            return write
+            return _text_writer(write) if field.name == "error_message" else write
         inner = _struct_writer(field.fields, version, flexible)
         return _nullable_struct_writer(inner) if nullable else inner
     if field.fields:
@@ -281,6 +282,11 @@ def _value_writer(field: Field, version: int, flexible: bool) -> Write:
     else:
         one = getattr(Writer, _method(field.type, False, flexible))
     return _array_writer(one, nullable, flexible)
+
+
+def _text_writer(write: Write) -> Write:
+    """What went wrong may quote what a client sent, and would be longer than a string can be."""
+    return lambda writer, text: write(writer, text if text is None else text[:LONGEST_TEXT])
 
 
 def _nullable_struct_writer(inner: Write) -> Write:

@@ -16,6 +16,7 @@ import trio
 
 from ottermq import eventlog
 from ottermq.codecs import NotOpened, close_records, open_records
+from ottermq.contained import contained
 from ottermq.kafka.altered import Altered, Values
 from ottermq.kafka.configs import LONG_MAX
 from ottermq.topology import MetaDb
@@ -81,18 +82,23 @@ class Compactor:
     async def keep(self, interval: float = INTERVAL) -> None:
         """Until cancelled."""
         while True:
-            await self.look_at_all()
+            with contained("compaction failed"):
+                await self.look_at_all()
             await trio.sleep(interval)
 
     async def look_at_all(self) -> None:
         for log in self._configs.compacted():
-            try:
-                await self._look_at(log)
-            except LogError as error:
-                # Deleted meanwhile, or unreadable: the next look comes anyway.
-                eventlog.debug("compaction", log=log.name, error=error)
-            except (OSError, MemoryError) as error:
-                eventlog.warning("a log can't be compacted", log=log.name, error=error)
+            with contained("a log can't be compacted", log=log.name):
+                await self._look_or_say(log)
+
+    async def _look_or_say(self, log: Log) -> None:
+        try:
+            await self._look_at(log)
+        except LogError as error:
+            # Deleted meanwhile, or unreadable: the next look comes anyway.
+            eventlog.debug("compaction", log=log.name, error=error)
+        except (OSError, MemoryError) as error:
+            eventlog.warning("a log can't be compacted", log=log.name, error=error)
 
     async def _look_at(self, log: Log) -> None:
         values = self._configs.values_of(log)

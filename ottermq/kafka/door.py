@@ -22,6 +22,7 @@ import trio
 
 from ottermq import eventlog
 from ottermq.config import Address
+from ottermq.contained import contained, is_failure
 from ottermq.engine import Door as Doors
 from ottermq.engine import Event, KafkaRights, Kind, topic_names
 from ottermq.errors import Malformed, NotAllowed, OtterError
@@ -106,8 +107,9 @@ class Door:
             await trio.sleep(self.room.engine.options.handshake_timeout_ms / 1000 * SILENCE)
             silent = [self._strangers.pop(id) for id in seen & self._strangers.keys()]
             for conn in silent:
-                if conn.user is None and conn.login is None and sasl.anonymous(self.room, conn):
-                    self._admit(conn)
+                with contained("a client could not be let in", peer=conn.peer):
+                    if conn.user is None and conn.login is None and sasl.anonymous(self.room, conn):
+                        self._admit(conn)
             seen = set(self._strangers)
 
     def stop(self) -> None:
@@ -150,7 +152,7 @@ class Door:
             return
         slot = event.amount
         if conn.login is not None and conn.login.bare:
-            self._start(self._bare_token, conn, slot, event.payload)
+            self._start(conn.id, self._bare_token, conn, slot, event.payload)
             return
         if event.code not in BEFORE_LOGIN and not self._admit(conn):
             return
@@ -195,11 +197,11 @@ class Door:
             return
         try:
             answer = handler(self.room, request)
-        except Exception as error:
+        except BaseException as error:
             self._fail(request, slot, error)
             return
         if isinstance(answer, Coroutine):
-            self._start(self._serve_later, request, slot, answer)
+            self._start(conn.id, self._serve_later, request, slot, answer)
         else:
             self._answer(request, slot, answer)
 
@@ -208,7 +210,7 @@ class Door:
     ) -> None:
         try:
             body = await answer
-        except Exception as error:
+        except BaseException as error:
             self._fail(request, slot, error)
         else:
             self._answer(request, slot, body)
@@ -216,19 +218,22 @@ class Door:
     def _answer(self, request: Request, slot: int, body: Body | bytes | None) -> None:
         try:
             data = b"" if body is None else codec.encode_response(request, body)
-        except Exception as error:
+        except BaseException as error:
             self._fail(request, slot, error)
         else:
             self.room.engine.kafka_answer(request.conn.id, slot, data)
 
-    def _fail(self, request: Request, slot: int, error: Exception) -> None:
+    def _fail(self, request: Request, slot: int, error: BaseException) -> None:
         """Told in the answer, if there is a place for it."""
+        if not is_failure(error):
+            raise error
         conn, api, version = request.conn, request.api, request.version
         expected = isinstance(error, EXPECTED)
         if not expected:
             eventlog.failure(
-                "a request failed", error, peer=conn.peer, api=api.name, version=version
-            )
+                "a request failed", error, peer=conn.peer, user=conn.user_name, api=api.name,
+                version=version,
+            )  # fmt: skip
         if not codec.has_error_code(api, version):
             self._end(conn, f"failed: {error}" if expected else "failed", api=api.name)
             return
@@ -243,15 +248,28 @@ class Door:
     async def _bare_token(self, conn: Connection, slot: int, token: bytes) -> None:
         try:
             answer = await sasl.step(self.room, conn, token)
-        except LoginFailed as error:
+        except EXPECTED as error:
             self._end(conn, str(error))
         else:
             data = len(answer).to_bytes(4, "big") + answer
             self.room.engine.kafka_answer(conn.id, slot, data)
 
-    def _start(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+    def _start(
+        self, conn: int, work: Callable[..., Coroutine[Any, Any, None]], *about: Any
+    ) -> None:
+        """A task for that connection: what fails in it ends the connection and nothing else."""
         assert self._nursery is not None
-        self._nursery.start_soon(partial(work, *arguments))
+        self._nursery.start_soon(self._guarded, conn, partial(work, *about))
+
+    async def _guarded(self, id: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        try:
+            await work()
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            conn = self.connections.get(id)
+            eventlog.failure("a request failed", error, peer=conn.peer if conn else "gone")
+            self.room.engine.hang_up(id)
 
     def _topics(self, event: Event) -> None:
         """What may this connection do with these? Naming a topic also makes the engine know it."""
@@ -273,7 +291,7 @@ class Door:
         self.room.engine.kafka_retry(conn.id)
 
     def _batches(self, event: Event) -> None:
-        self._start(self._repacker.repack, event)
+        self._start(event.conn, self._repacker.repack, event)
 
     def _closed(self, event: Event) -> None:
         conn = self.connections.pop(event.conn, None)

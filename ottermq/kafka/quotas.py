@@ -15,7 +15,9 @@ from typing import Any
 
 import trio
 
+from ottermq.contained import contained
 from ottermq.engine import Engine
+from ottermq.kafka import ids
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error, KafkaError
 from ottermq.kafka.request import Body, Connection, Handler, Request
@@ -124,7 +126,8 @@ class Quotas:
         while True:
             await self._some.wait()
             while self.values:
-                self.look(connections, trio.current_time())
+                with contained("quotas could not be looked at"):
+                    self.look(connections, trio.current_time())
                 await trio.sleep(INTERVAL)
             self._some = trio.Event()
             self._moved.clear()
@@ -232,6 +235,8 @@ def _entity(parts: list[dict[str, Any]]) -> Entity:
         raise KafkaError(Error.INVALID_REQUEST, f"entities are {' and '.join(TYPES)}, once each")
     if any(name == "" for name in named.values()):
         raise KafkaError(Error.INVALID_REQUEST, "an entity's name can't be empty")
+    if not all(ids.fits(name or "") for name in named.values()):
+        raise KafkaError(Error.INVALID_REQUEST, "an entity's name is too long")
     return tuple((type, named[type]) for type in TYPES if type in named)
 
 

@@ -19,6 +19,7 @@ import trio
 from ottermq import eventlog
 from ottermq._core import ffi, lib
 from ottermq.codecs import NotOpened, TooMuch, close_records, open_records
+from ottermq.contained import is_failure
 from ottermq.engine import Engine, Event, Repacked
 from ottermq.kafka.errors import Error
 from ottermq.wal.records import CODECS, OVERHEAD, with_records
@@ -48,8 +49,10 @@ class Repacker:
             done = await trio.to_thread.run_sync(
                 repack_all, event.payload, limit, limiter=self._places
             )
-        except Exception as error:
-            eventlog.failure("batches can't be repacked", error)
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            eventlog.failure("batches can't be repacked", error, conn=event.conn)
             code = Error.UNKNOWN_SERVER_ERROR
             done = [Repacked(each.place, code) for each in parcels(event.payload)]
         if not self._engine.kafka_repacked(event.conn, done):

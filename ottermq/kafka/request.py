@@ -40,6 +40,10 @@ class Connection:
     def host(self) -> str:
         return self.peer.rpartition(":")[0].strip("[]")
 
+    @property
+    def user_name(self) -> str | None:
+        return None if self.user is None else self.user.name
+
     def whose(self) -> User:
         """Who it is; only once it is logged in."""
         assert self.user is not None

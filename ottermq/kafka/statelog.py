@@ -31,6 +31,7 @@ from typing import Self
 import trio
 
 from ottermq import eventlog
+from ottermq.contained import contained
 from ottermq.wal import Appended, Log, LogError, LogFlags, LogOptions, Record, Rule, Store
 from ottermq.wal.catalog import INTERNAL_VHOST
 from ottermq.wal.errors import Full, OutOfRange, Unreadable
@@ -177,11 +178,16 @@ class StateLog:
             while not self._is_bloated():
                 self._grown = trio.Event()
                 await self._grown.wait()
-            try:
-                await self.compact()
-            except LogError as error:
-                eventlog.warning("compaction failed", log=self._log.name, error=error)
+            with contained("compaction failed", log=self._log.name):
+                await self._compact_or_say()
+            if self._is_bloated():  # it failed, or there is more by now
                 await trio.sleep(PAUSE)
+
+    async def _compact_or_say(self) -> None:
+        try:
+            await self.compact()
+        except LogError as error:
+            eventlog.warning("compaction failed", log=self._log.name, error=error)
 
     def _is_bloated(self) -> bool:
         return self._log_bytes > max(LEAST, GROWTH * self._live_bytes)

@@ -14,6 +14,7 @@ from uuid import UUID
 from ottermq.errors import Malformed
 
 MOST_ELEMENTS = 1 << 18
+LONGEST_STRING = 32767  # bytes; compact lengths could say more, and Kafka refuses it, too
 
 _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
@@ -98,18 +99,24 @@ class Reader:
     def compact_length(self) -> int:
         return self.uvarint() - 1
 
+    def compact_string_length(self) -> int:
+        length = self.compact_length()
+        if length > LONGEST_STRING:
+            raise Malformed(f"a string of {length} bytes")
+        return length
+
     def string(self) -> str:
         return str(self.take(self.int16()), "utf-8")
 
     def compact_string(self) -> str:
-        return str(self.take(self.compact_length()), "utf-8")
+        return str(self.take(self.compact_string_length()), "utf-8")
 
     def nullable_string(self) -> str | None:
         length = self.int16()
         return None if length == -1 else str(self.take(length), "utf-8")
 
     def compact_nullable_string(self) -> str | None:
-        length = self.compact_length()
+        length = self.compact_string_length()
         return None if length == -1 else str(self.take(length), "utf-8")
 
     def octets(self) -> bytes:

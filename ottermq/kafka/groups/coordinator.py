@@ -24,6 +24,7 @@ from typing import Generic, Self, TypeVar
 import trio
 
 from ottermq import eventlog
+from ottermq.contained import contained, is_failure
 from ottermq.errors import Malformed
 from ottermq.kafka.errors import Error, error_of
 from ottermq.kafka.groups.group import Assignments, Group, State
@@ -104,10 +105,8 @@ class Groups:
             task_status.started()
             while True:
                 await trio.sleep(self.settings.offsets_check_interval)
-                try:
+                with contained("group offsets can't be expired"):
                     await self.expire()
-                except LogError as error:
-                    eventlog.warning("group offsets can't be expired now", error=error)
 
     # -- what there is
 
@@ -210,20 +209,26 @@ class Groups:
             self._nursery.start_soon(self._write_saves, entry)
 
     async def _write_saves(self, entry: Entry) -> None:
-        key = encode_key(GroupKey(entry.id))
         while entry.saves:
             value, then = entry.saves.pop(0)
-            if entry.group.state is State.DEAD:
-                then(False)
-                continue
-            try:
-                await self._state.put({key: value})
-            except LogError as error:
-                eventlog.warning("a group could not be saved", group=entry.id, error=error)
-                then(False)
-            else:
-                then(True)
+            saved = entry.group.state is not State.DEAD and await self._write_save(entry, value)
+            with contained("a group could not go on", group=entry.id):
+                then(saved)
         entry.is_saving = False
+
+    async def _write_save(self, entry: Entry, value: bytes) -> bool:
+        """Is it on disk?"""
+        try:
+            await self._state.put({encode_key(GroupKey(entry.id)): value})
+        except LogError as error:
+            eventlog.warning("a group could not be saved", group=entry.id, error=error)
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            eventlog.failure("a group could not be saved", error, group=entry.id)
+        else:
+            return True
+        return False
 
     # -- offsets
 
@@ -352,15 +357,24 @@ class Groups:
         for entry in self:
             if self._entries.get(entry.id) is not entry:
                 continue
-            old = self._expired(entry, now)
-            if old:
-                forgotten = partial(entry.offsets.forgotten, old)
-                await self._state.put(entry.offsets.forget(old), forgotten)
-                eventlog.info("group offsets expired", group=entry.id, offsets=len(old))
-            idle = entry.group.state is State.EMPTY and not entry.group.is_waiting
-            if idle and not entry.offsets and not entry.is_saving:
-                await self._state.put(self._remove(entry))
+            with contained("group offsets can't be expired", group=entry.id):
+                try:
+                    await self._expire(entry, now)
+                except LogError as error:
+                    eventlog.warning("group offsets can't be expired now", error=error)
+                    return
             await trio.lowlevel.checkpoint()
+
+    async def _expire(self, entry: Entry, now: int) -> None:
+        old = self._expired(entry, now)
+        if old:
+            forgotten = partial(entry.offsets.forgotten, old)
+            await self._state.put(entry.offsets.forget(old), forgotten)
+            eventlog.info("group offsets expired", group=entry.id, offsets=len(old))
+        idle = entry.group.state is State.EMPTY and not entry.group.is_waiting
+        if idle and not entry.offsets and not entry.is_saving:
+            await self._state.put(self._remove(entry))
+            eventlog.info("group forgotten", group=entry.id)
 
     def _expired(self, entry: Entry, now: int) -> list[Place]:
         """A group's members keep the offsets of what they subscribe to; without members, all of
@@ -398,7 +412,11 @@ class Groups:
             known = {*entry.offsets.committed, *entry.offsets.writing}
             gone = [place for place in known if place.topic == topic.name]
             if gone:
-                self._nursery.start_soon(self.delete_offsets, entry.id, gone)
+                self._nursery.start_soon(self._forget_topic, entry.id, gone)
+
+    async def _forget_topic(self, id: str, gone: list[Place]) -> None:
+        with contained("group offsets could not be removed", group=id):
+            await self.delete_offsets(id, gone)
 
 
 def _now_ms() -> int:

@@ -3,11 +3,15 @@
 A user may take part in a group whose name its `read` permission matches.
 """
 
+from ottermq.kafka import ids
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error
 from ottermq.kafka.groups.member import Joining, Who
 from ottermq.kafka.request import Body, Handler, Request
 from ottermq.kafka.room import Room
+
+LARGEST_METADATA = 1 << 20  # bytes: of all protocols that a member speaks
+LARGEST_ASSIGNMENTS = 16 << 20  # bytes: a leader's, for all members
 
 
 def find_coordinator(kafka: Room, request: Request) -> Body:
@@ -25,10 +29,14 @@ def _coordinator(kafka: Room, request: Request, key: str) -> Body:
     error, text = Error.NONE, None
     match request.body["key_type"]:
         case 0:  # a group
-            if not request.conn.allows("read", key):
+            if not ids.fits(key):
+                error = Error.INVALID_GROUP_ID
+            elif not request.conn.allows("read", key):
                 error = Error.GROUP_AUTHORIZATION_FAILED
         case 1:  # a transactional id
-            if not request.conn.allows("write", key):
+            if not ids.fits(key):
+                error = Error.INVALID_REQUEST
+            elif not request.conn.allows("write", key):
                 error = Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         case kind:
             error, text = Error.INVALID_REQUEST, f"nothing coordinates keys of type {kind}"
@@ -42,14 +50,14 @@ def _coordinator(kafka: Room, request: Request, key: str) -> Body:
 
 async def join_group(kafka: Room, request: Request) -> Body:
     body, version = request.body, request.version
-    refused = refusal(request, body["group_id"])
+    refused = refusal(request, body["group_id"]) or _unfit(body)
     if refused is not Error.NONE:
         return {"error_code": refused, "member_id": body["member_id"], **_no_protocol(version)}
     session = body["session_timeout_ms"] / 1000
     wanted = Joining(
         member_id=body["member_id"],
         instance_id=body["group_instance_id"],
-        client_id=request.client_id or "",
+        client_id=(request.client_id or "")[: ids.LONGEST_CLIENT],
         client_host=f"/{request.conn.host}",
         session_timeout=session,
         # Before version 1 there was one time-out for both.
@@ -76,6 +84,22 @@ async def join_group(kafka: Room, request: Request) -> Body:
     return answer | {"protocol_type": joined.protocol_type, "protocol_name": joined.protocol}
 
 
+def _unfit(body: Body) -> Error:
+    """Is a part of it larger than what is kept of a member?"""
+    if not ids.fits(body["group_instance_id"] or ""):
+        return Error.INVALID_REQUEST
+    protocols = body["protocols"]
+    if not all(ids.fits(name) for name in (body["protocol_type"], *_names(protocols))):
+        return Error.INCONSISTENT_GROUP_PROTOCOL
+    if sum(len(each["metadata"]) for each in protocols) > LARGEST_METADATA:
+        return Error.MESSAGE_TOO_LARGE
+    return Error.NONE
+
+
+def _names(protocols: list[Body]) -> list[str]:
+    return [each["name"] for each in protocols]
+
+
 def _no_protocol(version: int) -> Body:
     """Null could not be said at first."""
     return {"protocol_name": None if version >= 7 else ""}
@@ -84,6 +108,8 @@ def _no_protocol(version: int) -> Body:
 async def sync_group(kafka: Room, request: Request) -> Body:
     body = request.body
     refused = refusal(request, body["group_id"])
+    if sum(len(each["assignment"]) for each in body["assignments"]) > LARGEST_ASSIGNMENTS:
+        refused = refused or Error.MESSAGE_TOO_LARGE
     if refused is not Error.NONE:
         return {"error_code": refused}
     synced = await kafka.groups.sync(
@@ -132,7 +158,7 @@ def leave_group(kafka: Room, request: Request) -> Body:
 
 def refusal(request: Request, group_id: str) -> Error:
     """Why this client has nothing to say there."""
-    if not group_id:
+    if not group_id or not ids.fits(group_id):
         return Error.INVALID_GROUP_ID
     allowed = request.conn.allows("read", group_id)
     return Error.NONE if allowed else Error.GROUP_AUTHORIZATION_FAILED

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import trio
 
 from ottermq import eventlog
+from ottermq.contained import contained
 from ottermq.kafka.errors import Error, KafkaError
 from ottermq.kafka.groups.records import Place
 from ottermq.kafka.statelog import StateLog
@@ -126,7 +127,8 @@ class Transactions:
             nursery.start_soon(self._state.keep)
             task_status.started()
             while True:
-                await self.look()
+                with contained("transactions could not be looked at"):
+                    await self.look()
                 await trio.sleep(LOOK)
 
     # -- what there is
@@ -317,11 +319,13 @@ class Transactions:
         now = self._clock()
         for entry in list(self._open.values()):
             if not entry.busy:
-                await self._look_at(entry, now)
+                with contained("a transaction can't be ended", id=entry.now.id):
+                    await self._look_at(entry, now)
         for entry in list(self._entries.values()):
             is_old = now - entry.now.updated_ms > self.settings.id_expiration_ms
             if is_old and not entry.busy and entry.now.id not in self._open:
-                await self._forget(entry)
+                with contained("a transactional id can't be forgotten", id=entry.now.id):
+                    await self._forget(entry)
 
     async def _look_at(self, entry: Entry, now: int) -> None:
         try:

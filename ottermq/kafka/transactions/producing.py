@@ -5,10 +5,12 @@ A transactional id is named by permissions as a topic is: who may write to it ma
 
 from collections.abc import Awaitable
 
+from ottermq.kafka import ids
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error, KafkaError
 from ottermq.kafka.groups.committing import commit_answer, wanted_offsets
 from ottermq.kafka.groups.member import Who
+from ottermq.kafka.groups.membership import refusal as group_refusal
 from ottermq.kafka.groups.records import Place
 from ottermq.kafka.request import Body, Handler, Request
 from ottermq.kafka.room import Room
@@ -39,7 +41,7 @@ async def outcome(request: Request, step: Awaitable[object]) -> Error:
 
 
 def refusal(request: Request, id: str) -> Error:
-    if not id:
+    if not id or not ids.fits(id):
         return Error.INVALID_REQUEST
     if not request.conn.allows("write", id):
         return Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -119,9 +121,7 @@ def _partition_error(kafka: Room, request: Request, place: Place) -> Error:
 async def add_offsets(kafka: Room, request: Request) -> Body:
     body = request.body
     id, group = body["transactional_id"], body["group_id"]
-    error = refusal(request, id)
-    if error is Error.NONE and not request.conn.allows("read", group):
-        error = Error.GROUP_AUTHORIZATION_FAILED
+    error = refusal(request, id) or group_refusal(request, group)
     if error is Error.NONE:
         joining = kafka.transactions.join(id, producer_of(body), groups=[group])
         error = await outcome(request, joining)
@@ -132,9 +132,7 @@ async def commit_offsets(kafka: Room, request: Request) -> Body:
     body = request.body
     id, group, producer = body["transactional_id"], body["group_id"], producer_of(body)
     offsets, errors = wanted_offsets(kafka, request)
-    others = refusal(request, id)
-    if others is Error.NONE and not request.conn.allows("read", group):
-        others = Error.GROUP_AUTHORIZATION_FAILED
+    others = refusal(request, id) or group_refusal(request, group)
     if others is Error.NONE:
         who = Who(body["member_id"], body["generation_id"], body["group_instance_id"])
         try:
