@@ -18,6 +18,7 @@ What comes in another state than its own is an error. A connection that we close
 nothing but the client's close-ok, or its close when the two crossed.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -92,10 +93,14 @@ class Connection:
     properties: dict[str, Any] = field(default_factory=dict)
     channels: dict[int, Channel] = field(default_factory=dict)
     counted: bool = False  # in the limits
+    log_level: int = logging.INFO  # of the lines that tell its end
 
     @property
     def host(self) -> str:
         return self.peer.rpartition(":")[0].strip("[]")
+
+    def is_there(self) -> bool:
+        return self.state is not State.CLOSING
 
     def announced(self, capability: str) -> bool:
         """Did the client say that it understands this?"""
@@ -141,7 +146,7 @@ async def start_ok(conn: Connection, method: Methods.StartOk) -> bytes | None:
         return _secure(conn, conn.login.challenge)
     try:
         conn.user = await users.authenticate(
-            method.mechanism, response, conn.host, conn.certificate
+            method.mechanism, response, conn.host, conn.certificate, conn.is_there
         )
     except LoginRefused as refusal:
         _not_let_in(conn, refusal)
@@ -164,6 +169,7 @@ async def secure_ok(conn: Connection, method: Methods.SecureOk) -> bytes | None:
 
 
 def _not_let_in(conn: Connection, refusal: LoginRefused) -> None:
+    conn.log_level = logging.DEBUG  # auth has written the line, or counted it
     if conn.announced("authentication_failure_close"):
         raise refusal
     conn.room.engine.hang_up(conn.id)  # it would take a close for a protocol error

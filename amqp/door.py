@@ -237,7 +237,14 @@ class Door:
         if conn is None:
             return
         connection.leave(conn)
-        eventlog.info("closed", door="amqp", peer=conn.peer, ending=event.text or "by the client")
+        eventlog.log(
+            conn.log_level,
+            "closed",
+            door="amqp",
+            peer=conn.peer,
+            user=conn.user.name if conn.user else "-",
+            ending=event.text or "by the client",
+        )
         if not self.connections:
             self._emptied.set()
 
@@ -319,7 +326,8 @@ class Door:
                     self.room.engine.hang_up(id)
 
     def _tell(self, conn: Connection, number: int, reply: Reply) -> None:
-        eventlog.info(
+        eventlog.log(
+            conn.log_level,
             "refused",
             peer=conn.peer,
             channel=number,

@@ -39,7 +39,9 @@ scram.py        verifiers for SCRAM-SHA-256 and -512
 scram_login.py  what is said when somebody logs in by one of them, no I/O
 verified.py     hashing off the main thread; a password seen once is known by its HMAC
 sasl.py         PLAIN, AMQPLAIN, EXTERNAL: bytes to credentials, no I/O
-delays.py       failed logins slow their address down
+delays.py       failed logins make the next ones wait, by user and address
+places.py       whose password is hashed next: addresses take turns
+refusals.py     refused logins in the log, without filling it
 users.py        the users and how one logs in
 permissions.py  configure, write, read by regular expression; topics
 limits.py       connections, channels, queues
@@ -96,6 +98,7 @@ class Auth:
         the users its author wants, and guest with a known password isn't one of them. Nor again
         after somebody deleted it.
         """
+        await self.users.keep_nobody()
         if self.database.read("SELECT 1 FROM auth_marks WHERE name = 'first start'"):
             return
         if not self.users.all():

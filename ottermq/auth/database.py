@@ -65,5 +65,9 @@ SCHEMA = """
         exchange TEXT NOT NULL,
         PRIMARY KEY (section, user, vhost, exchange)
     ) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS auth_secrets (
+        name TEXT PRIMARY KEY,
+        value TEXT NOT NULL
+    ) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS auth_marks (name TEXT PRIMARY KEY) WITHOUT ROWID;
 """

@@ -25,7 +25,6 @@ from ottermq.auth import scram
 from ottermq.auth.scram import Verifier
 from ottermq.errors import LoginRefused, Malformed
 
-_NOBODY = os.urandom(32)  # what the salts of those who aren't there are made of
 _NONCE_SIZE = 18
 
 
@@ -86,9 +85,10 @@ def hello(mechanism: str, first: bytes) -> Hello:
     return Hello(name, nonce, binding + b"," + behalf + b",", bare)
 
 
-def begin(mechanism: str, hello: Hello, verifier: Verifier | None) -> ScramLogin:
-    """verifier: None when there is no such user, or none that SCRAM could let in."""
-    against = verifier or _nobody(mechanism, hello.user)
+def begin(mechanism: str, hello: Hello, verifier: Verifier | None, nobody: bytes) -> ScramLogin:
+    """verifier: None when there is no such user, or none that SCRAM could let in. nobody: what the
+    salts of those are made of; the same over all starts."""
+    against = verifier or _nobody(mechanism, hello.user, nobody)
     nonce = hello.nonce + base64.b64encode(os.urandom(_NONCE_SIZE)).decode()
     salt = base64.b64encode(against.salt).decode()
     challenge = f"r={nonce},s={salt},i={against.iterations}".encode()
@@ -97,9 +97,10 @@ def begin(mechanism: str, hello: Hello, verifier: Verifier | None) -> ScramLogin
     )
 
 
-def _nobody(mechanism: str, name: str) -> Verifier:
-    salt = hmac.digest(_NOBODY, name.encode(), "sha256")[: scram.SALT_SIZE]
-    key = hmac.digest(_NOBODY, salt, scram.HASHES[mechanism])
+def _nobody(mechanism: str, name: str, nobody: bytes) -> Verifier:
+    # Users have a salt for each mechanism.
+    salt = hmac.digest(nobody, f"{mechanism} {name}".encode(), "sha256")[: scram.SALT_SIZE]
+    key = hmac.digest(nobody, salt, scram.HASHES[mechanism])
     return Verifier(mechanism, scram.ITERATIONS, salt, key, key)
 
 

@@ -6,7 +6,9 @@ permissions by its name, which stop the moment the user is deleted.
 
 import dataclasses
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import trio
@@ -16,12 +18,19 @@ from ottermq.auth import delays, passwords, sasl, scram, scram_login
 from ottermq.auth.changes import Change, Changes
 from ottermq.auth.database import Database, Statement
 from ottermq.auth.delays import Delays
+from ottermq.auth.places import NoPlace, there
+from ottermq.auth.refusals import Refusals
 from ottermq.auth.scram_login import ScramLogin
 from ottermq.auth.verified import NO_SECRETS, Secrets, Verified
 from ottermq.config.schema import AuthSettings
 from ottermq.errors import InvalidRequest, LoginRefused, NotFound
+from ottermq.wal import LogError
 
 LONGEST_NAME = 255  # of a short string, which carries it in AMQP
+
+
+class NotLookedAt(LoginRefused):
+    """Turned away before anybody knew whether the password is right."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,10 @@ class Users:
         self._changes = changes
         self._verified = Verified()
         self._delays = Delays()
+        self._refusals = Refusals()
+        # What SCRAM's salts of users are made of that aren't there; kept by `keep_nobody`.
+        kept = database.read("SELECT value FROM auth_secrets WHERE name = 'nobody'")
+        self.nobody = bytes.fromhex(kept[0][0]) if kept else os.urandom(32)
         self.loopback_only = frozenset(settings.loopback_users or ())
         self._users = {row[0]: _from_row(*row) for row in database.read(_SELECT)}
 
@@ -62,40 +75,41 @@ class Users:
         return sasl.offered(certificate)
 
     async def authenticate(
-        self, mechanism: str, response: bytes, peer: str, certificate: str | None = None
+        self,
+        mechanism: str,
+        response: bytes,
+        peer: str,
+        certificate: str | None = None,
+        is_there: Callable[[], bool] = there,
     ) -> User:
-        """Who that is; peer is the address it comes from. See the package for what is raised."""
+        """Who that is; peer is the address it comes from. is_there: nobody looks at the password of
+        a client that has left. See the package for what is raised."""
         try:
             credentials = sasl.read(mechanism, response, certificate)
-            user = await self._login(mechanism, credentials, peer)
+            return await self._login(mechanism, credentials, peer, is_there)
         except LoginRefused as refusal:
-            _tell(mechanism, peer, refusal)
+            self._refusals.tell(mechanism, peer, refusal)
             raise
-        return user
 
     def challenge(self, mechanism: str, first: bytes) -> ScramLogin:
         """SCRAM: the client's first word, and with `login.challenge` our answer to it."""
         hello = scram_login.hello(mechanism, first)
         user = self._users.get(hello.user)
         return scram_login.begin(
-            mechanism, hello, user.secrets.verifier(mechanism) if user else None
+            mechanism, hello, user.secrets.verifier(mechanism) if user else None, self.nobody
         )
 
     async def finish(self, login: ScramLogin, last: bytes, peer: str) -> tuple[User, bytes]:
         """Its last word: who that is, and our proof that we know the password, too."""
         try:
-            await self._wait_turn(login.mechanism, peer)
-            try:
+            async with self._turn(login.mechanism, login.user, peer):
                 proof = login.check(last)
                 user = self._users.get(login.user)
                 self._check_place(login.mechanism, login.user, peer)
                 if user is None or not login.is_against(user.secrets.verifier(login.mechanism)):
                     raise LoginRefused(login.mechanism, f"user '{login.user}' changed meanwhile")
-            except LoginRefused:
-                self._delays.failed(peer)
-                raise
         except LoginRefused as refusal:
-            _tell(login.mechanism, peer, refusal)
+            self._refusals.tell(login.mechanism, peer, refusal)
             raise
         return user, proof
 
@@ -108,33 +122,86 @@ class Users:
         raw = password.encode() if isinstance(password, str) else password
         return await self.authenticate("PLAIN", b"\0" + name.encode() + b"\0" + raw, peer)
 
-    async def _login(self, mechanism: str, credentials: sasl.Credentials, peer: str) -> User:
+    async def _login(
+        self,
+        mechanism: str,
+        credentials: sasl.Credentials,
+        peer: str,
+        is_there: Callable[[], bool],
+    ) -> User:
         name, password = credentials.user, credentials.password
-        await self._wait_turn(mechanism, peer)
-        try:
-            self._check_place(mechanism, name, peer)
-            user = self._users.get(name)
-            if password is not None:
-                stored = user.secrets.stored if user else None
-                right = await self._verified.check(name, stored, password)
-                # The password may have been changed while the old one was checked.
-                if not right or self._users.get(name) is not user:
-                    user = None
-            if user is None:
-                raise LoginRefused(mechanism, f"user '{name}' - invalid credentials")
-        except LoginRefused:
-            self._delays.failed(peer)
-            raise
+        user = self._users.get(name)
+        right: bool | None = None
+        if password is not None:
+            right = await self._answer_under_way(user, name, password)
+        if right is None:
+            right = await self._look_at(mechanism, credentials, peer, is_there)
+        self._check_place(mechanism, name, peer)
+        # The password may have been changed while the old one was checked.
+        if not right or user is None or self._users.get(name) is not user:
+            raise LoginRefused(mechanism, f"user '{name}' - invalid credentials")
         if password is not None and not user.secrets.stored.is_current:
             user = await self._upgrade(user, password)
         return user
 
-    async def _wait_turn(self, mechanism: str, peer: str) -> None:
-        wait = self._delays.turn(peer)
+    async def _answer_under_way(self, user: User | None, name: str, password: bytes) -> bool | None:
+        """What somebody else is told who just brought the same password: hundreds that come at once
+        cost one hash, and to try one password twice is no second guess. None: nobody has."""
+        stored = user.secrets.stored if user else None
+        while check := self._verified.under_way(name, stored, password):
+            await check.done.wait()
+            if check.right is not None:
+                return check.right
+        return None
+
+    async def _look_at(
+        self,
+        mechanism: str,
+        credentials: sasl.Credentials,
+        peer: str,
+        is_there: Callable[[], bool],
+    ) -> bool:
+        name, password = credentials.user, credentials.password
+        user = self._users.get(name)
+        if password is None:  # a certificate, which TLS has verified
+            async with self._turn(mechanism, name, peer):
+                if user is None:
+                    raise LoginRefused(mechanism, f"user '{name}' - invalid credentials")
+            return True
+        stored = user.secrets.stored if user else None
+        known = self._verified.is_known(name, stored, password)
+        async with self._turn(mechanism, name, peer, known=known):
+            address = delays.network(peer)
+            try:
+                right = await self._verified.check(name, stored, password, address, is_there)
+            except NoPlace as error:
+                raise NotLookedAt(mechanism, str(error)) from None
+            if not right:
+                self._check_place(mechanism, name, peer)
+                raise LoginRefused(mechanism, f"user '{name}' - invalid credentials")
+        return True
+
+    @asynccontextmanager
+    async def _turn(
+        self, mechanism: str, name: str, peer: str, *, known: bool = False
+    ) -> AsyncIterator[None]:
+        """Wait for it; a LoginRefused in here is a failure that makes the next ones wait longer."""
+        wait = self._delays.turn(peer, name, known=known)
         if wait is None:
-            raise LoginRefused(mechanism, "too many failed logins from this address")
-        if wait:
-            await trio.sleep(wait)
+            raise LoginRefused(mechanism, f"user '{name}' - too many failed logins from there")
+        is_failure = False
+        try:
+            if wait:
+                await trio.sleep(wait)
+            yield
+        except LoginRefused as refusal:
+            is_failure = not isinstance(refusal, NotLookedAt)
+            raise
+        finally:
+            if is_failure:
+                self._delays.failed(peer, name)
+            else:
+                self._delays.right(peer, name)
 
     def _check_place(self, mechanism: str, name: str, peer: str) -> None:
         if not self.may_enter(name, peer):
@@ -148,10 +215,21 @@ class Users:
             if self._users.get(user.name) is not user:  # another login, or a change, was first
                 return self._users.get(user.name) or user
             upgraded = dataclasses.replace(user, secrets=secrets)
-            await self._database.commit([_upsert(upgraded)])
+            try:
+                await self._database.commit([_upsert(upgraded)])
+            except LogError as error:
+                # A full disk is no reason to keep out who is right, and may have come to empty it.
+                eventlog.warning("password hash not upgraded", user=user.name, reason=error)
+                return user
             self._users[user.name] = upgraded
             self._verified.remember(user.name, secrets.stored, password)
         return upgraded
+
+    async def keep_nobody(self) -> None:
+        """A salt that changes with each start would tell that there is no such user."""
+        sql = "INSERT OR IGNORE INTO auth_secrets VALUES ('nobody', ?)"
+        if not self._database.read("SELECT 1 FROM auth_secrets WHERE name = 'nobody'"):
+            await self._database.commit([(sql, (self.nobody.hex(),))])
 
     # -- changing them
 
@@ -252,10 +330,6 @@ class Users:
 def _check_name(name: str) -> None:
     if not name or len(name.encode()) > LONGEST_NAME or "\0" in name:
         raise InvalidRequest("a user's name has 1 to 255 bytes and no NUL")
-
-
-def _tell(mechanism: str, peer: str, refusal: LoginRefused) -> None:
-    eventlog.warning("login refused", peer=peer, mechanism=mechanism, reason=refusal.reason[:300])
 
 
 _SELECT = """SELECT name, tags, hashing_algorithm, password_hash, scram_sha_256, scram_sha_512,

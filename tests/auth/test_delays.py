@@ -1,9 +1,11 @@
-"""Failed logins slow their address down, and nobody else."""
+"""Failed logins slow down the next ones of that user from there, and hardly anybody else."""
 
 import pytest
 
 from ottermq.auth import delays
 from ottermq.auth.delays import Delays
+
+HOST, USER = "192.0.2.1", "ann"
 
 
 class Clock:
@@ -14,66 +16,99 @@ class Clock:
         return self.now
 
 
-def after(failures: int, host: str = "192.0.2.1") -> tuple[Delays, Clock]:
+def fail(slow: Delays, host: str = HOST, user: str = USER) -> None:
+    """As a login does whose turn came long ago."""
+    slow._users.add((delays.network(host), user), slow._clock(), 1)
+    slow.failed(host, user)
+
+
+def after(failures: int, host: str = HOST, user: str = USER) -> tuple[Delays, Clock]:
     clock = Clock()
     slow = Delays(clock)
     for _ in range(failures):
-        slow.failed(host)
+        fail(slow, host, user)
     return slow, clock
 
 
 def test_the_first_failures_are_free() -> None:
     slow, _ = after(delays.FREE - 1)
-    assert slow.turn("192.0.2.1") == 0
+    assert slow.turn(HOST, USER) == 0
 
 
 def test_the_time_doubles_with_each_failure_up_to_a_limit() -> None:
-    waits = [after(delays.FREE + more)[0].turn("192.0.2.1") for more in (0, 1, 2, 50)]
+    waits = [after(delays.FREE + more)[0].turn(HOST, USER) for more in (0, 1, 2, 20)]
     first = delays.FIRST
     assert waits == pytest.approx([first, 2 * first, 4 * first, delays.LONGEST])
 
 
-def test_other_addresses_do_not_wait() -> None:
-    slow, _ = after(50)
-    assert slow.turn("192.0.2.2") == 0
+def test_neither_other_addresses_nor_other_users_wait() -> None:
+    slow, _ = after(20)
+    assert slow.turn("192.0.2.2", USER) == 0
+    assert slow.turn(HOST, "bob") == 0
 
 
-def test_many_connections_at_once_take_turns_and_then_are_refused() -> None:
-    slow, _ = after(50)
-    assert [slow.turn("192.0.2.1") for _ in range(4)] == [4.0, 8.0, None, None]
+def test_many_failures_of_all_users_slow_the_address_but_not_who_is_known() -> None:
+    slow, _ = after(0)
+    for number in range(delays.FREE_ADDRESS + 1):
+        fail(slow, user=f"user {number}")
+    assert slow.turn(HOST, "bob")
+    assert slow.turn(HOST, "bob", known=True) == 0
+
+
+def test_a_known_password_waits_for_failures_of_its_own_user() -> None:
+    """Else its answer would be the guide to the right one."""
+    slow, _ = after(20)
+    assert slow.turn(HOST, USER, known=True)
+
+
+def test_logins_under_way_count_as_failures_until_they_are_right() -> None:
+    slow, _ = after(0)
+    assert [slow.turn(HOST, USER) for _ in range(delays.FREE)] == [0] * delays.FREE
+    wait = slow.turn(HOST, USER)
+    assert wait == pytest.approx(delays.FIRST)
+    for _ in range(delays.FREE + 1):
+        slow.right(HOST, USER)
+    assert slow.turn(HOST, USER) == 0
+
+
+def test_a_burst_is_refused_after_a_few_turns() -> None:
+    slow, _ = after(0)
+    turns = [slow.turn(HOST, USER) for _ in range(400)]
+    assert sum(turn is not None for turn in turns) < 15
 
 
 def test_a_turn_that_was_refused_keeps_nobody_waiting_later() -> None:
-    slow, clock = after(50)
+    slow, clock = after(20)
     for _ in range(1000):
-        slow.turn("192.0.2.1")
+        slow.turn(HOST, USER)
     clock.now += delays.QUEUE
-    assert slow.turn("192.0.2.1") is not None
+    assert slow.turn(HOST, USER) is not None
 
 
 def test_failures_are_forgotten_with_time_and_cost_no_memory_then() -> None:
-    slow, clock = after(50)
+    slow, clock = after(20)
     clock.now += 10 * delays.HALF_LIFE
-    assert slow.turn("192.0.2.1") == 0
+    assert slow.turn(HOST, USER) == 0
+    slow.right(HOST, USER)
     assert len(slow) == 0
 
 
 def test_an_ipv6_network_counts_as_one_address() -> None:
-    slow, _ = after(50, "2001:db8:1:2::1")
-    assert slow.turn("2001:db8:1:2:ffff::9")
-    assert slow.turn("2001:db8:1:3::1") == 0
+    slow, _ = after(20, "2001:db8:1:2::1")
+    assert slow.turn("2001:db8:1:2:ffff::9", USER)
+    assert slow.turn("2001:db8:1:3::1", USER) == 0
 
 
 def test_an_ipv4_client_is_the_same_on_either_kind_of_socket() -> None:
-    slow, _ = after(50, "::ffff:192.0.2.1")
-    assert slow.turn("192.0.2.1")
+    slow, _ = after(20, "::ffff:192.0.2.1")
+    assert slow.turn(HOST, USER)
     assert delays.is_loopback("::ffff:127.0.0.1") and delays.is_loopback("127.3.2.1")
     assert delays.is_loopback("::1") and not delays.is_loopback("192.0.2.1")
     assert not delays.is_loopback("") and not delays.is_loopback("localhost")
 
 
-def test_the_table_is_bounded_and_the_oldest_go_first() -> None:
+def test_the_tables_are_bounded_and_the_oldest_go_first() -> None:
     slow, _ = after(0)
-    for number in range(delays.MOST_ADDRESSES + 10):
-        slow.failed(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
-    assert len(slow) == delays.MOST_ADDRESSES
+    for number in range(delays.MOST + 10):
+        fail(slow, f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", "x" * 10_000)
+    assert len(slow) == 2 * delays.MOST

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ottermq.auth import Auth, scram, scram_login
 from ottermq.auth.scram_login import ScramLogin
 from ottermq.errors import LoginRefused, Malformed, OtterError, codes_of
-from tests.auth.rooms import plain, rabbit_hash, room
+from tests.auth.rooms import Memory, plain, rabbit_hash, room
 from tests.auth.scram_client import ScramClient
 
 HERE, THERE = "127.0.0.1", "192.0.2.1"
@@ -93,6 +93,19 @@ async def test_a_password_that_changes_meanwhile_lets_nobody_in() -> None:
         await auth.users.finish(login, client.final(login.challenge), HERE)
 
 
+async def test_the_salt_of_a_user_nobody_knows_stays_over_starts() -> None:
+    disk = Memory()
+    salts = []
+    for _ in range(2):
+        auth = room(disk)
+        await auth.first_start()
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+            login = auth.users.challenge(mechanism, b"n,,n=nobody,r=abc")
+            salts.append(login.challenge.split(b",s=")[1])
+    assert salts[:2] == salts[2:]
+    assert salts[0] != salts[1]  # as with users that are there
+
+
 async def test_guest_comes_in_from_this_machine_only() -> None:
     auth = room()
     await auth.first_start()
@@ -129,7 +142,7 @@ def test_what_is_no_first_word_is_a_syntax_error(first: bytes) -> None:
 def test_any_bytes_are_refused_with_one_of_our_errors(noise: bytes, start: str) -> None:
     verifier = scram.Verifier("SCRAM-SHA-256", 4096, b"salt", b"k" * 32, b"k" * 32)
     hello = scram_login.hello("SCRAM-SHA-256", b"n,,n=a,r=b")
-    login = scram_login.begin("SCRAM-SHA-256", hello, verifier)
+    login = scram_login.begin("SCRAM-SHA-256", hello, verifier, b"")
     with pytest.raises(OtterError):
         login.check(start.encode() + noise)
     try:

@@ -1,14 +1,19 @@
 """Users: made, changed, deleted, and let in or not."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 import trio
 import trio.testing
 from pamqp import encode
 
 from ottermq.auth import Auth, Change, Permission, User, passwords
+from ottermq.auth.database import Statement
 from ottermq.auth.passwords import Stored
 from ottermq.auth.verified import Verified
 from ottermq.errors import InvalidRequest, LoginRefused, NotFound, codes_of
+from ottermq.wal.errors import NoSpace
 from tests.auth.rooms import Memory, plain, rabbit_hash, room
 
 HERE, THERE = "127.0.0.1", "192.0.2.1"
@@ -103,14 +108,45 @@ async def test_a_wrong_password_and_a_user_nobody_knows_are_refused_alike(
     assert "wrong" not in caplog.text
 
 
-async def test_a_user_nobody_knows_costs_a_hash_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whoever_is_asked_for_costs_the_same_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the time an answer takes would tell which names exist."""
     auth = room()
     await auth.users.put("no password")
-    hashing = Hashing(monkeypatch)
-    for name in ("eve", "no password"):
+    await auth.users.put_hashed("imported", rabbit_hash("geheim"), None, [])
+    scrypts = []
+    scrypt = passwords._scrypt
+
+    def counted(password: bytes, *more: Any) -> bytes:
+        scrypts.append(password)
+        return scrypt(password, *more)
+
+    monkeypatch.setattr(passwords, "_scrypt", counted)
+    for name in ("eve", "no password", "imported"):
         await refused(auth, plain(name, "x"))
-    assert hashing.checks == 2
+    assert len(scrypts) == 3
+
+
+async def test_a_full_disk_keeps_nobody_out_whose_hash_was_imported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Full(Memory):
+        full = False
+
+        async def commit(self, statements: Sequence[Statement]) -> None:
+            if self.full:
+                raise NoSpace("no space left on device")
+            await super().commit(statements)
+
+    disk = Full()
+    auth = room(disk)
+    await auth.users.put_hashed("ann", rabbit_hash("geheim"), None, [])
+    disk.full = True
+    user = await auth.users.authenticate("PLAIN", plain("ann", "geheim"), HERE)
+    assert not user.secrets.stored.is_current
+    assert "password hash not upgraded user=ann" in caplog.text
+    disk.full = False
+    user = await auth.users.authenticate("PLAIN", plain("ann", "geheim"), HERE)
+    assert user.secrets.stored.is_current
 
 
 async def test_external_needs_a_user_and_no_password() -> None:
@@ -144,7 +180,7 @@ async def test_hundreds_that_come_at_once_cost_few_hashes(monkeypatch: pytest.Mo
     async with trio.open_nursery() as nursery:
         for _ in range(300):
             nursery.start_soon(auth.users.authenticate, "PLAIN", plain("ann", "geheim"), HERE)
-    assert hashing.checks <= auth.users._verified._threads.total_tokens
+    assert hashing.checks <= auth.users._verified.places.total
 
 
 async def test_a_remembered_password_is_not_kept_as_it_is() -> None:
@@ -192,8 +228,8 @@ async def test_a_password_that_changes_during_its_check_lets_nobody_in(
     new = await auth.users._verified.make(b"new")
     check = auth.users._verified.check
 
-    async def meanwhile(user: str, stored: Stored | None, password: bytes) -> bool:
-        right = await check(user, stored, password)
+    async def meanwhile(user: str, stored: Stored | None, password: bytes, *more: Any) -> bool:
+        right = await check(user, stored, password, *more)
         await auth.users._put("ann", new, None)
         return right
 
@@ -321,15 +357,17 @@ async def test_a_deleted_user_is_let_in_no_more() -> None:
 # -- guessing
 
 
-async def test_guessing_is_slow_for_that_address_only(
+async def test_guessing_is_slow_for_that_user_and_address_only(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     auth = room()
     await auth.users.put("ann", "geheim")
-    for _ in range(8):
-        await refused(auth, plain("eve", "x"), THERE)
+    await auth.users.put("bob", "geheim")
+    for number in range(8):
+        await refused(auth, plain("ann", f"{number}"), THERE)
     began = trio.current_time()
     await auth.users.authenticate("PLAIN", plain("ann", "geheim"), HERE)
+    await auth.users.authenticate("PLAIN", plain("bob", "geheim"), THERE)
     assert trio.current_time() == began
     await auth.users.authenticate("PLAIN", plain("ann", "geheim"), THERE)
     assert trio.current_time() > began
