@@ -20,7 +20,7 @@ TESTS ?= -n 2 --dist loadfile
 # write no bytecode, each start of a broker would compile all of it again.
 BYTECODE = $(PY) -m compileall -q $(OURS)
 
-.PHONY: help run test again lint asan bench fuzz soak clean
+.PHONY: help run test again lint asan bench record fuzz soak clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -68,6 +68,9 @@ ASAN_ENV = env OTTERMQ_SANITIZE=1 \
 bench: $(VENV)/.core $(VENV)/.tests ## the log beside raw C loops, AMQP beside RabbitMQ, Kafka beside Kafka, Spark over the log: ARGS="log" or amqp, kafka, audit
 	@$(BYTECODE)
 	$(PY) -m perf.bench $(ARGS)
+
+record: $(VENV)/.core $(VENV)/.tests ## the last whole bench runs become the README's tables and pictures
+	@$(PY) -m perf.record
 
 soak: $(VENV)/.core $(VENV)/.tests ## the long crash and load runs
 	OTTERMQ_SOAK=1 $(PY) -m pytest -m soak $(ARGS)

@@ -8,7 +8,7 @@
  *   entry    log id u64 | start i64 | next i64 | lease end i64 | recovery point i64
  *            | recovery segment i64 (-1: none) | recovery position u64 | its first, max timestamp i64 x 2
  *            | cursor sequence u64 | first segment i64 | leader epoch i32 | cursor length u32
- *            | producers length u32 (version 2) | zero u32 | cursor | producers, each with zeros to 8 bytes
+ *            | producers length u32 (version 2) | trim rule u32 | cursor | producers, each with zeros to 8 bytes
  *   trailer  xxh3 of all the bytes before, u64
  *
  * All little-endian. Recovery replays WAL records past the sequence in the header; of a log's

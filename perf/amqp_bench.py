@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from perf import comparison, rabbitmq
+from perf import comparison, rabbitmq, tables
 from perf.comparison import Comparison
 from perf.contest import SERVERS
 from perf.scenarios import SCENARIOS
@@ -21,6 +21,8 @@ AMQP = Comparison(
     SCENARIOS,
     SERVERS,
     missing,
+    tables.AMQP,
+    "Messages",
 )
 
 

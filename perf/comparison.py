@@ -1,8 +1,6 @@
 """A comparison from the command line: brokers in turns, a table, JSON and an SVG."""
 
 import argparse
-import datetime
-import os
 import shutil
 import sys
 import tempfile
@@ -13,10 +11,11 @@ from pathlib import Path
 from perf import chart, report
 from perf.contest import Contest
 from perf.log_bench import prime
-from perf.programs import BUILD, ROOT
+from perf.programs import BUILD, ROOT, machine, now
 from perf.report import Report
 from perf.scenarios import Effort, Scenario
 from perf.served import Served
+from perf.tables import Row
 
 ROUNDS = 3
 
@@ -29,18 +28,12 @@ class Comparison:
     scenarios: tuple[Scenario, ...]
     servers: Mapping[str, Callable[[Path], Served]]
     missing: Callable[[str], str | None]  # why that broker can't take part here
+    rows: tuple[Row, ...]  # of the README's table and picture
+    unit: str
 
 
 def tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def machine() -> str:
-    cpus = len(os.sched_getaffinity(0))
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return f"{cpus} cores, {line.partition(':')[2].strip()}"
-    return f"{cpus} cores"
 
 
 def parse(comparison: Comparison, arguments: Sequence[str]) -> argparse.Namespace:
@@ -89,11 +82,11 @@ def run(comparison: Comparison, arguments: Sequence[str]) -> None:
             outcomes = [contest.hold(each, chosen.rounds, effort) for each in wanted]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    taken = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    result = Report(taken, machine(), chosen.rounds, chosen.seconds, outcomes)
+    result = Report(now(), machine(), chosen.rounds, chosen.seconds, outcomes)
     report.show(result)
     result.write(chosen.json)
-    chosen.svg.write_text(chart.draw(result))
+    chosen.svg.write_text(chart.draw(result, comparison.rows, comparison.unit))
     for path in (chosen.json, chosen.svg):
         place = path.resolve()
         tell(f"written to {place.relative_to(ROOT) if place.is_relative_to(ROOT) else place}")
+    tell("`make record` takes a whole run into the README")

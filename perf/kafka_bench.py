@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from perf import apache_kafka, comparison
+from perf import apache_kafka, comparison, tables
 from perf.apache_kafka import ApacheKafka, NotFetched
 from perf.comparison import Comparison
 from perf.kafka_scenarios import SCENARIOS
@@ -29,7 +29,14 @@ def missing(broker: str) -> str | None:
 
 
 KAFKA = Comparison(
-    "kafka", __doc__ or "", ("ottermq", "kafka", "kafka-flush"), SCENARIOS, SERVERS, missing
+    "kafka",
+    __doc__ or "",
+    ("ottermq", "kafka", "kafka-flush"),
+    SCENARIOS,
+    SERVERS,
+    missing,
+    tables.KAFKA,
+    "Records",
 )
 
 

@@ -136,7 +136,7 @@ SCENARIOS = (
     Scenario(
         "end-to-end", "from producer to consumer at 10,000 msg/s, 100 B", end_to_end(10_000),
         # The second, of all that was done before.
-        (at_most("kafka", 0.5, "p99"), at_most("kafka", 0.2, "own MiB")), PEERS, chart="p99",
+        (at_most("kafka", 0.5, "p99"), at_most("kafka", 0.2, "own MiB")), PEERS,
     ),
     Scenario(
         "1000-partitions", "1,000 partitions, one producer, 1 KiB batches of 100 B",

@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from perf.programs import BUILD, ROOT, program
+from perf.programs import BUILD, ROOT, machine, now, program
 
 MIB = 1 << 20
 ROUNDS = 5
@@ -228,5 +228,6 @@ def main(arguments: Sequence[str]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     show(results)
     report = BUILD / "log_bench.json"
-    report.write_text(json.dumps([asdict(result) for result in results], indent=2) + "\n")
+    listed = {"taken": now(), "machine": machine(), "results": [asdict(each) for each in results]}
+    report.write_text(json.dumps(listed, indent=2, ensure_ascii=False) + "\n")
     print(f"written to {report.relative_to(ROOT)}")

@@ -1,5 +1,7 @@
-"""The C programs that measure: compiled into build/perf, again whenever a source changed."""
+"""The C programs that measure: compiled into build/perf, again whenever a source changed; where
+and when they do."""
 
+import datetime
 import os
 import subprocess
 from pathlib import Path
@@ -29,3 +31,15 @@ def program(name: str, *parts: str) -> Path:
 def _matching(part: str) -> list[Path]:
     folder, _, pattern = part.rpartition("/")
     return sorted((HERE / folder).resolve().glob(pattern))
+
+
+def machine() -> str:
+    cpus = len(os.sched_getaffinity(0))
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return f"{cpus} cores, {line.partition(':')[2].strip()}"
+    return f"{cpus} cores"
+
+
+def now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -38,7 +38,6 @@ class Scenario:
     measure: Measure
     bars: tuple[Bar, ...]
     contestants: tuple[str, ...] = ("ottermq", "rabbitmq", "durable")
-    chart: str = "rate"  # the figure that is drawn
 
 
 def at_least(peer: str, factor: float, figure: str = "rate", base: str = "") -> Bar:
@@ -232,12 +231,10 @@ SCENARIOS = (
             at_most("durable", 1.5, "p99"),
             lavinmq("p50", 700, most=True), lavinmq("p99", 5_700, most=True),
         ),
-        chart="p99",
     ),
     Scenario(
         "expiry", "256 B expiring into a dead-letter queue", expiry,
         (at_least("ottermq", 0.25, "expired rate", "plain rate"),), ("ottermq", "rabbitmq"),
-        chart="expired rate",
     ),
     Scenario(
         "backlog", "a backlog of 5 M × 256 B", deep_backlog(5_000_000),
@@ -245,6 +242,6 @@ SCENARIOS = (
             at_least("ottermq", 0.5, "drain", "live"),
             at_least("ottermq", 0.9, "publish, last fifth", "publish, first fifth"),
         ),
-        ("ottermq",), chart="drain",
+        ("ottermq",),
     ),
 )  # fmt: skip

@@ -9,6 +9,13 @@ from rich.console import Console
 
 from perf import chart, report
 from perf.report import Bar, Figures, Outcome, Report, quantity
+from perf.tables import Row, markdown, rate, two_digits
+
+ROWS = (
+    rate("1 KiB <persistent>", "1k", "rabbitmq", "durable"),
+    rate("not run", "16b", "rabbitmq"),
+    Row("confirms", "latency", "rabbitmq", "p50"),
+)
 
 FOUND: dict[str, Figures] = {
     "ottermq": {"rate": 300_000, "p50": 400, "plain rate": 1000, "expired rate": 200},
@@ -82,7 +89,7 @@ def test_the_table_tells_figures_ratios_and_failures(canned: Report) -> None:
 
 
 def test_the_picture_is_svg_with_a_bar_for_each_rate(canned: Report) -> None:
-    drawn = chart.draw(canned)
+    drawn = chart.draw(canned, ROWS, "Messages")
     root = ElementTree.fromstring(drawn)
     bars = [
         (each.get("class"), float(each.get("width", "0")))
@@ -98,4 +105,30 @@ def test_the_picture_is_svg_with_a_bar_for_each_rate(canned: Report) -> None:
 
 def test_without_any_rate_the_picture_is_still_one() -> None:
     nothing = Report("2026-01-01T00:00:00+00:00", "2 cores", 1, 1, [])
-    assert ElementTree.fromstring(chart.draw(nothing)).tag.endswith("svg")
+    assert ElementTree.fromstring(chart.draw(nothing, ROWS, "Messages")).tag.endswith("svg")
+
+
+def test_whoever_failed_is_named_where_the_bar_would_be() -> None:
+    failed = Outcome("1k", "", {"rabbitmq": {"rate": 1000}}, [], errors={"ottermq": "hung up"})
+    drawn = chart.draw(Report("", "", 1, 1, [failed]), ROWS, "Messages")
+    assert "OtterMQ failed" in drawn
+    assert "| 1 KiB <persistent> | failed | 1,000 |" in markdown(
+        Report("", "", 1, 1, [failed]), ROWS, ("OtterMQ", "RabbitMQ", "×")
+    )
+
+
+def test_a_table_for_the_readme_has_the_rows_that_were_run(canned: Report) -> None:
+    assert markdown(canned, ROWS, ("OtterMQ", "RabbitMQ", "×", "of the relay")).splitlines() == [
+        "| | OtterMQ | RabbitMQ | × | of the relay |",
+        "|---|--:|--:|--:|--:|",
+        "| 1 KiB <persistent> | 300,000 | 15,000 | 20 | 0.60 |",
+        "| confirms | failed | 1.3 ms |  | |",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "told"),
+    [(0.5, "0.50"), (0.6124, "0.61"), (0.05, "0.050"), (2, "2.0"), (9.97, "10"), (152, "152")],
+)
+def test_ratios_have_two_digits(ratio: float, told: str) -> None:
+    assert two_digits(ratio) == told

@@ -1,0 +1,32 @@
+"""What the documentation says of files, held against the files."""
+
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from tests.brokers import Broker
+
+ROOT = Path(__file__).parent.parent
+FORMAT = (ROOT / "docs" / "log-format.md").read_text()
+
+
+def test_every_table_of_meta_db_is_documented(tmp_path: Path) -> None:
+    with Broker(tmp_path / "data"):
+        pass
+    with closing(sqlite3.connect(tmp_path / "data" / "meta.db")) as database:
+        listed = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        tables = {name for (name,) in listed if not name.startswith("sqlite_")}
+    section = FORMAT.partition("\n## meta.db\n")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == tables
+
+
+def test_the_size_of_a_checkpoint_s_entry_is_the_one_that_is_written() -> None:
+    source = (ROOT / "csrc" / "checkpoint_file.c").read_text()
+    defined = re.search(r"^#define ENTRY (\d+)$", source, re.MULTILINE)
+    assert defined
+    assert f"\n    entry    {defined[1]} bytes, then the cursor" in FORMAT
+    assert f"| {defined[1]} | | cursor |" in FORMAT
+    design = " ".join((ROOT / "docs" / "design.md").read_text().split())
+    assert f"One file with one entry of {defined[1]} bytes" in design
