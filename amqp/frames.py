@@ -131,6 +131,6 @@ def headers_of(properties: bytes) -> tables.Table:
         for short_string in (_CONTENT_TYPE, _CONTENT_ENCODING):
             if flags & short_string:
                 at += 1 + properties[at]
-        return tables.read_table(properties, at)[0] if flags & _HEADERS else {}
+        return tables.read_table(properties, at, any_names=True)[0] if flags & _HEADERS else {}
     except (IndexError, tables.Malformed):
         return {}

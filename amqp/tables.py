@@ -4,6 +4,10 @@ pamqp decodes them too, but copies the rest of the table at each entry and follo
 nesting: 128 KiB of small entries, or a thousand tables in one another, would hold up every other
 connection's control methods. This reads each byte once and stops at a depth no client needs.
 
+A name may come more than once: the first of them counts, as in RabbitMQ and as in C (table.c),
+which decides by the same headers. Names that are not UTF-8 are bytes to C and RabbitMQ, so that a
+message may have them; an argument may not.
+
 | wire | Python            | wire  | Python                                      |
 |------|-------------------|-------|---------------------------------------------|
 | t    | bool              | S     | str; bytes when it isn't UTF-8              |
@@ -30,12 +34,26 @@ class Malformed(ValueError):
     """Bytes that are no field table."""
 
 
-def read_table(data: bytes, at: int = 0) -> tuple[Table, int]:
-    """The table that stands there, and where it ends."""
+def read_table(data: bytes, at: int = 0, any_names: bool = False) -> tuple[Table, int]:
+    """The table that stands there, and where it ends. With `any_names` those that are no UTF-8
+    come with surrogates, else they are refused."""
     try:
-        return _table(data, at, 0)
-    except (struct.error, KeyError, IndexError, UnicodeDecodeError) as error:
+        table, end = _table(data, at, 0)
+        if not any_names:
+            _check_names(table)
+        return table, end
+    except (struct.error, KeyError, IndexError, UnicodeError) as error:
         raise Malformed(f"field table: {error}") from None
+
+
+def _check_names(value: Any) -> None:
+    if isinstance(value, dict):
+        for name, inside in value.items():
+            name.encode()
+            _check_names(inside)
+    elif isinstance(value, list):
+        for inside in value:
+            _check_names(inside)
 
 
 def _number(layout: str, kind: Callable[[Any], Any] = int) -> Reader:
@@ -62,8 +80,9 @@ def _table(data: bytes, at: int, depth: int) -> tuple[Table, int]:
     found: Table = {}
     while at < end:
         key_end = at + 1 + data[at]
-        key = data[at + 1 : key_end].decode()
-        found[key], at = _VALUES[data[key_end]](data, key_end + 1, depth + 1)
+        key = data[at + 1 : key_end].decode(errors="surrogateescape")
+        value, at = _VALUES[data[key_end]](data, key_end + 1, depth + 1)
+        found.setdefault(key, value)
     if at != end:
         raise Malformed("field table: an entry beyond its end")
     return found, end

@@ -118,23 +118,18 @@ int om_expiration_ms(om_span text, int64_t *out) {
     return OM_OK;
 }
 
-int om_properties_copies(const om_properties *p, om_span *cc, om_span *bcc) {
+static int copies_named(const om_properties *p, const char *name, om_span *out) {
     om_field field;
-    int result = OM_OK;
-    *cc = *bcc = (om_span){NULL, -1};
-    for (size_t at = 0; p->headers.len > 0 &&
-         om_table_next(p->headers.data, (size_t)p->headers.len, &at, &field) == OM_OK;) {
-        om_span *copies = NULL;
-        if (field.name.len == 2 && memcmp(field.name.data, "CC", 2) == 0)
-            copies = cc;
-        else if (field.name.len == 3 && memcmp(field.name.data, "BCC", 3) == 0)
-            copies = bcc;
-        if (copies == NULL || copies->len >= 0) /* the first of a name counts */
-            continue;
-        if (field.type == 'A')
-            *copies = field.value;
-        else
-            result = OM_E_INVALID;
-    }
-    return result;
+    *out = (om_span){NULL, -1};
+    if (om_table_get(p->headers.data, (size_t)p->headers.len, name, &field) != OM_OK)
+        return OM_OK;
+    if (field.type != 'A')
+        return OM_E_INVALID;
+    *out = field.value;
+    return OM_OK;
+}
+
+int om_properties_copies(const om_properties *p, om_span *cc, om_span *bcc) {
+    int cc_result = copies_named(p, "CC", cc), bcc_result = copies_named(p, "BCC", bcc);
+    return cc_result != OM_OK ? cc_result : bcc_result;
 }

@@ -34,6 +34,9 @@ typedef struct om_field {
     om_span value;
 } om_field;
 
+/* A name may come more than once: the first of them counts, as in RabbitMQ, for us and for Python
+ * (amqp/tables.py); what takes a name out takes out all of them. */
+
 /* Are these the bytes of a table, without its length, and right in every depth? OM_OK, OM_E_CORRUPT. */
 int om_table_check(const uint8_t *table, size_t len);
 /* Entry by entry: start with *at = 0. OM_OK, OM_END, OM_E_CORRUPT. Nested values are bounded, not
@@ -162,6 +165,9 @@ int64_t om_headers_with(uint8_t *out, size_t cap, const om_properties *in, const
 /* Entries removed, e.g. {"BCC"}; the headers property goes when nothing is left of it. */
 int64_t om_headers_without(uint8_t *out, size_t cap, const om_properties *in,
                            const char *const *names, int32_t count);
+/* BCC is for the broker only: what is stored or told doesn't have it, whatever type it has. *p is then
+ * what was written to out, which must not overlap it and must live as long; else it stays. OM_OK, OM_E_SHORT. */
+int om_properties_hide_bcc(om_properties *p, uint8_t *out, size_t cap);
 /* x-delay as the delayed-message plugin reads it: an integer of any type, a float, or digits as
  * text. OM_OK, or OM_END when there is no such number. */
 int om_delay_ms(const om_properties *in, int64_t *out);

@@ -133,6 +133,15 @@ int64_t om_headers_without(uint8_t *out, size_t cap, const om_properties *in,
     return result == OM_END ? om_rewrite_end(&to, 0) : OM_E_CORRUPT;
 }
 
+int om_properties_hide_bcc(om_properties *p, uint8_t *out, size_t cap) {
+    static const char *const names[] = {"BCC"};
+    om_field field;
+    if (om_table_get(p->headers.data, (size_t)p->headers.len, names[0], &field) != OM_OK)
+        return OM_OK;
+    int64_t len = om_headers_without(out, cap, p, names, 1);
+    return len < 0 ? (int)len : om_properties_parse(out, (size_t)len, p);
+}
+
 /* ---- x-delay ------------------------------------------------------------------------- */
 
 static int delay_of_text(const om_span *text, int64_t *out) {

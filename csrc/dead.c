@@ -276,38 +276,35 @@ static int is_next_tried(om_queue *queue, const om_dying *dying) {
     return 0;
 }
 
-/* Which a message that was delayed kept for its second routing. */
-static int take_bcc_off(om_engine *engine, letter *letter) {
-    om_span cc, bcc;
-    size_t len = letter->properties.len;
-    om_properties_copies(&letter->properties, &cc, &bcc);
-    if (bcc.len < 0)
-        return OM_OK;
-    uint8_t *copy = malloc(len); /* it lies where the shorter one will */
-    if (!copy)
+/* Its record headers, in memory of their own. Without BCC, which a delayed message kept for its second routing. */
+static int make_tail(const om_dying *dying, const letter *letter, om_span *tail) {
+    om_properties properties = letter->properties;
+    size_t shorter_cap = om_headers_bound(&properties, NULL, 0);
+    size_t bound = om_content_headers_bound(letter->exchange, &properties);
+    uint8_t *made = malloc(bound + shorter_cap);
+    if (!made)
         return OM_E_NO_MEMORY;
-    memcpy(copy, letter->properties.data, len);
-    int result = om_properties_parse(copy, len, &letter->properties);
-    if (result == OM_OK)
-        result = om_publish_without_bcc(engine, &letter->properties);
-    free(copy);
-    return result;
+    int result = om_properties_hide_bcc(&properties, made + bound, shorter_cap);
+    int64_t len = result == OM_OK ? om_content_template(made, bound, letter->exchange, &properties) : result;
+    if (len < 0) {
+        free(made);
+        return (int)len;
+    }
+    if (dying->reason != OM_DYING_DELAYED)
+        om_content_mark_died(made);
+    *tail = (om_span){made, (int32_t)len};
+    return OM_OK;
 }
 
 static int leave(om_queue *queue, const om_dying *dying, letter *letter, const om_route *route) {
     om_engine *engine = queue->engine;
-    if (take_bcc_off(engine, letter) != OM_OK)
+    om_span tail;
+    if (!engine->leaving && !(engine->leaving = om_atomic_new(engine->store)))
         return OM_E_NO_MEMORY;
-    size_t bound = om_content_headers_bound(letter->exchange, &letter->properties);
-    uint8_t *tail = malloc(bound);
-    if (!tail || (!engine->leaving && !(engine->leaving = om_atomic_new(engine->store)))) {
-        free(tail);
-        return OM_E_NO_MEMORY;
-    }
-    int64_t tail_len = om_content_template(tail, bound, letter->exchange, &letter->properties);
-    if (tail_len > 0 && dying->reason != OM_DYING_DELAYED)
-        om_content_mark_died(tail);
-    int result = tail_len < 0 ? (int)tail_len : remember(engine, queue, dying);
+    int result = make_tail(dying, letter, &tail);
+    if (result != OM_OK)
+        return result;
+    result = remember(engine, queue, dying);
     om_feed *feed = queue->lanes[dying->lane].feed;
     om_feed_guard(feed);
     /* The first queue of a delayed exchange's route is its delay log. */
@@ -321,10 +318,10 @@ static int leave(om_queue *queue, const om_dying *dying, letter *letter, const o
     }
     for (int32_t i = first; i < count && result == OM_OK; i++) {
         if (goes_to(dying, letter, route->queues[i]))
-            result = send_to(engine, route->queues[i], letter, (om_span){tail, (int32_t)tail_len});
+            result = send_to(engine, route->queues[i], letter, tail);
     }
     om_feed_unguard(feed); /* a page of zeros then, and the segment is fenced and reported */
-    free(tail);
+    free((uint8_t *)tail.data);
     engine->leaving_bytes += (uint64_t)letter->content.body.len + letter->properties.len;
     if (result == OM_OK)
         result = om_atomic_settle(engine->leaving, queue->lanes[dying->lane].log, dying->offset, dying->offset,

@@ -37,8 +37,6 @@ enum om_verdict om_publish_body(om_channel *channel, const uint8_t *payload, siz
 /* The parked message goes to this route (held by the caller). */
 void om_publish_parked(om_channel *channel, om_route *route);
 void om_publish_reset(om_channel *channel);
-/* BCC is for the broker only: what is stored or told doesn't have it. May use engine->rewrite. */
-int om_publish_without_bcc(om_engine *engine, om_properties *properties);
 void om_publish_return(om_channel *channel, om_span exchange, om_span key, om_span properties, om_span body);
 
 /* ---- bodies that come in pieces (landing.c) ---------------------------------------------------- */

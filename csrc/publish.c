@@ -124,15 +124,6 @@ static enum om_verdict check_properties(om_channel *channel, const om_properties
     return OM_GO_ON;
 }
 
-int om_publish_without_bcc(om_engine *engine, om_properties *properties) {
-    static const char *const names[] = {"BCC"};
-    om_span cc, bcc;
-    if (!(properties->flags & OM_HAS_HEADERS) || om_properties_copies(properties, &cc, &bcc) != OM_OK || bcc.len < 0)
-        return OM_OK;
-    int64_t len = om_headers_without(engine->rewrite, engine->rewrite_cap, properties, names, 1);
-    return len < 0 ? (int)len : om_properties_parse(engine->rewrite, (size_t)len, properties);
-}
-
 static void read_headers(om_stamp *stamp, const om_properties *properties) {
     om_span cc, bcc;
     stamp->by_event = 0;
@@ -207,7 +198,8 @@ static enum om_verdict read_properties(om_channel *channel, const uint8_t *data,
     stamp->persistent = properties.delivery_mode == 2;
     stamp->priority = properties.priority;
     read_headers(stamp, &properties);
-    if (om_publish_without_bcc(channel->conn->engine, &properties) != OM_OK ||
+    om_engine *engine = channel->conn->engine;
+    if (om_properties_hide_bcc(&properties, engine->rewrite, engine->rewrite_cap) != OM_OK ||
         make_tail(stamp, exchange, &properties) != OM_OK)
         return out_of_memory(channel);
     stamp->known = 1;
@@ -267,9 +259,10 @@ enum om_verdict om_publish_body(om_channel *channel, const uint8_t *payload, siz
 
 void om_publish_return(om_channel *channel, om_span exchange, om_span key, om_span properties, om_span body) {
     uint8_t args[2 + 1 + 8 + 1 + 255 + 1 + 255], *at = args;
+    om_engine *engine = channel->conn->engine;
     om_properties told;
     if (om_properties_parse(properties.data, (size_t)properties.len, &told) == OM_OK &&
-        om_publish_without_bcc(channel->conn->engine, &told) == OM_OK)
+        om_properties_hide_bcc(&told, engine->rewrite, engine->rewrite_cap) == OM_OK)
         properties = (om_span){told.data, (int32_t)told.len};
     om_put_be16(at, 312);
     memcpy(at + 2, "\x08NO_ROUTE", 9);
@@ -282,7 +275,7 @@ void om_publish_return(om_channel *channel, om_span exchange, om_span key, om_sp
     at += key.len;
     om_content content = {.body = body};
     om_deliver_frames(channel->conn, channel, OM_BASIC_RETURN, args, (size_t)(at - args), &content, properties, NULL);
-    channel->conn->engine->stat.returned++;
+    engine->stat.returned++;
 }
 
 static void give_back(om_channel *channel, om_span body) {

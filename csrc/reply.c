@@ -72,7 +72,7 @@ int om_reply_answer(om_channel *from, om_span exchange, om_span key, om_span pro
         return 0;
     told = sent;
     om_properties_copies(&sent, &cc, &bcc);
-    if (om_publish_without_bcc(engine, &told) != OM_OK)
+    if (om_properties_hide_bcc(&told, engine->rewrite, engine->rewrite_cap) != OM_OK)
         return 0;
     om_content content = {.exchange = exchange, .routing_key = key, .body = body,
                           .properties = {told.data, (int32_t)told.len}};

@@ -1,11 +1,14 @@
 """x-delayed-message: a message waits for its x-delay before it is routed."""
 
+import struct
 import time
 from collections.abc import Callable
 
 import pytest
+from pamqp.commands import Basic
 
 from tests.amqp.wire import Channel, Client, refused
+from tests.fuzz.odd_tables import DELAY, array, entry, text
 
 pytestmark = pytest.mark.ottermq_only("a plugin that Debian's RabbitMQ does not bring")
 
@@ -105,3 +108,40 @@ def test_a_delayed_exchange_needs_a_type(client: Client, unique: Unique) -> None
     for arguments in ({}, {"x-delayed-type": "pigeon"}, {"x-delayed-type": "x-delayed-message"}):
         with refused(406):
             client.channel().declare_exchange(unique("x"), "x-delayed-message", arguments)
+
+
+def publish_with(channel: Channel, exchange: str, headers: bytes) -> None:
+    """An empty message with a headers table that no library would write."""
+    head = struct.pack(">HHQHI", 60, 0, 0, 1 << 13, len(headers)) + headers
+    channel.send(Basic.Publish(exchange=exchange, routing_key="to"))
+    channel.client.raw(struct.pack(">BHI", 2, channel.number, len(head)) + head + b"\xce")
+
+
+def test_of_a_header_that_comes_twice_the_first_counts(channel: Channel, later: str) -> None:
+    queues = {key: channel.declare() for key in ("to", "first", "second", "hidden")}
+    for key, queue in queues.items():
+        channel.bind(queue, later, key)
+    cc = entry("CC", array(text("first"))) + entry("CC", text("second"))
+    bcc = entry("BCC", array(text("hidden"))) + entry("BCC", text("second"))
+    publish_with(channel, later, cc + bcc + DELAY)
+    for key in ("to", "first", "hidden"):
+        # pamqp, the reader here, keeps the last of a name
+        assert channel.must_get(queues[key]).headers == {"x-delay": -1, "CC": "second"}
+    assert channel.get(queues["second"]) is None
+
+
+@pytest.mark.parametrize("name", ["CC", "BCC"])
+def test_a_wrong_list_of_copies_is_refused_also_when_a_right_one_follows(
+    client: Client, later: str, name: str
+) -> None:
+    channel = client.channel()
+    queue = channel.declare()
+    channel.bind(queue, later, "to")
+    twice = entry(name, text("to")) + entry(name, array(text("to")))
+    hidden = entry("BCC", array(text("to")))
+    with refused(
+        406,
+        f'PRECONDITION_FAILED - invalid message: {{unacceptable_type_in_header,"{name}",longstr}}',
+    ):
+        publish_with(channel, later, twice + hidden + DELAY)
+        channel.round_trip()

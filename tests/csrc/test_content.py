@@ -8,6 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pamqp import encode
 
+from ottermq.amqp.frames import headers_of
 from tests.csrc.contents import (
     TEXTS,
     exact,
@@ -20,6 +21,7 @@ from tests.csrc.contents import (
     tables,
     values,
 )
+from tests.fuzz import odd_tables
 from tests.internals import ffi, lib
 
 FLAGS = {
@@ -242,6 +244,23 @@ def test_further_routing_keys_are_found() -> None:
     assert copies({"cc": ["x"], "C": ["x"]}) == (lib.OM_OK, None, None)
     assert copies({"CC": ["a", "b"], "x": 1}) == (lib.OM_OK, ["a", "b"], None)
     assert copies({"CC": [], "BCC": ["c", 7]}) == (lib.OM_OK, [], ["c"])
+
+
+@pytest.mark.parametrize("table", odd_tables.tables().values(), ids=odd_tables.tables())
+def test_python_and_c_see_the_same_in_odd_tables(table: bytes) -> None:
+    part = headers_part(table)
+    parsed = parse(part)
+    cc, bcc, delay = ffi.new("om_span *"), ffi.new("om_span *"), ffi.new("int64_t *")
+    valid = lib.om_properties_copies(parsed.c, cc, bcc) == lib.OM_OK
+    headers = headers_of(part)
+    lists = [name in headers and isinstance(headers[name], list) for name in ("CC", "BCC")]
+    assert lists == [cc.len >= 0, bcc.len >= 0]
+    assert valid == all(isinstance(headers.get(name, []), list) for name in ("CC", "BCC"))
+    for name, array in (("CC", cc), ("BCC", bcc)):
+        if array.len >= 0:
+            assert keys(array) == [key for key in headers[name] if isinstance(key, str)]
+    if lib.om_delay_ms(parsed.c, delay) == lib.OM_OK:
+        assert int(headers["x-delay"]) == delay[0]
 
 
 @pytest.mark.parametrize("wrong", ["a", 7, None, {"a": "b"}])

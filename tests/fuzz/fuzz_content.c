@@ -135,7 +135,7 @@ static void try_properties(const uint8_t *data, size_t len)
     if (om_properties_parse(data, len, &properties) != OM_OK)
         return;
     if (om_expiration_ms(properties.expiration, &expiration) == OM_OK)
-        PROMISE(expiration >= 0 && expiration <= UINT32_MAX);
+        PROMISE(expiration >= 0 && expiration <= 315360000000);
     om_properties_copies(&properties, &cc, &bcc);
     om_death_cycle(&properties, NAME);
     through_a_record(&properties);

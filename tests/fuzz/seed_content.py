@@ -12,6 +12,7 @@ from tests.csrc.batches import OVERHEAD, Record, encode
 from tests.csrc.contents import property_part, record, template
 from tests.csrc.test_content import nested
 from tests.csrc.test_death import Death, die
+from tests.fuzz.odd_tables import tables
 
 FOLDER = Path(__file__).resolve().parent / "corpus" / "content"
 PROPERTIES, RECORD, BATCH = b"\0", b"\1", b"\2"
@@ -79,6 +80,7 @@ def seeds() -> dict[str, bytes]:
         "too-deep-array": PROPERTIES + table(nested(1000, b"A")),
         "odd-delay": PROPERTIES + table(b"\x07x-delayd\x40\x59\0\0\0\0\0\0"),
         "odd-death": PROPERTIES + table(b"\x07x-deathA\0\0\0\x0cV" + b"F\0\0\0\x06\x05countV"[:11]),
+        **{name: PROPERTIES + table(odd) for name, odd in tables().items()},
         "record": RECORD + body_of(own),
         "record-foreign": RECORD + body_of(foreign[OVERHEAD:]),
         "record-forged": RECORD + body_of(forged[OVERHEAD:]),

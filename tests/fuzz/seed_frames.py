@@ -3,12 +3,14 @@
 Run from the checkout: python -m tests.fuzz.seed_frames
 """
 
+import struct
 from pathlib import Path
 
 from pamqp.base import Frame
 from pamqp.commands import Basic, Channel, Confirm, Connection, Queue, Tx
 
 from tests.engine.plane import GREETING, content, frame
+from tests.fuzz.odd_tables import tables
 
 FOLDER = Path(__file__).resolve().parent / "corpus" / "frames"
 LOOSE, UNGREETED, CONFIRMS, UNREAD, BREAKS = 1, 2, 4, 8, 16
@@ -23,6 +25,13 @@ def consume(queue: str, bits: int = 0) -> bytes:
     """The last byte tells the door how: see mini_door.h."""
     whole = frame(Basic.Consume(queue=queue, consumer_tag=f"tag-{queue}"))
     return whole[:-2] + bytes([bits]) + whole[-1:]
+
+
+def with_headers(table: bytes, key: str) -> bytes:
+    """An empty message with that headers table, to the queues that the key's letters name."""
+    head = struct.pack(">HHQHI", 60, 0, 0, 1 << 13, len(table)) + table
+    header = struct.pack(">BHI", 2, 1, len(head)) + head + b"\xce"
+    return frame(Basic.Publish(exchange="ex", routing_key=key)) + header
 
 
 def conversations() -> dict[str, tuple[int, bytes]]:
@@ -47,6 +56,11 @@ def conversations() -> dict[str, tuple[int, bytes]]:
         "exchange": (0, content(b"1", "abc", "ex") + content(b"2", "abc", "ex") * 2),
         "delay": (0, content(b"1", "!ab", "ex", headers={"x-delay": 1}) * 3),
         "copies": (0, content(b"1", "a", "ex", headers={"CC": ["b"], "BCC": ["d"]})),
+        **{
+            # To queues that it leaves by dying, and through a delay; a heartbeat's time for both.
+            name: (0, with_headers(table, "bce") * 5 + with_headers(table, "!ab") * 2 + many)
+            for name, table in tables().items()
+        },
         "refused-exchange": (0, content(b"1", "a", "forbidden") + hello),
         "reply-to": (0, consume("a", 11) + content(b"?", "a", reply_to="amq.rabbitmq.reply-to")),
         "user": (0, content(b"1", "a", user_id="guest") + content(b"2", "a", user_id="other")),
