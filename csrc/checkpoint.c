@@ -293,7 +293,7 @@ static int gather_entries(om_store *store, om_blob *entries, uint64_t *count, in
             for (om_log *log = store->table[slot]; log && result == OM_OK; log = log->next_in_table) {
                 if (!worth_saving(log))
                     continue;
-                om_producers_expire(log, om_now_ms() - OM_PRODUCER_EXPIRATION_MS);
+                om_producers_expire(log, om_clock_ms(&store->clock) - OM_PRODUCER_EXPIRATION_MS);
                 result = om_saved_put(entries, log, om_wal_last_seq(store->wal), closing);
                 (*count)++;
             }
@@ -499,7 +499,7 @@ int om_checkpoint_is_asked_for(om_store *store) {
 /* Until somebody asks, or a second has passed. */
 static int wait_a_second(om_store *store) {
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec++;
     pthread_mutex_lock(&store->checkpoint_timer);
     int waited = 0;

@@ -37,6 +37,7 @@
 #define ENTRY 104
 #define ENTRY_1 96 /* of version 1, which knew no producers */
 #define TRAILER 8
+#define TELL_BEHIND_MS 1000
 
 struct om_saved {
     uint8_t *data;
@@ -191,7 +192,7 @@ int om_saved_write(om_store *store, const om_blob *entries, uint64_t count, uint
     om_put_le32(header + 8, VERSION);
     om_put_le64(header + 16, seq);
     om_put_le64(header + 24, count);
-    om_put_le64(header + 32, (uint64_t)om_now_ms());
+    om_put_le64(header + 32, (uint64_t)om_clock_ms(&store->clock));
     om_blob file = {0};
     uint8_t trailer[TRAILER];
     int result = om_blob_put(&file, header, sizeof header);
@@ -276,6 +277,16 @@ static int read_file(const char *path, uint8_t **data, size_t *len) {
     return result;
 }
 
+/* Messages have been given times up to that one. */
+static void go_on_from(om_store *store, int64_t saved_ms) {
+    int64_t behind = om_clock_raise(&store->clock, saved_ms);
+    if (behind > TELL_BEHIND_MS)
+        om_store_add_report(store, OM_REPORT_CLOCK_BEHIND, NULL, 0, 0,
+                            "the system's clock is %lld s behind the time of the last checkpoint: messages go on "
+                            "from that time, so that those with a TTL or a delay don't wait longer",
+                            (long long)behind / 1000);
+}
+
 int om_saved_load(om_store *store, char *err, size_t err_len) {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", store->dir, NAME);
@@ -287,7 +298,9 @@ int om_saved_load(om_store *store, char *err, size_t err_len) {
         return OM_OK;
     if (result == OM_OK)
         result = parse(store->saved, &store->checkpoint_seq);
-    if (result != OM_OK)
+    if (result == OM_OK)
+        go_on_from(store, (int64_t)om_get_le64(store->saved->data + 32));
+    else
         snprintf(err, err_len,
                  "%s is damaged (%s): restore it from a backup, or remove it to rebuild from the segments "
                  "(queues then start over from their first record)",

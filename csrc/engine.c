@@ -125,7 +125,7 @@ void om_engine_leave(om_engine *engine) {
 static void read_clocks(om_engine *engine) {
     engine->now_ns = om_now_ns();
     engine->now_ms = (int64_t)(engine->now_ns / 1000000);
-    engine->wall_ms = om_now_ms();
+    engine->wall_ms = om_clock_ms(&engine->store->clock);
 }
 
 void om_engine_enter(om_engine *engine) {

@@ -264,7 +264,7 @@ struct om_engine {
     om_crowd crowd;
     uint64_t now_ns;         /* of this tick: monotonic ... */
     int64_t now_ms;          /* ... and in ms */
-    int64_t wall_ms;
+    int64_t wall_ms;         /* of the store's clock */
     int64_t swept_ms;        /* when the last sweep over the connections was */
     int64_t sleeps_until;    /* ms, or until something comes */
     int64_t shortest_timeout_ms; /* that any queue or consumer has had for acks */

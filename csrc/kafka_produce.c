@@ -229,7 +229,7 @@ static void write_partition(produce *p, om_kafka_topic *topic, int32_t partition
     out->log_start = log->start_offset;
     if (om_kafka_batch_check(&batch, topic, p->version, p->transactional.len >= 0, out) ||
         (p->conn->kafka->parcels && om_kafka_repack_take(p->conn, place, &batch, topic, out)) ||
-        om_kafka_batch_check_times(&batch, topic, p->engine->wall_ms, out))
+        om_kafka_batch_check_times(&batch, topic, om_now_ms(), out))
         return;
     if (om_overflow_refuses(queue, 0, batch.info.size)) {
         om_kafka_refuse(out, OM_KAFKA_E_POLICY_VIOLATION, "the queue is full");

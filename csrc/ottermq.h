@@ -298,7 +298,8 @@ enum om_report_kind {
     OM_REPORT_CHECKPOINT_FAILED = 8,
     OM_REPORT_UNREADABLE = 9,        /* a segment can't be read while running */
     OM_REPORT_WRITE_FAILED = 10,     /* a segment can't be written: tried again, the WAL has it */
-    OM_REPORT_DELETED = 11           /* recovery finished a deletion: drop it from the catalogue */
+    OM_REPORT_DELETED = 11,          /* recovery finished a deletion: drop it from the catalogue */
+    OM_REPORT_CLOCK_BEHIND = 12      /* the system's time is earlier than that of the last life */
 };
 typedef struct om_report {
     int kind;
@@ -332,6 +333,8 @@ typedef struct om_store_stat {
     int no_space, wal_direct_io;
 } om_store_stat;
 void om_store_stat_get(om_store *store, om_store_stat *out);
+/* The time by which messages are stamped and expire: ms since 1970, never back, no jumps (clock.c). */
+int64_t om_store_now_ms(om_store *store);
 
 /* ---- a log (log.c, log_read.c) ------------------------------------------------------- */
 

@@ -73,7 +73,7 @@ om_producer *om_producer_need(om_log *log, int64_t id) {
     producer->first_open = producer->ended_first = producer->ended_at = OM_NO_TRANSACTION;
     producer->coordinator_epoch = -1;
     producer->epoch = producer->enlisted = -1;
-    producer->heard_ms = om_now_ms();
+    producer->heard_ms = om_clock_ms(&log->store->clock);
     producers->count++;
     return *slot = producer;
 }
@@ -275,7 +275,7 @@ void om_producer_appended(om_log *log, const om_batch_info *info) {
         .first_offset = info->base_offset,
         .timestamp = info->max_timestamp,
     };
-    producer->heard_ms = om_now_ms();
+    producer->heard_ms = om_clock_ms(&log->store->clock);
     if (!(info->attributes & OM_ATTR_TRANSACTIONAL))
         return;
     if (producer->first_open == OM_NO_TRANSACTION)
@@ -311,7 +311,7 @@ int om_producer_marked(om_log *log, const om_batch_info *info, int32_t coordinat
         enter_epoch(producer, info->producer_epoch);
     producer->coordinator_epoch = coordinator_epoch;
     producer->enlisted = -1;
-    producer->heard_ms = om_now_ms();
+    producer->heard_ms = om_clock_ms(&log->store->clock);
     return OM_OK;
 }
 

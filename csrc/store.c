@@ -305,6 +305,10 @@ static int prepare_folder(om_store *store, char *err, size_t err_len) {
     return OM_OK;
 }
 
+int64_t om_store_now_ms(om_store *store) {
+    return om_clock_ms(&store->clock);
+}
+
 static void store_free(om_store *store) {
     om_undo_forget(store, UINT64_MAX);
     om_handed_close(store);
@@ -333,6 +337,7 @@ static void store_free(om_store *store) {
     if (store->poll_fd >= 0)
         close(store->poll_fd);
     om_turn_destroy(&store->turn);
+    om_clock_free(&store->clock);
     free(store->table);
     free(store->round);
     om_saved_free(store);
@@ -362,12 +367,17 @@ om_store *om_store_open(const char *dir, const om_store_options *options, char *
     store->table = calloc(store->table_size, sizeof *store->table);
     store->files = om_files_new(files_allowed(options->open_files), options->mmap_cache_size);
     om_turn_init(&store->turn);
+    om_clock_init(&store->clock);
     pthread_mutex_init(&store->writer_mutex, NULL);
-    pthread_cond_init(&store->writer_wake, NULL);
+    pthread_condattr_t steady; /* who waits for a while waits no longer when the system's time is set back */
+    pthread_condattr_init(&steady);
+    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+    pthread_cond_init(&store->writer_wake, &steady);
     pthread_cond_init(&store->writer_done, NULL);
     pthread_mutex_init(&store->checkpoint_mutex, NULL);
     pthread_mutex_init(&store->checkpoint_timer, NULL);
-    pthread_cond_init(&store->checkpoint_wake, NULL);
+    pthread_cond_init(&store->checkpoint_wake, &steady);
+    pthread_condattr_destroy(&steady);
     pthread_mutex_init(&store->reader_mutex, NULL);
     pthread_cond_init(&store->reader_wake, NULL);
     snprintf(err, err_len, "out of memory");

@@ -14,6 +14,7 @@
 #define OM_STORE_H
 
 #include "batch.h"
+#include "clock.h"
 #include "cursor.h"
 #include "removed.h"
 #include "segment.h"
@@ -203,6 +204,7 @@ typedef struct om_fetch {
 
 struct om_store {
     om_turn turn;
+    om_clock clock;
     char *dir;
     int dir_fd;
     om_store_options options;

@@ -94,7 +94,7 @@ static int place(om_log *log, om_hot *hot, const om_segment_limits *limits) {
     info.base_offset = hot->base_offset;
     om_segment *active = om_log_active(log);
     int behind_gap = log->missing && (!active || active->next_offset < hot->base_offset);
-    if (active && (behind_gap || om_segment_must_roll(active, limits, &info, om_now_ms()))) {
+    if (active && (behind_gap || om_segment_must_roll(active, limits, &info, om_clock_ms(&log->store->clock)))) {
         seal_later(log, active);
         active = NULL;
     }
@@ -492,7 +492,7 @@ static void note_flush(om_store *store, int64_t wrote) {
 
 static struct timespec after_ms(long ms) {
     struct timespec at;
-    clock_gettime(CLOCK_REALTIME, &at);
+    clock_gettime(CLOCK_MONOTONIC, &at);
     at.tv_nsec += ms % 1000 * 1000000;
     at.tv_sec += ms / 1000 + at.tv_nsec / 1000000000;
     at.tv_nsec %= 1000000000;

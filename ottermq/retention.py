@@ -97,7 +97,7 @@ def trim(log: Log, config: Config, limit: Policy | None = None) -> bool:
     total = sum(segment.size for segment in segments)
     if policy.max_size is not None and len(segments) == AT_A_TIME:
         total = log.stat().size_bytes
-    gone = expired(segments, total, floor, time.time_ns() // 1_000_000, policy)
+    gone = expired(segments, total, floor, log.now_ms(), policy)
     if not gone:
         return False
     # One trim a run of the same rule: the record of what was removed names it.

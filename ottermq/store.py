@@ -21,6 +21,7 @@ from ottermq.wal.store import DirectIO
 
 # How loud a report is: what only tells that all is well again, or is normal after a crash, isn't.
 LEVELS = {
+    ReportKind.CLOCK_BEHIND: logging.WARNING,
     ReportKind.DELETED: logging.INFO,
     ReportKind.SEGMENT_REWRITTEN: logging.WARNING,
     ReportKind.SPACE_BACK: logging.INFO,

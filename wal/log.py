@@ -121,6 +121,10 @@ class Log:
             raise Deleted(f"{self.name}: the log is deleted, or its store closed")
         raise AttributeError(name)
 
+    def now_ms(self) -> int:
+        """The time that its messages go by."""
+        return self._store.now_ms()
+
     @contextmanager
     def held(self) -> "Iterator[Log]":
         """The same log for a thread: it stays valid in there, whoever deletes it meanwhile."""

@@ -95,6 +95,7 @@ class ReportKind(IntEnum):
     UNREADABLE = lib.OM_REPORT_UNREADABLE
     WRITE_FAILED = lib.OM_REPORT_WRITE_FAILED
     DELETED = lib.OM_REPORT_DELETED
+    CLOCK_BEHIND = lib.OM_REPORT_CLOCK_BEHIND
 
 
 @dataclass(frozen=True)
@@ -378,6 +379,10 @@ class Store:
             del self._by_name[log.vhost, log.name]
         self._let_go(log)
         return (int(seq[0]) if rows else 0), rows
+
+    def now_ms(self) -> int:
+        """The time by which messages are stamped and expire: it goes neither back nor in jumps."""
+        return int(lib.om_store_now_ms(self._handle))
 
     def set_options(self, log: Log, options: LogOptions) -> None:
         lib.om_log_set_options(log._log, _log_options(options, 0))

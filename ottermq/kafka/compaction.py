@@ -104,7 +104,7 @@ class Compactor:
         values = self._configs.values_of(log)
         if values is None or self._configs.holds(log):
             return
-        now = time.time_ns() // 1_000_000
+        now = log.now_ms()
         cleaned_to = self._cleaned.get(log.id, 0)
         due = look(log.segments(), cleaned_to, values, now)
         if not due.is_worth:

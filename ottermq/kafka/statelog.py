@@ -75,6 +75,9 @@ class StateLog:
     def get(self, key: bytes) -> bytes | None:
         return self._live.get(key)
 
+    def now_ms(self) -> int:
+        return self._log.now_ms()
+
     def items(self) -> ItemsView[bytes, bytes]:
         return self._live.items()
 

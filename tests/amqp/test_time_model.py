@@ -1,8 +1,8 @@
 """A model of queues by time, over lives of a broker with pauses between them.
 
 Random queues with TTLs, limits, priorities and types hand on what dies to others, by the default
-exchange, by exchanges of their own and by ones that delay; messages are published, the broker ends in
-the middle of it, by SIGTERM or SIGKILL, time passes, and it starts again. In the end each message lies
+exchange, by exchanges of their own and by ones that delay. Messages are published, the broker ends
+in the middle of it, by SIGTERM or SIGKILL, time passes, and it starts again. In the end each lies
 where the model says, as often as the model says: what was confirmed exactly, the rest at most.
 """
 

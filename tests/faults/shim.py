@@ -31,17 +31,20 @@ FLAGS = ("-std=gnu11", "-O2", "-g", "-fPIC", "-shared", "-Wall", "-Wextra", "-We
 
 
 def build_shim() -> Path:
-    """The shared object, built once for each content of its sources."""
-    sources = sorted(HERE.glob("shim*.c"))
+    return build("shim", [*sorted(HERE.glob("shim*.c")), HERE / "shim.h"])
+
+
+def build(name: str, files: Sequence[Path]) -> Path:
+    """A library to be preloaded, built once for each content of its files."""
     digest = hashlib.sha256(" ".join(FLAGS).encode())
-    for file in [*sources, HERE / "shim.h"]:
+    for file in files:
         digest.update(file.read_bytes())
-    target = BUILD / f"shim_{digest.hexdigest()[:16]}.so"
+    target = BUILD / f"{name}_{digest.hexdigest()[:16]}.so"
     if not target.exists():
         BUILD.mkdir(parents=True, exist_ok=True)
         fresh = target.with_suffix(f".{os.getpid()}")
-        files = [str(file) for file in sources]
-        command = ["gcc", *FLAGS, "-o", str(fresh), *files, "-ldl", "-pthread"]
+        sources = [str(file) for file in files if file.suffix == ".c"]
+        command = ["gcc", *FLAGS, "-o", str(fresh), *sources, "-ldl", "-pthread"]
         subprocess.run(command, check=True)
         fresh.rename(target)
     return target

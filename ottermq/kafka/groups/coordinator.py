@@ -14,7 +14,6 @@ Transactions hold offsets here until they end:
 """
 
 import struct
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -85,7 +84,7 @@ class Groups:
         """Use `open`."""
         self.settings = settings
         self._state = state
-        self.now_ms = clock_ms or _now_ms
+        self.now_ms = clock_ms or state.now_ms
         self._wheel = Wheel()
         self._entries: dict[str, Entry] = {}
         self._holders: dict[int, set[str]] = {}  # producer id → groups it holds offsets for
@@ -417,10 +416,6 @@ class Groups:
     async def _forget_topic(self, id: str, gone: list[Place]) -> None:
         with contained("group offsets could not be removed", group=id):
             await self.delete_offsets(id, gone)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _parts(offsets: Mapping[Place, Committed]) -> Iterator[dict[Place, Committed]]:

@@ -5,7 +5,6 @@ from ottermq.kafka.errors import Error
 from ottermq.kafka.offsets import log_of
 from ottermq.kafka.request import Body, Handler, Request
 from ottermq.kafka.room import Room
-from ottermq.kafka.transactions.coordinator import wall_ms
 from ottermq.kafka.transactions.transaction import STATES
 
 
@@ -57,7 +56,7 @@ def list_transactions(kafka: Room, request: Request) -> Body:
     body = request.body
     states, producers = frozenset(body["state_filters"]), frozenset(body["producer_id_filters"])
     least = body["duration_filter"]
-    now = wall_ms()
+    now = kafka.store.now_ms()
     found = [
         each
         for each in kafka.transactions.all()

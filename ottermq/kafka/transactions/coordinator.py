@@ -14,7 +14,6 @@ What a client asks of an id while something is under way for it is answered with
 CONCURRENT_TRANSACTIONS: it comes again.
 """
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -56,10 +55,6 @@ class Groups(Protocol):
     async def end_transaction(self, producer_id: int, commit: bool) -> None: ...
 
 
-def wall_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 @dataclass(eq=False, slots=True)
 class Entry:
     now: Transaction
@@ -83,7 +78,7 @@ class Transactions:
         groups: Groups,
         state: StateLog,
         settings: TransactionSettings | None = None,
-        clock: Callable[[], int] = wall_ms,
+        clock: Callable[[], int] | None = None,
     ) -> None:
         """Use `open`."""
         self.settings = settings or TransactionSettings()
@@ -91,7 +86,7 @@ class Transactions:
         self._topics = topics
         self._groups = groups
         self._state = state
-        self._clock = clock
+        self._clock = clock or store.now_ms
         self._ids = ProducerIds(state)
         self._entries: dict[str, Entry] = {}
         self._open: dict[str, Entry] = {}  # ongoing, or decided and not yet carried out
