@@ -30,6 +30,7 @@ from ottermq.engine import Door as Protocols
 from ottermq.engine import Engine, EngineOptions
 from ottermq.garbage import uncollected
 from ottermq.holds import Holds
+from ottermq.kafka import anonymous
 from ottermq.kafka.altered import Altered
 from ottermq.kafka.cluster import open_cluster
 from ottermq.kafka.compaction import Compactor
@@ -67,6 +68,7 @@ def run(read: Callable[[], Config]) -> None:
     secure = config.listen.amqps or config.listen.kafkas
     contexts = Contexts(config.tls) if secure else None
     with claim(config.data), _bind(config) as bound:
+        anonymous.check_doors(config, bound)
         trio.run(_serve, config, read, bound, contexts)
     eventlog.info("stopped")
 
@@ -218,6 +220,7 @@ async def _remember(config: Config, db: MetaDb) -> tuple[Topology, Auth]:
 
         await definitions.load(config.definitions, topology, auth)
     await auth.first_start()
+    await anonymous.make_user(auth, config.kafka)
     return topology, auth
 
 

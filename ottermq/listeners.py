@@ -35,6 +35,10 @@ class Bound:
     address: Address  # with the port the system picked, if it was asked to
     sockets: tuple[socket.socket, ...]
 
+    @property
+    def hosts(self) -> list[str]:
+        return [sock.getsockname()[0] for sock in self.sockets]
+
     def close(self) -> None:
         for sock in self.sockets:
             sock.close()

@@ -72,7 +72,9 @@ class TlsSettings:
 class AuthSettings:
     default_user: str = setting(Text("the name of a user"), "guest")
     default_password: str = setting(Text("a password"), "guest")
-    loopback_users: tuple[str, ...] | None = setting(Maybe(Names("guest, monitor")), "guest")
+    loopback_users: tuple[str, ...] | None = setting(
+        Maybe(Names("guest, monitor")), "guest, anonymous"
+    )
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class KafkaGroups:
     initial_rebalance_delay: timedelta = setting(Time("0s", "1h", "100ms"), "100ms")
     min_session_timeout: timedelta = setting(Time("0s", "1d", "6s"), "6s")
     max_session_timeout: timedelta = setting(Time("0s", "1d", "30m"), "30m")
-    max_size: int = setting(Count(1, 2**31 - 1), str(2**31 - 1))
+    max_size: int = setting(Count(1, 2**31 - 1), "1000")
     offsets_retention: timedelta = setting(Time("1s", "36500d", "7d"), "7d")
     offsets_check_interval: timedelta = setting(Time("100ms", "1d", "10m"), "10m")
     offset_metadata_max_size: int = setting(Size("0", "32767", "4KiB"), "4KiB")
@@ -115,7 +117,8 @@ class KafkaSettings:
     vhost: str = setting(Text("the name of a vhost"), "/")
     advertised: Address | None = setting(Maybe(Listen()), "null")
     advertised_tls: Address | None = setting(Maybe(Listen()), "null")
-    anonymous_user: str | None = setting(Maybe(Text("the name of a user")), "guest")
+    anonymous_user: str | None = setting(Maybe(Text("the name of a user")), "anonymous")
+    anonymous_network: bool = setting(Flag(), "false")
     auto_create: bool = setting(Flag(), "true")
     default_partitions: int = setting(Count(1, 10_000), "1")
     any_replication_factor: bool = setting(Flag(), "false")

@@ -178,7 +178,7 @@ class Door:
             self._end(conn, "not logged in")
             return False
         try:
-            sasl.enter(self.room, conn, user)
+            sasl.enter(self.room, conn, user, sasl.ANONYMOUS)
         except NotAllowed as error:
             self._end(conn, str(error))
             return False
@@ -295,15 +295,18 @@ class Door:
 
     def _closed(self, event: Event) -> None:
         conn = self.connections.pop(event.conn, None)
+        if conn is not None:
+            conn.is_closed = True
         self._strangers.pop(event.conn, None)
         self._local.pop(event.conn, None)
         pipe = self._pipes.pop(event.conn, None)
         if pipe is not None:
             pipe.close()
         if conn is not None:
+            user = conn.user_name or "-"
             sasl.leave(self.room, conn)
             ending = event.text or "by the client"
-            eventlog.info("closed", door=conn.listener, peer=conn.peer, ending=ending)
+            eventlog.info("closed", door=conn.listener, peer=conn.peer, user=user, ending=ending)
 
     def _output(self, event: Event) -> None:
         if event.conn in self._pipes:

@@ -35,6 +35,8 @@ class Connection:
     login: Any = None  # a SASL exchange under way (sasl.py)
     client_id: str | None = None
     software: str = ""  # name and version, if it told
+    is_anonymous: bool = False  # acts in a user's name without a login
+    is_closed: bool = False  # what it asked for may go on for a while
 
     @property
     def host(self) -> str:

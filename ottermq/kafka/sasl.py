@@ -14,18 +14,23 @@ from ottermq import eventlog
 from ottermq.auth import User, scram
 from ottermq.auth.scram_login import ScramLogin
 from ottermq.errors import LoginRefused, Malformed, NotAllowed
+from ottermq.kafka.anonymous import user_of
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error, KafkaError, LoginFailed
 from ottermq.kafka.request import Body, Connection, Handler, Request
 from ottermq.kafka.room import Room
 
 REFUSED = "Authentication failed: invalid credentials"
+ANONYMOUS = "anonymous"  # beside a mechanism's name: there was no login
 
 
 class Login(Protocol):
     """An exchange under way. `bare`: its tokens come without a request around them."""
 
     bare: bool
+
+    @property
+    def mechanism(self) -> str: ...
 
     async def take(self, conn: Connection, token: bytes) -> tuple[bytes, User | None]:
         """Our token, and who it is once that is settled."""
@@ -34,6 +39,7 @@ class Login(Protocol):
 @dataclass
 class Plain:
     bare: bool
+    mechanism: str = "PLAIN"
 
     async def take(self, conn: Connection, token: bytes) -> tuple[bytes, User | None]:
         return b"", await conn.room.auth.users.authenticate("PLAIN", token, conn.host)
@@ -83,7 +89,7 @@ async def step(kafka: Room, conn: Connection, token: bytes) -> bytes:
     try:
         answer, user = await login.take(conn, token)
         if user is not None:
-            enter(kafka, conn, user)
+            enter(kafka, conn, user, login.mechanism)
     except LoginRefused:
         raise LoginFailed(REFUSED) from None
     except (Malformed, NotAllowed) as error:
@@ -91,14 +97,21 @@ async def step(kafka: Room, conn: Connection, token: bytes) -> bytes:
     return answer
 
 
-def enter(kafka: Room, conn: Connection, user: User) -> None:
-    """The client may be served, in this user's name. NotAllowed: too many are in already."""
-    kafka.auth.limits.connection_opened(user, kafka.settings.vhost)
+def enter(kafka: Room, conn: Connection, user: User, login: str) -> None:
+    """The client may be served, in this user's name. NotAllowed: the vhost isn't this user's, or
+    too many are in already. login: how it was known."""
+    if conn.is_closed:
+        return  # it left meanwhile, and would be counted for ever
+    vhost = kafka.settings.vhost
+    kafka.auth.permissions.check_vhost(user, vhost, exists=vhost in kafka.topology.vhosts)
+    kafka.auth.limits.connection_opened(user, vhost)
     conn.user, conn.login = user, None
+    conn.is_anonymous = login == ANONYMOUS
     kafka.engine.kafka_open(conn.id, user.name)
     eventlog.info(
-        "opened", door=conn.listener, peer=conn.peer, user=user.name, software=conn.software
-    )
+        "opened", door=conn.listener, peer=conn.peer, user=user.name, login=login,
+        software=conn.software,
+    )  # fmt: skip
 
 
 def leave(kafka: Room, conn: Connection) -> None:
@@ -109,10 +122,7 @@ def leave(kafka: Room, conn: Connection) -> None:
 
 def anonymous(kafka: Room, conn: Connection) -> User | None:
     """Whom a client acts as that doesn't log in; None: it has to."""
-    name = kafka.settings.anonymous_user
-    if name is None or not kafka.auth.users.may_enter(name, conn.host):
-        return None
-    return kafka.auth.users.get(name)
+    return user_of(kafka.auth, kafka.settings, conn.host)
 
 
 HANDLERS: dict[Api, Handler] = {

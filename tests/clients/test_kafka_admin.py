@@ -1,6 +1,5 @@
 """What operators do with librdkafka's admin client: configs, offsets, users, ACLs, quotas."""
 
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,17 +26,23 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from ottermq.kafka import codec
 from ottermq.kafka.api import Api
 from tests.brokers import Broker
+from tests.kafka.talker import Talker
 
 PATIENCE = 60.0
+LOGIN = {  # an administrator
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "guest",
+    "sasl.password": "guest",
+}
 Unique = Callable[[str], str]
 
 
 @pytest.fixture
 def admin(kafka: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": kafka})
+    return AdminClient({"bootstrap.servers": kafka, **LOGIN})
 
 
 def done(futures: dict[Any, Any]) -> Any:
@@ -162,19 +167,16 @@ def read(kafka: str, topic: str, count: int, **options: Any) -> list[tuple[bytes
 
 @pytest.fixture
 def limited(tmp_path: Path) -> Iterator[str]:
-    """A broker where user guest may produce 20 kB a second."""
+    """A broker where clients that don't log in may produce 20 kB a second."""
     with Broker(tmp_path / "data") as broker:
         host, port = broker.address("kafka")
         entry = {
-            "entity": [{"entity_type": "user", "entity_name": "guest"}],
+            "entity": [{"entity_type": "user", "entity_name": "anonymous"}],
             "ops": [{"key": "producer_byte_rate", "value": 20_000.0}],
         }
-        asked = codec.encode_request(Api.ALTER_CLIENT_QUOTAS, 1, 1, "test", {"entries": [entry]})
-        with socket.create_connection((host, port), PATIENCE) as wire:
-            wire.sendall(asked)
-            size = int.from_bytes(wire.recv(4, socket.MSG_WAITALL), "big")
-            answer = wire.recv(size, socket.MSG_WAITALL)
-        _, told = codec.decode_response(Api.ALTER_CLIENT_QUOTAS, 1, answer)
+        with Talker((host, port)) as talker:
+            talker.log_in()
+            told = talker.ask(Api.ALTER_CLIENT_QUOTAS, {"entries": [entry]})
         assert told["entries"][0]["error_code"] == 0
         yield f"{host}:{port}"
 

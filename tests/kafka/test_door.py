@@ -201,5 +201,5 @@ def test_who_only_asked_for_versions_is_not_sent_away(tmp_path: Path) -> None:
     with Broker(tmp_path / "data", env={"OTTERMQ_AMQP__HANDSHAKE_TIMEOUT": "2s"}) as broker:
         with Talker(broker.address("kafka")) as talker:
             talker.ask(Api.API_VERSIONS)
-            broker.wait_for(f"opened door=kafka peer={talker.name} user=guest")
+            broker.wait_for(f"opened door=kafka peer={talker.name} user=anonymous")
             assert talker.metadata() == []

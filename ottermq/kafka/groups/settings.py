@@ -1,4 +1,5 @@
-"""What groups go by, in seconds and bytes; the defaults are Apache Kafka's but for the delay."""
+"""What groups go by, in seconds and bytes; the defaults are Apache Kafka's but for the
+delay and the size."""
 
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ class GroupSettings:
     min_session_timeout: float = 6.0
     max_session_timeout: float = 1800.0
     new_member_timeout: float = 300.0
-    max_size: int = 2**31 - 1
+    max_size: int = 1000
     offset_metadata_max: int = 4096
     offsets_retention: float = 7 * 24 * 3600.0
     offsets_check_interval: float = 600.0

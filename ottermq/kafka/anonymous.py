@@ -1,0 +1,67 @@
+"""Clients that don't log in: whom they act as, and from where they may come.
+
+They are a user of their own, `anonymous`, which has no password and may create topics, produce and
+consume in the Kafka door's vhost: a first client works on a new broker without any set-up. It comes
+from this machine only, and never has a tag, whatever the user it stands for has.
+
+The user is made where the default user is, once in a data directory's life; in one that an older
+version made, at the first start with this one. Where `guest` was deleted, or a definitions file
+brought other users, nobody asked for a way in without a password, and there is none. A user that
+was deleted doesn't come back.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ottermq.auth import Auth, Permission, User
+from ottermq.auth.delays import is_loopback
+from ottermq.config import Config
+from ottermq.config.schema import KafkaSettings
+from ottermq.errors import StartupError
+from ottermq.listeners import Bound
+
+NAME = "anonymous"
+MARK = "anonymous user"  # in auth_marks: it was made
+OLD_NAME = "guest"  # whom such clients acted as before they had a user of their own
+
+
+async def make_user(auth: Auth, settings: KafkaSettings) -> None:
+    if settings.anonymous_user != NAME:
+        return
+    if auth.database.read("SELECT 1 FROM auth_marks WHERE name = ?", (MARK,)):
+        return
+    users = auth.users
+    if users.get(NAME) is None:
+        if users.get(auth.settings.default_user) is None and users.get(OLD_NAME) is None:
+            return
+        await users.put(NAME)
+        await auth.permissions.set(Permission(NAME, settings.vhost, ".*", ".*", ".*"))
+    await auth.database.commit([("INSERT INTO auth_marks VALUES (?)", (MARK,))])
+
+
+def user_of(auth: Auth, settings: KafkaSettings, host: str) -> User | None:
+    """Whom a client from there acts as that doesn't log in; None: it has to."""
+    name = settings.anonymous_user
+    if name is None or not auth.users.may_enter(name, host):
+        return None
+    if not is_loopback(host) and not settings.anonymous_network:
+        return None
+    user = auth.users.get(name)
+    return None if user is None else replace(user, tags=())
+
+
+def check_doors(config: Config, bound: Mapping[str, Bound]) -> None:
+    """StartupError: anybody in a network would be let in without a password, and nobody asked for
+    that in so many words."""
+    name = config.kafka.anonymous_user
+    if name is None or config.kafka.anonymous_network:
+        return
+    if name in (config.auth.loopback_users or ()):
+        return
+    for door in ("kafka", "kafkas"):
+        if door in bound and not all(is_loopback(host) for host in bound[door].hosts):
+            raise StartupError(
+                f"listen.{door} is open to a network, where clients that don't log in would act as"
+                f" '{name}' (kafka.anonymous_user): put {name} into auth.loopback_users, or set"
+                " kafka.anonymous_user: null, or ask for it with kafka.anonymous_network: true"
+            )
