@@ -5,7 +5,8 @@ from typing import Literal
 
 from ottermq.amqp.channel import Channel
 from ottermq.errors import AccessRefused
-from ottermq.topology import Change
+from ottermq.kafka.topics import may_join
+from ottermq.topology import Change, Exchange, QueueType
 from ottermq.topology.values import Table
 
 REPLY_TO = "amq.rabbitmq.reply-to"
@@ -18,6 +19,17 @@ class Ends:
     destination: str
     key: str
     arguments: Table
+
+
+def _check_super_stream(channel: Channel, exchange: Exchange | None, ends: Ends) -> None:
+    """A stream of a super stream is read, trimmed and deleted as a part of it by Kafka's clients,
+    who ask for rights on the super stream's name: only who may configure the stream may put it
+    there."""
+    queue = channel.room.topology.find_queue(channel.conn.vhost, ends.destination)
+    if ends.kind != "queue" or exchange is None or queue is None:
+        return
+    if queue.type is QueueType.STREAM and may_join(exchange, queue):
+        channel.conn.check("configure", "queue", ends.destination)
 
 
 def change_binding(channel: Channel, ends: Ends, *, unbind: bool = False) -> Change:
@@ -33,6 +45,8 @@ def change_binding(channel: Channel, ends: Ends, *, unbind: bool = False) -> Cha
         channel.room.auth.permissions.check_topic(
             conn.whose(), conn.vhost, ends.source, "read", ends.key
         )
+    if not unbind:
+        _check_super_stream(channel, exchange, ends)
     act = topology.unbind if unbind else topology.bind
     return act(
         conn.vhost,

@@ -16,6 +16,13 @@ READY = re.compile(
     r" data=(?P<data>\S+)$"
 )
 ANY_PORT = {"amqp": "127.0.0.1:0", "kafka": "127.0.0.1:0", "admin": "127.0.0.1:0"}
+# How librdkafka logs in as an administrator; who doesn't log in is none.
+KAFKA_ADMIN = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "guest",
+    "sasl.password": "guest",
+}
 PATIENCE = 60.0  # seconds: far from what a start takes, even sanitized on a busy machine
 # Filling the usual 64 MiB files with zeros is not what these tests are about.
 SMALL_WAL = {

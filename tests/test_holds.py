@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 
 from ottermq.wal import Rule, removals
 from ottermq.wal.dump import BatchItem, dump
-from tests.brokers import Broker
+from tests.brokers import KAFKA_ADMIN, Broker
 
 SMALL_SEGMENTS = {"OTTERMQ_WAL__SEGMENT_SIZE": "64KiB"}
 BODY = bytes(8000)
@@ -144,7 +144,7 @@ def test_a_held_queue_outlives_its_expiry_and_its_last_consumer(tmp_path: Path) 
 
 def kafka(broker: Broker) -> tuple[AdminClient, Producer]:
     host, port = broker.address("kafka")
-    where = {"bootstrap.servers": f"{host}:{port}"}
+    where = {"bootstrap.servers": f"{host}:{port}", **KAFKA_ADMIN}
     return AdminClient(where), Producer(where)
 
 

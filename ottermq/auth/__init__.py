@@ -44,6 +44,7 @@ places.py       whose password is hashed next: addresses take turns
 refusals.py     refused logins in the log, without filling it
 users.py        the users and how one logs in
 permissions.py  configure, write, read by regular expression; topics
+grants.py       Kafka's groups and transactional ids
 limits.py       connections, channels, queues
 granted.py      what definitions files brought, and the next one may take back
 changes.py      who is told that something changed
@@ -55,6 +56,7 @@ from dataclasses import dataclass
 from ottermq.auth.changes import Change, Changes, Listener
 from ottermq.auth.database import SCHEMA, Database
 from ottermq.auth.granted import Granted
+from ottermq.auth.grants import Grant, Grants
 from ottermq.auth.limits import Limits
 from ottermq.auth.permissions import Access, Kind, Permission, Permissions, TopicPermission
 from ottermq.auth.users import User, Users
@@ -65,6 +67,8 @@ __all__ = [
     "Auth",
     "Change",
     "Database",
+    "Grant",
+    "Grants",
     "Kind",
     "Limits",
     "Permission",
@@ -83,6 +87,7 @@ class Auth:
     users: Users
     permissions: Permissions
     limits: Limits
+    grants: Grants
     changes: Changes
     database: Database
     settings: AuthSettings
@@ -110,7 +115,12 @@ class Auth:
     async def delete_user(self, name: str) -> bool:
         """The user and all that is its own. False: there is none."""
         return await self.users.delete(
-            name, [*self.permissions.forget_user(name), *self.limits.forget_user(name)]
+            name,
+            [
+                *self.permissions.forget_user(name),
+                *self.limits.forget_user(name),
+                *self.grants.forget_user(name),
+            ],
         )
 
     async def delete_vhost(self, vhost: str) -> None:
@@ -126,4 +136,5 @@ def open_auth(database: Database, settings: AuthSettings) -> Auth:
     users = Users(database, settings, changes)
     permissions = Permissions(database, users, changes)
     limits = Limits(database, users, changes)
-    return Auth(users, permissions, limits, changes, database, settings, Granted(database))
+    grants = Grants(database, changes)
+    return Auth(users, permissions, limits, grants, changes, database, settings, Granted(database))

@@ -115,11 +115,13 @@ class Permissions:
 
     # -- granting
 
-    async def set(self, entry: Permission) -> None:
+    async def set(self, entry: Permission, *, for_nobody: bool = False) -> None:
+        """for_nobody: also if there is no such user yet, as Kafka's ACLs may be."""
         for pattern in (entry.configure, entry.write, entry.read):
             _validate(pattern)
         async with self._changes.one_at_a_time:
-            self._users.existing(entry.user)
+            if not for_nobody:
+                self._users.existing(entry.user)
             if self._granted.get((entry.user, entry.vhost)) == entry:
                 return
             values = (entry.user, entry.vhost, entry.configure, entry.write, entry.read)

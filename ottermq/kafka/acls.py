@@ -1,6 +1,6 @@
 r"""Kafka's ACLs as our permissions, and our permissions as ACLs.
 
-A user has three expressions here, for what it may configure, write and read. An ACL for a name is
+A user has three expressions here, for what it may configure, write and read. An ACL for a topic is
 an alternative in one of them: `^orders$`, `^team\.` for a prefix, `.*` for all. Expressions that
 were written by hand hold whatever else; those alternatives are left alone, and aren't shown.
 
@@ -12,9 +12,14 @@ were written by hand hold whatever else; those alternatives are left alone, and 
 | DESCRIBE                                                     | any of it |
 | ALL                                                          | all three |
 
-It is coarser than Kafka's: topics, groups and transactional ids of the same name are one, and who
-may create may delete. Nothing can be denied, and a host can't be told apart. What can't be said
-here is refused, never granted in a wider form than this table says.
+It is coarser than Kafka's: who may create may delete. Nothing can be denied, hosts can't be told
+apart. What can't be said here is refused, never granted in a wider form than this table says.
+
+They are shown as single operations, never as ALL (which matches who asks for it): each of them can
+be taken back alone. To take back one of CREATE, DELETE, ALTER … takes back all that `configure` is.
+
+ACLs for groups and transactional ids are kept as they are (auth/grants.py) and open no topics.
+Whoever they are for need not be a user yet, as in Kafka.
 """
 
 import re
@@ -23,7 +28,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
-from ottermq.auth import Access, Permission
+from ottermq.auth import Access, Grant, Permission
 from ottermq.errors import OtterError
 from ottermq.kafka import ids
 from ottermq.kafka.api import Api
@@ -80,18 +85,13 @@ OPERATIONS: Final[dict[Resource, dict[Operation, tuple[Access, ...]]]] = {
         Operation.DESCRIBE: (),
         Operation.ALL: ACCESSES,
     },
-    Resource.GROUP: {
-        Operation.READ: ("read",),
-        Operation.DELETE: ("configure",),
-        Operation.DESCRIBE: (),
-        Operation.ALL: ACCESSES,
-    },
-    Resource.TRANSACTIONAL_ID: {
-        Operation.WRITE: ("write",),
-        Operation.DESCRIBE: (),
-        Operation.ALL: ACCESSES,
-    },
 }
+# What can be granted on what has no permissions.
+GRANTED: Final[dict[Resource, tuple[Operation, ...]]] = {
+    Resource.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.ALL),
+    Resource.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE, Operation.ALL),
+}
+LONGEST_USER = 255  # bytes, as AMQP's
 
 
 @dataclass(frozen=True)
@@ -187,8 +187,8 @@ def without_name(expression: str, name: Name) -> str:
 # -- what there is
 
 
-def acls_of(permission: Permission) -> Iterable[Acl]:
-    """All that a user's permissions come to."""
+def acls_of(permission: Permission, as_all: bool = False) -> Iterable[Acl]:
+    """All that a user's permissions come to, operation by operation; or those that are ALL."""
     names: dict[Name, set[Access]] = {}
     for access in ACCESSES:
         for part in alternatives(getattr(permission, access)):
@@ -196,26 +196,40 @@ def acls_of(permission: Permission) -> Iterable[Acl]:
             if name is not None:
                 names.setdefault(name, set()).add(access)
     for (pattern, text), granted in names.items():
-        for resource, operations in OPERATIONS.items():
-            for operation in _granted(operations, granted):
-                yield Acl(resource, text, pattern, permission.user, operation)
+        for operation in _granted(granted, as_all):
+            yield Acl(Resource.TOPIC, text, pattern, permission.user, operation)
 
 
-def _granted(
-    operations: dict[Operation, tuple[Access, ...]], granted: set[Access]
-) -> list[Operation]:
-    if granted.issuperset(ACCESSES):
-        return [Operation.ALL]
-    found = [each for each, takes in operations.items() if takes and granted.issuperset(takes)]
-    return [*found, Operation.DESCRIBE] if found else []
+def _granted(granted: set[Access], as_all: bool) -> list[Operation]:
+    if as_all:
+        return [Operation.ALL] if granted.issuperset(ACCESSES) else []
+    found = [each for each, takes in OPERATIONS[Resource.TOPIC].items() if granted & {*takes}]
+    return [each for each in found if each is not Operation.ALL] + [Operation.DESCRIBE]
+
+
+def _of_grant(grant: Grant) -> Acl:
+    return Acl(
+        Resource[grant.resource],
+        grant.name,
+        Pattern[grant.pattern],
+        grant.user,
+        Operation[grant.operation],
+    )
+
+
+def _as_grant(acl: Acl, vhost: str) -> Grant:
+    return Grant(acl.user, vhost, acl.resource.name, acl.name, acl.pattern.name, acl.operation.name)
 
 
 def _matching(kafka: Room, asked: Body) -> list[Acl]:
     """A filter: whatever isn't given fits all."""
     if asked["permission_type"] == DENY or asked["host_filter"] not in (None, WILDCARD):
         return []
-    entries = kafka.auth.permissions.entries(vhost=kafka.settings.vhost)
-    return [acl for entry in entries for acl in acls_of(entry) if _fits(acl, asked)]
+    vhost, as_all = kafka.settings.vhost, asked["operation"] == Operation.ALL
+    entries = kafka.auth.permissions.entries(vhost=vhost)
+    found = [acl for entry in entries for acl in acls_of(entry, as_all)]
+    found += [_of_grant(grant) for grant in kafka.auth.grants.entries(vhost)]
+    return [acl for acl in found if _fits(acl, asked)]
 
 
 def _fits(acl: Acl, asked: Body) -> bool:
@@ -257,11 +271,14 @@ async def create_acls(kafka: Room, request: Request) -> Body:
     results = []
     for asked in request.body["creations"]:
         answer: Body = {"error_message": None}
+        trouble: Exception | None = None
         try:
             _check_administrator(request)
             await _grant(kafka, asked)
         except (KafkaError, OtterError, LogError) as error:
+            trouble = error
             answer = {"error_code": error_of(error), "error_message": _text(error)}
+        request.audit("acl.grant", _said(asked), trouble)
         results.append(answer)
     return {"results": results}
 
@@ -278,34 +295,68 @@ async def _grant(kafka: Room, asked: Body) -> None:
             Error.INVALID_REQUEST,
             "what concerns the whole cluster is for users tagged administrator",
         )
-    takes = _takes(asked["resource_type"], asked["operation"])
+    _check_operation(asked["resource_type"], asked["operation"])
     if asked["resource_pattern_type"] not in (Pattern.LITERAL, Pattern.PREFIXED):
         raise KafkaError(Error.INVALID_REQUEST, "a name is literal or a prefix")
     if not asked["resource_name"]:
         raise KafkaError(Error.INVALID_REQUEST, "a resource needs a name")
     if not ids.fits(asked["resource_name"]):
         raise KafkaError(Error.INVALID_REQUEST, "a resource's name is too long")
-    user = _user(kafka, asked["principal"])
-    name: Name = (Pattern(asked["resource_pattern_type"]), asked["resource_name"])
-    now = _permission(kafka, user)
+    acl = Acl(
+        Resource(asked["resource_type"]),
+        asked["resource_name"],
+        Pattern(asked["resource_pattern_type"]),
+        _user(asked["principal"]),
+        Operation(asked["operation"]),
+    )
+    if acl.resource in GRANTED:
+        await kafka.auth.grants.add(_as_grant(acl, kafka.settings.vhost))
+        return
+    name: Name = (acl.pattern, acl.name)
+    now = _permission(kafka, acl.user)
+    takes = OPERATIONS[acl.resource][acl.operation]
     changed = {access: with_name(getattr(now, access), name) for access in takes}
-    await kafka.auth.permissions.set(replace(now, **changed))
+    if changed:
+        await kafka.auth.permissions.set(replace(now, **changed), for_nobody=True)
 
 
-def _takes(resource: int, operation: int) -> tuple[Access, ...]:
+def _check_operation(resource: int, operation: int) -> None:
     try:
-        return OPERATIONS[Resource(resource)][Operation(operation)]
+        kind = Resource(resource)
+        known = Operation(operation) in (GRANTED.get(kind) or OPERATIONS[kind])
     except (KeyError, ValueError):
+        known = False
+    if not known:
         raise KafkaError(
             Error.INVALID_REQUEST, f"no operation {operation} on resources of type {resource}"
-        ) from None
+        )
 
 
-def _user(kafka: Room, principal: str) -> str:
+def _user(principal: str) -> str:
     name = principal.removeprefix(PRINCIPAL)
-    if not principal.startswith(PRINCIPAL) or kafka.auth.users.get(name) is None:
-        raise KafkaError(Error.INVALID_REQUEST, f"there is no {principal}")
+    if not principal.startswith(PRINCIPAL) or not name or "\0" in name:
+        raise KafkaError(Error.INVALID_REQUEST, f"{principal!r} is no principal: User:name is")
+    if name == WILDCARD:
+        raise KafkaError(Error.INVALID_REQUEST, "nothing can be granted to everybody")
+    if len(name.encode()) > LONGEST_USER:
+        raise KafkaError(Error.INVALID_REQUEST, "a principal's name is too long")
     return name
+
+
+def _said(asked: Body) -> str:
+    """An ACL, or a filter, in a line of the log."""
+    parts = (
+        asked.get("principal") or asked.get("principal_filter") or "anybody",
+        _label(Operation, asked["operation"]),
+        _label(Resource, asked.get("resource_type") or asked["resource_type_filter"]),
+        asked.get("resource_name") or asked.get("resource_name_filter") or "any",
+        _label(Pattern, asked.get("resource_pattern_type") or asked["pattern_type_filter"]),
+    )
+    return " ".join(parts)
+
+
+def _label(kind: type[IntEnum], value: int) -> str:
+    return kind(value).name if value in kind._value2member_map_ else str(value)
 
 
 def _permission(kafka: Room, user: str) -> Permission:
@@ -321,19 +372,29 @@ async def delete_acls(kafka: Room, request: Request) -> Body:
     }
 
 
+async def _revoke(kafka: Room, acl: Acl) -> None:
+    if acl.resource in GRANTED:
+        await kafka.auth.grants.remove(_as_grant(acl, kafka.settings.vhost))
+        return
+    now = _permission(kafka, acl.user)
+    name: Name = (acl.pattern, acl.name)
+    changed = {
+        access: without_name(getattr(now, access), name)
+        for access in OPERATIONS[acl.resource][acl.operation]
+    }
+    if changed:
+        await kafka.auth.permissions.set(replace(now, **changed), for_nobody=True)
+
+
 async def _delete(kafka: Room, request: Request, asked: Body) -> Body:
     try:
         _check_administrator(request)
         gone = _matching(kafka, asked)
         for acl in gone:
-            now = _permission(kafka, acl.user)
-            name: Name = (acl.pattern, acl.name)
-            changed = {
-                access: without_name(getattr(now, access), name)
-                for access in OPERATIONS[acl.resource][acl.operation]
-            }
-            await kafka.auth.permissions.set(replace(now, **changed))
+            await _revoke(kafka, acl)
+        request.audit("acl.revoke", _said(asked), revoked=len(gone))
     except (KafkaError, OtterError, LogError) as error:
+        request.audit("acl.revoke", _said(asked), error)
         return {"error_code": error_of(error), "error_message": _text(error), "matching_acls": []}
     return {"error_message": None, "matching_acls": [{**acl.place, **acl.entry} for acl in gone]}
 

@@ -5,15 +5,16 @@ others. `validate_only` goes as far as the first thing that would change somethi
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from ottermq.errors import AccessRefused, NotFound, OtterError, PreconditionFailed
+from ottermq.holds import KAFKA_KEY as HOLD
 from ottermq.kafka.api import Api
 from ottermq.kafka.configs import BadValue
 from ottermq.kafka.errors import Error, KafkaError, error_of
 from ottermq.kafka.offsets import partition_log
-from ottermq.kafka.request import Body, Handler, Request
+from ottermq.kafka.request import Body, Connection, Handler, Request
 from ottermq.kafka.room import Room
 from ottermq.kafka.topics import MOST_PARTITIONS, IllegalName, Topic, TopicExists
 from ottermq.wal import Log, LogError, Rule
@@ -57,15 +58,19 @@ async def create_topics(kafka: Room, request: Request) -> Body:
             if name in twice:
                 raise KafkaError(Error.INVALID_REQUEST, f"'{name}' is named more than once")
             answers[name] = await _create(kafka, request, each)
+            if not request.body["validate_only"]:
+                made = answers[name]["num_partitions"]
+                request.audit("topic.create", name, partitions=made)
         except (KafkaError, BadValue, OtterError, LogError) as trouble:
             code, text = refusal(trouble)
+            request.audit("topic.create", name, KafkaError(code))
             answers[name] = {"name": name, "error_code": code, "error_message": text}
     return {"topics": list(answers.values())}
 
 
 async def _create(kafka: Room, request: Request, asked: Body) -> Body:
     name: str = asked["name"]
-    if not request.conn.allows("configure", name):
+    if not request.conn.allows_topic("configure", name):
         raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED, f"'{name}' may not be made")
     partitions = _how_many(kafka, asked)
     values = {}
@@ -74,7 +79,9 @@ async def _create(kafka: Room, request: Request, asked: Body) -> Body:
             raise BadValue(f"Null value not supported for topic configs: {config['name']}")
         values[config["name"]] = config["value"]
     kafka.configs.check(None, values)
+    check_hold(request, {}, values)
     kafka.topics.check_new(name, partitions)
+    check_limit(kafka, name, partitions)
     answer: Body = {"name": name, "num_partitions": partitions, "replication_factor": 1}
     if request.body["validate_only"]:
         return answer
@@ -85,6 +92,20 @@ async def _create(kafka: Room, request: Request, asked: Body) -> Body:
         for key, found in kafka.configs.effective(topic).items()
     ]
     return answer
+
+
+def check_hold(request: Request, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """A legal hold outlives whoever may configure a topic: it is for administrators."""
+    changes = before.get(HOLD, "false") != after.get(HOLD, "false")
+    if changes and not request.conn.is_administrator:
+        raise KafkaError(Error.CLUSTER_AUTHORIZATION_FAILED, f"{HOLD} is for administrators")
+
+
+def check_limit(kafka: Room, name: str, more: int) -> None:
+    """PreconditionFailed: each partition is a queue, and the vhost may not have so many more."""
+    vhost = kafka.settings.vhost
+    now = len(kafka.topology.vhost(vhost).queues)
+    kafka.auth.limits.check_queues(vhost, name, now + more - 1)
 
 
 def _how_many(kafka: Room, asked: Body) -> int:
@@ -146,8 +167,11 @@ async def create_partitions(kafka: Room, request: Request) -> Body:
                 raise KafkaError(Error.INVALID_REQUEST, f"'{name}' is named more than once")
             await _grow(kafka, request, each)
             answers[name] = {"name": name}
+            if not request.body["validate_only"]:
+                request.audit("topic.grow", name, partitions=each["count"])
         except (KafkaError, OtterError, LogError) as trouble:
             code, text = refusal(trouble)
+            request.audit("topic.grow", name, KafkaError(code))
             answers[name] = {"name": name, "error_code": code, "error_message": text}
     return {"results": list(answers.values())}
 
@@ -173,13 +197,14 @@ async def _grow(kafka: Room, request: Request, asked: Body) -> None:
             )
         for each in assignments:
             _check_replicas(kafka, each["broker_ids"])
+    check_limit(kafka, name, count - have)
     if not request.body["validate_only"]:
         await kafka.topics.grow(topic, count)
 
 
 def _existing(kafka: Room, request: Request, name: str) -> Topic:
     """One that this client may change."""
-    if not request.conn.allows("configure", name):
+    if not request.conn.allows_topic("configure", name):
         raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED, f"'{name}' may not be changed")
     topic: Topic | None = kafka.topics.find(name)
     if topic is None:
@@ -202,8 +227,10 @@ async def delete_topics(kafka: Room, request: Request) -> Body:
             topic = _named(kafka, request, name, id)
             answer |= {"name": topic.name, "topic_id": topic.id}
             await kafka.topics.delete(topic.name)
+            request.audit("topic.delete", topic.name)
         except (KafkaError, OtterError, LogError) as trouble:
             answer["error_code"], answer["error_message"] = refusal(trouble)
+            request.audit("topic.delete", name or str(id), KafkaError(answer["error_code"]))
         answers.append(answer)
     return {"responses": answers}
 
@@ -214,9 +241,15 @@ def _named(kafka: Room, request: Request, name: str | None, id: UUID) -> Topic:
     if name is not None:
         return _existing(kafka, request, name)
     topic: Topic | None = kafka.topics.find_id(id)
-    if topic is None:
+    # Ids can be worked out: who may not see the topic isn't told its name.
+    if topic is None or not is_seen(request.conn, topic.name):
         raise KafkaError(Error.UNKNOWN_TOPIC_ID, f"no topic with the id {id}")
     return _existing(kafka, request, topic.name)
+
+
+def is_seen(conn: Connection, name: str) -> bool:
+    """Who may do anything with a topic may know that it is there."""
+    return any(conn.allows_topic(access, name) for access in ("configure", "read", "write"))
 
 
 # -- emptied
@@ -233,8 +266,10 @@ async def delete_records(kafka: Room, request: Request) -> Body:
                 log = _emptied(kafka, request, name, index)
                 last = max(last, _trim(log, each["offset"]))
                 answer["low_watermark"] = log.stat().start_offset
+                request.audit("records.delete", f"{name}-{index}", before=each["offset"])
             except (KafkaError, LogError) as trouble:
                 answer["error_code"] = error_of(trouble)
+                request.audit("records.delete", f"{name}-{index}", trouble)
             partitions.append(answer)
         topics.append({"name": name, "partitions": partitions})
     await kafka.store.wait_durable(last)
@@ -242,7 +277,7 @@ async def delete_records(kafka: Room, request: Request) -> Body:
 
 
 def _emptied(kafka: Room, request: Request, name: str, index: int) -> Log:
-    if not request.conn.allows("configure", name):
+    if not request.conn.allows_topic("configure", name):
         raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED)
     found = partition_log(kafka, name, index)
     if isinstance(found, Error):

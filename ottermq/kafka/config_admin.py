@@ -9,7 +9,7 @@ from datetime import timedelta
 from enum import IntEnum
 
 from ottermq.errors import OtterError
-from ottermq.kafka.admin import refusal
+from ottermq.kafka.admin import check_hold, is_seen, refusal
 from ottermq.kafka.altered import Effective
 from ottermq.kafka.api import Api
 from ottermq.kafka.configs import TOPIC_CONFIGS, BadValue, Source, Type, listed
@@ -64,7 +64,7 @@ def describe_configs(kafka: Room, request: Request) -> Body:
 def _described(kafka: Room, request: Request, type: int, name: str) -> Iterable[Body]:
     if type == Resource.TOPIC:
         conn = request.conn
-        if not any(conn.allows(access, name) for access in ("configure", "read", "write")):
+        if not is_seen(conn, name):
             raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED, f"'{name}' may not be seen")
         return _of_topic(kafka, _topic(kafka, name))
     if type == Resource.BROKER:
@@ -170,17 +170,31 @@ async def _alter(kafka: Room, request: Request, change: Change) -> Body:
             now = {key: found.value for key, found in kafka.configs.effective(topic).items()}
             values = change(kafka.configs.altered(topic), now, each["configs"])
             kafka.configs.check(topic, values)
+            check_hold(request, kafka.configs.altered(topic), values)
             if not request.body["validate_only"]:
+                changed = _changed(kafka.configs.altered(topic), values)
                 await kafka.configs.set(topic, values)
+                request.audit("config.alter", name, configs=changed)
         except (KafkaError, BadValue, OtterError, LogError) as trouble:
             answer["error_code"], answer["error_message"] = refusal(trouble)
+            request.audit("config.alter", name, KafkaError(answer["error_code"]))
         answers.append(answer)
     return {"responses": answers}
 
 
+def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """name=value of each that is another now; a name alone is as by default again."""
+    names = sorted({*before, *after})
+    return ",".join(
+        f"{name}={after[name]}" if name in after else name
+        for name in names
+        if before.get(name) != after.get(name)
+    )
+
+
 def _alterable(kafka: Room, request: Request, type: int, name: str) -> Topic:
     if type == Resource.TOPIC:
-        if not request.conn.allows("configure", name):
+        if not request.conn.allows_topic("configure", name):
             raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED, f"'{name}' may not be changed")
         return _topic(kafka, name)
     if type == Resource.BROKER:

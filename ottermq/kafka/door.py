@@ -31,6 +31,7 @@ from ottermq.kafka import (
     admin,
     codec,
     config_admin,
+    ids,
     logdirs,
     metadata,
     offsets,
@@ -280,13 +281,14 @@ class Door:
             name = raw.decode(errors="replace")
             if self.room.topics.find(name) is not None:
                 rights = KafkaRights.NONE
-                if conn.allows("read", name):
+                if conn.allows_topic("read", name):
                     rights |= KafkaRights.READ
-                if conn.allows("write", name):
+                if conn.allows_topic("write", name):
                     rights |= KafkaRights.WRITE
                 self.room.engine.kafka_permit(conn.id, raw, rights)
         if event.header:  # a transactional id
-            allowed = conn.allows("write", event.header.decode(errors="replace"))
+            id = event.header.decode(errors="replace")
+            allowed = ids.fits(id) and conn.allows_transaction("write", id)
             self.room.engine.kafka_permit_producer(conn.id, event.header, allowed)
         self.room.engine.kafka_retry(conn.id)
 

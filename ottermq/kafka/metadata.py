@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from ottermq.auth import Access
 from ottermq.errors import OtterError
 from ottermq.kafka import codec
+from ottermq.kafka.admin import check_limit, refusal
 from ottermq.kafka.api import Api
-from ottermq.kafka.errors import Error, error_of
+from ottermq.kafka.errors import Error, KafkaError
 from ottermq.kafka.request import Answer, Body, Connection, Handler, Request
 from ottermq.kafka.room import Room
 from ottermq.kafka.schema import NO_UUID
@@ -43,7 +44,7 @@ def metadata(kafka: Room, request: Request) -> Answer:
 
 
 async def _create_first(kafka: Room, request: Request, missing: list[str]) -> bytes:
-    errors = {name: await _create(kafka, request.conn, name) for name in missing}
+    errors = {name: await _create(kafka, request, name) for name in missing}
     return _metadata(kafka, request, {name: error for name, error in errors.items() if error})
 
 
@@ -84,18 +85,25 @@ def _metadata(kafka: Room, request: Request, errors: dict[str, Error]) -> bytes:
     return answer
 
 
-async def _create(kafka: Room, conn: Connection, name: str) -> Error:
+async def _create(kafka: Room, request: Request, name: str) -> Error:
     """NONE: it is there now."""
-    if not conn.allows("configure", name):
+    conn, partitions = request.conn, kafka.settings.default_partitions
+    if not conn.allows_topic("configure", name):
         # Whoever may know that it isn't there is told so.
         known = operations(conn, name)
         return Error.UNKNOWN_TOPIC_OR_PARTITION if known else Error.TOPIC_AUTHORIZATION_FAILED
     try:
-        await kafka.topics.create(name, kafka.settings.default_partitions)
+        kafka.topics.check_new(name, partitions)
+        check_limit(kafka, name, partitions)
+        await kafka.topics.create(name, partitions)
     except TopicExists:  # made by somebody else meanwhile, or a part of another topic
         return Error.NONE if kafka.topics.find(name) else Error.INVALID_TOPIC_EXCEPTION
     except (OtterError, LogError) as error:
-        return error_of(error) if is_legal(name) else Error.INVALID_TOPIC_EXCEPTION
+        code, _ = refusal(error)
+        if is_legal(name):
+            request.audit("topic.create", name, KafkaError(code))
+        return code if is_legal(name) else Error.INVALID_TOPIC_EXCEPTION
+    request.audit("topic.create", name, partitions=partitions)
     return Error.NONE
 
 
@@ -158,7 +166,7 @@ def partitions_of(kafka: Room, topic: Topic, first: int = 0, last: int | None = 
 
 def operations(conn: Connection, name: str) -> int:
     """What the client may do with a topic, as bits; 0: not even know of it."""
-    allowed = {access for access in set(OPERATIONS.values()) if conn.allows(access, name)}
+    allowed = {access for access in set(OPERATIONS.values()) if conn.allows_topic(access, name)}
     bits = sum(1 << bit for bit, access in OPERATIONS.items() if access in allowed)
     return bits | DESCRIBE if bits else 0
 

@@ -80,7 +80,7 @@ def _answered(key: str, jobs: Jobs, answer: Answer) -> Body:
 def log_of(kafka: Room, request: Request, name: str, index: int) -> Found:
     """The partition's log, if this client may read it or at least know of it."""
     conn = request.conn
-    if not (conn.allows("read", name) or conn.allows("write", name)):
+    if not (conn.allows_topic("read", name) or conn.allows_topic("write", name)):
         return Error.TOPIC_AUTHORIZATION_FAILED
     return partition_log(kafka, name, index)
 

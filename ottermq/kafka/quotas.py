@@ -221,10 +221,13 @@ async def alter_client_quotas(kafka: Room, request: Request) -> Body:
             entity, changes = _entity(each["entity"]), _changes(each["ops"])
             if not request.body["validate_only"]:
                 await kafka.quotas.set(entity, changes)
+                request.audit("quota.set", _said(each["entity"]), quotas=_values(changes))
         except KafkaError as error:
             answer |= {"error_code": error.error, "error_message": error.text}
+            request.audit("quota.set", _said(each["entity"]), error)
         except LogError as error:
             answer |= {"error_code": Error.KAFKA_STORAGE_ERROR, "error_message": str(error)}
+            request.audit("quota.set", _said(each["entity"]), error)
         answers.append(answer)
     return {"entries": answers}
 
@@ -238,6 +241,14 @@ def _entity(parts: list[dict[str, Any]]) -> Entity:
     if not all(ids.fits(name or "") for name in named.values()):
         raise KafkaError(Error.INVALID_REQUEST, "an entity's name is too long")
     return tuple((type, named[type]) for type in TYPES if type in named)
+
+
+def _said(entity: list[Body]) -> str:
+    return ",".join(f"{each['entity_type']}:{each['entity_name']}" for each in entity)
+
+
+def _values(changes: Mapping[str, float | None]) -> str:
+    return ",".join(f"{name}={value}" for name, value in changes.items())
 
 
 def _changes(ops: list[Body]) -> dict[str, float | None]:

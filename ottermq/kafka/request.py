@@ -12,14 +12,27 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ottermq import auditlog
 from ottermq.auth import Access, User
 from ottermq.config import Address
 from ottermq.kafka.api import Api
+from ottermq.kafka.errors import error_of
 
 if TYPE_CHECKING:
     from ottermq.kafka.room import Room
 
 Body = dict[str, Any]
+# Kafka's operations that stand for a permission of ours.
+GROUP_OPERATIONS: dict[Access, tuple[str, ...]] = {
+    "configure": ("DELETE",),
+    "write": (),
+    "read": ("READ",),
+}
+TRANSACTION_OPERATIONS: dict[Access, tuple[str, ...]] = {
+    "configure": (),
+    "write": ("WRITE",),
+    "read": ("DESCRIBE",),
+}
 Answer = Body | bytes | None | Coroutine[Any, Any, Body | bytes | None]
 Handler = Callable[["Room", "Request"], Answer]
 
@@ -51,11 +64,31 @@ class Connection:
         assert self.user is not None
         return self.user
 
-    def allows(self, access: Access, name: str) -> bool:
-        """May this user configure, write or read the topic, group or transactional id?"""
+    def allows_topic(self, access: Access, name: str) -> bool:
+        """May this user configure, write or read it? Of a super stream: also those of its streams
+        that aren't its own by their names, or a topic would open what its user may not touch."""
+        if not self._permits(access, name):
+            return False
+        topic = self.room.topics.find(name)
+        return topic is None or all(self._permits(access, each) for each in topic.foreign)
+
+    def allows_group(self, access: Access, id: str) -> bool:
+        return self._permits(access, id) or self._is_granted("GROUP", id, GROUP_OPERATIONS[access])
+
+    def allows_transaction(self, access: Access, id: str) -> bool:
+        operations = TRANSACTION_OPERATIONS[access]
+        return self._permits(access, id) or self._is_granted("TRANSACTIONAL_ID", id, operations)
+
+    def _permits(self, access: Access, name: str) -> bool:
         room = self.room
         return self.user is not None and room.auth.permissions.allows(
             self.user, room.settings.vhost, access, "queue", name
+        )
+
+    def _is_granted(self, resource: str, name: str, operations: tuple[str, ...]) -> bool:
+        room = self.room
+        return self.user is not None and room.auth.grants.allows(
+            self.user.name, room.settings.vhost, resource, name, operations
         )
 
     @property
@@ -82,3 +115,17 @@ class Request:
     correlation: int
     client_id: str | None
     body: Body
+
+    def audit(
+        self, act: str, what: str, trouble: Exception | None = None, **details: object
+    ) -> None:
+        """One line in the log: who did what, and why it couldn't be, if it couldn't."""
+        auditlog.record(
+            act,
+            user=self.conn.user_name,
+            peer=self.conn.peer,
+            what=what,
+            result=auditlog.OK if trouble is None else error_of(trouble).name,
+            door=self.conn.listener,
+            **details,
+        )

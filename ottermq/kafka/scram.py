@@ -65,6 +65,8 @@ async def alter_user_scram_credentials(kafka: Room, request: Request) -> Body:
     names = dict.fromkeys(each["name"] for each in (*deletions, *upsertions))
     if not request.conn.is_administrator:
         refused = KafkaError(Error.CLUSTER_AUTHORIZATION_FAILED, "for administrators")
+        for name in names:
+            request.audit("scram.set", name, refused)
         return {"results": [_refused(name, refused) for name in names]}
     twice = _twice((each["name"], each["mechanism"]) for each in (*deletions, *upsertions))
     wrong: dict[str, Exception] = {}
@@ -74,8 +76,10 @@ async def alter_user_scram_credentials(kafka: Room, request: Request) -> Body:
             wrong[name] = KafkaError(Error.DUPLICATE_RESOURCE, text)
     for each in upsertions:
         await _one(kafka, each, wrong, _verifier)
+        request.audit("scram.set", each["name"], wrong.get(each["name"]))
     for each in deletions:
         await _one(kafka, each, wrong, lambda asked: None)
+        request.audit("scram.delete", each["name"], wrong.get(each["name"]))
     return {
         "results": [
             _refused(name, wrong[name]) if name in wrong else {"user": name} for name in names

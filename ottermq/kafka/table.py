@@ -33,6 +33,9 @@ class EngineTable:
             ),
         )
 
+        if topic.foreign:  # what was allowed before others' streams were a part of it
+            self.engine.forget_permissions()
+
     def remove_topic(self, name: str) -> None:
         self.engine.remove_kafka_topic(name.encode())
 

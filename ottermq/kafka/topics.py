@@ -10,7 +10,8 @@
 
 An exchange that says `x-super-stream: true` may have streams of any name, in the order that
 `x-stream-partition-order` gives its bindings: a stream `orders` that gets more partitions becomes
-the first partition of the super stream `orders`.
+the first partition of the super stream `orders`. A stream that isn't called after the exchange
+stays a topic of its own, and rights on it are asked for by its own name, too (`foreign`).
 
 A topic's id comes from the log of its first partition, and a log's number is never given twice: a
 topic that was deleted and made again is another one.
@@ -56,6 +57,9 @@ class Topic:
     id: UUID
     partitions: tuple[Partition, ...]
     is_stream: bool  # else a work queue, whose records go when they are settled
+    # Streams that it is made of but that are called otherwise: `orders` and `orders-3` are the
+    # topic `orders` to whoever may touch that, these are to be asked for by their own names.
+    foreign: tuple[str, ...] = ()
 
     def partition(self, index: int) -> Partition | None:
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
@@ -261,28 +265,35 @@ class Topics:
         return self._topic(name, [queue])
 
     def _is_part(self, queue: Queue) -> bool:
-        """Of a super stream."""
+        """Of a super stream, by its name. One of another name stays a topic of its own: what
+        others bind doesn't hide it."""
         if queue.type is not QueueType.STREAM:
             return False
         host = self._topology.vhosts[self.vhost]
         for binding in self._topology.bindings_to(queue):
             members = parts_of(binding.source)
             named_so = host.queues.get(binding.source.name)
-            if queue in members and (named_so is None or named_so in members):
+            named_for = is_part_of(queue.name, binding.source.name)
+            if named_for and queue in members and (named_so is None or named_so in members):
                 return True
         return False
 
     def _topic(self, name: str, queues: Iterable[Queue]) -> Topic | None:
-        partitions = []
+        partitions, foreign = [], []
         for queue in queues:
+            if queue.name != name and not is_part_of(queue.name, name):
+                foreign.append(queue.name)
             logs = self._queues.logs_of(queue)
             if not logs:
                 return None  # on its way in or out
             partitions += [Partition(queue.id, lane, log) for lane, log in enumerate(logs)]
         first = partitions[0].log
         life = self._this_life if first.id >= SCRATCH_IDS else ""
-        id = uuid5(self._cluster.uuid, f"{first.id}{life}")
-        return Topic(name, id, tuple(partitions), is_stream=not first.has_cursor)
+        # A stream of another name is a topic, too: this one must not have its id.
+        shared = f"/{name}" if partitions[0].log.name in foreign else ""
+        id = uuid5(self._cluster.uuid, f"{first.id}{life}{shared}")
+        is_stream = not first.has_cursor
+        return Topic(name, id, tuple(partitions), is_stream, tuple(foreign))
 
     # -- kept in step
 
@@ -343,6 +354,12 @@ def is_legal(name: str) -> bool:
     return LEGAL.fullmatch(name) is not None and name not in (".", "..")
 
 
+def is_part_of(stream: str, topic: str) -> bool:
+    """By its name, `topic-3`."""
+    before, dash, number = stream.rpartition("-")
+    return bool(dash) and before == topic and number.isascii() and number.isdigit()
+
+
 def _parts(name: str, partitions: int) -> Iterable[str]:
     return (f"{name}-{index}" for index in range(partitions))
 
@@ -350,6 +367,11 @@ def _parts(name: str, partitions: int) -> Iterable[str]:
 def _may_be_super(exchange: Exchange) -> bool:
     """Cheaply: one with a hundred thousand bindings isn't looked through at each of them."""
     return not exchange.is_default and (_says_so(exchange) or len(exchange.bindings) < 1024)
+
+
+def may_join(exchange: Exchange, queue: Queue) -> bool:
+    """Would that stream, bound to it, become a partition?"""
+    return _says_so(exchange) or is_part_of(queue.name, exchange.name)
 
 
 def _says_so(exchange: Exchange) -> bool:

@@ -32,7 +32,7 @@ from ottermq.wal.rules import Rule
 from tests.audit import logs, traffic
 from tests.audit import yard as yards
 from tests.audit.yard import Yard
-from tests.brokers import Broker
+from tests.brokers import KAFKA_ADMIN, Broker
 from tests.wal.shelves import flip
 
 POLICY = """\
@@ -176,7 +176,7 @@ def connected(broker: Broker) -> Iterator[pika.adapters.blocking_connection.Bloc
 
 
 def produce(broker: Broker, topic: str, count: int = COUNT, ages: int = 0, **configs: str) -> None:
-    where = {"bootstrap.servers": logs.kafka_of(broker)}
+    where = {"bootstrap.servers": logs.kafka_of(broker), **KAFKA_ADMIN}
     admin = AdminClient(where)
     admin.create_topics([NewTopic(topic, 1, 1, config=configs)])[topic].result(60)
     producer = Producer({**where, "batch.size": 20_000})

@@ -27,22 +27,16 @@ from confluent_kafka.admin import (
 )
 
 from ottermq.kafka.api import Api
-from tests.brokers import Broker
+from tests.brokers import KAFKA_ADMIN, Broker
 from tests.kafka.talker import Talker
 
 PATIENCE = 60.0
-LOGIN = {  # an administrator
-    "security.protocol": "SASL_PLAINTEXT",
-    "sasl.mechanism": "PLAIN",
-    "sasl.username": "guest",
-    "sasl.password": "guest",
-}
 Unique = Callable[[str], str]
 
 
 @pytest.fixture
 def admin(kafka: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": kafka, **LOGIN})
+    return AdminClient({"bootstrap.servers": kafka, **KAFKA_ADMIN})
 
 
 def done(futures: dict[Any, Any]) -> Any:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ottermq.auth import Permission, User
+from ottermq.auth import Grants, Permission, User
 from ottermq.kafka.acls import (
     ALLOW,
     DENY,
@@ -67,21 +67,88 @@ def test_names_come_and_go_beside_what_was_written_by_hand() -> None:
     assert without_name("^a$", (LITERAL, "a")) == ""
 
 
-def test_all_three_are_all_and_fewer_are_named() -> None:
-    acls = list(acls_of(Permission("anna", "/", "^a$", "^a$", "^a$|^b$")))
-    of_a = {(acl.resource, acl.operation) for acl in acls if acl.name == "a"}
-    assert of_a == {
-        (Resource.TOPIC, Operation.ALL),
-        (Resource.GROUP, Operation.ALL),
-        (Resource.TRANSACTIONAL_ID, Operation.ALL),
+def test_operations_are_named_one_by_one_and_are_all_to_who_asks_for_all() -> None:
+    entry = Permission("anna", "/", "^a$", "^a$", "^a$|^b$")
+    acls = list(acls_of(entry))
+    assert {acl.resource for acl in acls} == {Resource.TOPIC}
+    of_a = {acl.operation for acl in acls if acl.name == "a"}
+    assert {Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE} < of_a
+    assert Operation.ALL not in of_a
+    of_b = {acl.operation for acl in acls if acl.name == "b"}
+    assert of_b == {Operation.READ, Operation.DESCRIBE}
+    assert [(acl.name, acl.operation) for acl in acls_of(entry, as_all=True)] == [
+        ("a", Operation.ALL)
+    ]
+
+
+async def revoke(house: House, **more: Any) -> int:
+    answer = await house.ask(Api.DELETE_ACLS, {"filters": [wanted(**more)]})
+    [result] = answer["filter_results"]
+    assert result["error_code"] == Error.NONE
+    return len(result["matching_acls"])
+
+
+@pytest.mark.parametrize("how", ["one by one", "all at once"])
+async def test_a_revoked_read_is_revoked(house: House, anna: User, how: str) -> None:
+    if how == "all at once":
+        await create(house, creation(Operation.ALL))
+    else:
+        await create(house, *map(creation, (Operation.READ, Operation.WRITE, Operation.CREATE)))
+    assert await revoke(house, operation=Operation.READ, resource_name_filter="orders") == 1
+    assert granted(house) == ("^orders$", "^orders$", "")
+    await create(house, creation(Operation.READ))
+    assert await revoke(house, operation=Operation.ALL, resource_name_filter="orders") == 1
+    assert granted(house) == ("", "", "")
+
+
+async def test_an_acl_for_a_group_or_a_transactional_id_opens_no_topic(
+    house: House, anna: User
+) -> None:
+    await house.queue("secret")
+    await create(
+        house,
+        creation(Operation.READ, "*", resource_type=Resource.GROUP),
+        creation(Operation.WRITE, "*", resource_type=Resource.TRANSACTIONAL_ID),
+        creation(Operation.READ, "orders"),
+    )
+    assert granted(house) == ("", "", "^orders$")
+    for type, key in ((0, "any-group"), (1, "any-id")):
+        body = {"key_type": type, "coordinator_keys": [key]}
+        [told] = (await house.ask(Api.FIND_COORDINATOR, body, user=anna))["coordinators"]
+        assert told["error_code"] == Error.NONE
+    begun = {"transactional_id": "mine", "transaction_timeout_ms": 1000, "producer_id": -1}
+    told = await house.ask(Api.INIT_PRODUCER_ID, begun | {"producer_epoch": -1}, user=anna)
+    assert told["error_code"] == Error.NONE
+    part = {"partition_index": 0, "timestamp": -1}
+    asked = {"topics": [{"name": "secret", "partitions": [part]}]}
+    [topic] = (await house.ask(Api.LIST_OFFSETS, asked, user=anna))["topics"]
+    assert topic["partitions"][0]["error_code"] == Error.TOPIC_AUTHORIZATION_FAILED
+    assert await revoke(house, resource_type_filter=Resource.GROUP) == 1
+    [told] = (
+        await house.ask(
+            Api.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["any-group"]}, user=anna
+        )
+    )["coordinators"]
+    assert told["error_code"] == Error.GROUP_AUTHORIZATION_FAILED
+    assert granted(house) == ("", "", "^orders$")
+
+
+async def test_acls_for_who_is_no_user_yet_are_kept(house: House) -> None:
+    assert await create(
+        house,
+        creation(Operation.READ),
+        creation(Operation.READ, "g", resource_type=Resource.GROUP),
+    ) == [Error.NONE, Error.NONE]
+    assert {name for name, _ in await describe(house, principal_filter="User:anna")} == {
+        "orders",
+        "g",
     }
-    of_b = {(acl.resource, acl.operation) for acl in acls if acl.name == "b"}
-    assert of_b == {
-        (Resource.TOPIC, Operation.READ),
-        (Resource.TOPIC, Operation.DESCRIBE),
-        (Resource.GROUP, Operation.READ),
-        (Resource.GROUP, Operation.DESCRIBE),
-    }
+    anna = await house.auth.users.put("anna")
+    assert house.auth.permissions.allows(anna, "/", "read", "queue", "orders")
+    again = Grants(house.db, house.auth.changes)  # as the next start reads them
+    assert again.allows("anna", "/", "GROUP", "g", ("READ",))
+    await house.auth.delete_user("anna")
+    assert await describe(house, principal_filter="User:anna") == []
 
 
 def creation(operation: Operation, name: str = "orders", **more: Any) -> dict[str, Any]:
@@ -181,7 +248,8 @@ async def test_what_our_permissions_cannot_say_is_refused(house: House, anna: Us
     refused = [
         creation(Operation.READ, permission_type=DENY),
         creation(Operation.READ, host="10.0.0.1"),
-        creation(Operation.READ, principal="User:nobody"),
+        creation(Operation.READ, principal="User:*"),
+        creation(Operation.READ, principal="User:" + "x" * 256),
         creation(Operation.READ, principal="Group:anna"),
         creation(Operation.ALTER, resource_type=Resource.CLUSTER),
         creation(Operation.CLUSTER_ACTION),

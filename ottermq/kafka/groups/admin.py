@@ -4,7 +4,7 @@ To look takes the `read` permission on a group's name, to delete `configure`.
 """
 
 from ottermq.kafka.api import Api
-from ottermq.kafka.errors import Error
+from ottermq.kafka.errors import Error, KafkaError
 from ottermq.kafka.groups.coordinator import Entry
 from ottermq.kafka.groups.group import State
 from ottermq.kafka.groups.membership import refusal
@@ -56,8 +56,8 @@ def _describe(kafka: Room, request: Request, id: str) -> Body:
 
 
 def _operations(conn: Connection, id: str) -> int:
-    bits = READ | DESCRIBE if conn.allows("read", id) else 0
-    return bits | (DELETE if conn.allows("configure", id) else 0)
+    bits = READ | DESCRIBE if conn.allows_group("read", id) else 0
+    return bits | (DELETE if conn.allows_group("configure", id) else 0)
 
 
 def list_groups(kafka: Room, request: Request) -> Body:
@@ -76,7 +76,7 @@ def list_groups(kafka: Room, request: Request) -> Body:
             }
             for entry in kafka.groups
             if (not states or entry.group.state.value.lower() in states)
-            and request.conn.allows("read", entry.id)
+            and request.conn.allows_group("read", entry.id)
         ]
     }
 
@@ -84,17 +84,18 @@ def list_groups(kafka: Room, request: Request) -> Body:
 async def delete_groups(kafka: Room, request: Request) -> Body:
     results = []
     for id in dict.fromkeys(request.body["groups_names"]):
-        if not request.conn.allows("configure", id):
+        if not request.conn.allows_group("configure", id):
             error = Error.GROUP_AUTHORIZATION_FAILED
         else:
             error = await kafka.groups.delete(id)
+        request.audit("group.delete", id, KafkaError(error) if error else None)
         results.append({"group_id": id, "error_code": error})
     return {"results": results}
 
 
 async def offset_delete(kafka: Room, request: Request) -> Body:
     id = request.body["group_id"]
-    if not request.conn.allows("configure", id):
+    if not request.conn.allows_group("configure", id):
         return {"error_code": Error.GROUP_AUTHORIZATION_FAILED}
     entry: Entry | None = kafka.groups.find(id)
     if entry is None:
@@ -108,7 +109,7 @@ async def offset_delete(kafka: Room, request: Request) -> Body:
         name, partitions = topic["name"], []
         for each in topic["partitions"]:
             index = each["partition_index"]
-            if not request.conn.allows("read", name):
+            if not request.conn.allows_topic("read", name):
                 error = Error.TOPIC_AUTHORIZATION_FAILED
             elif name in wanted:
                 error = Error.GROUP_SUBSCRIBED_TO_TOPIC
@@ -118,6 +119,8 @@ async def offset_delete(kafka: Room, request: Request) -> Body:
             partitions.append({"partition_index": index, "error_code": error})
         topics.append({"name": name, "partitions": partitions})
     failed = await kafka.groups.delete_offsets(id, gone)
+    trouble = KafkaError(failed) if failed else None
+    request.audit("group.delete-offsets", id, trouble, partitions=len(gone))
     return {"error_code": failed} if failed is not Error.NONE else {"topics": topics}
 
 

@@ -33,7 +33,7 @@ def wanted_offsets(kafka: Room, request: Request) -> tuple[Wanted, dict[Place, E
     for topic in request.body["topics"]:
         name = topic["name"]
         refused = Error.NONE
-        if not request.conn.allows("read", name):
+        if not request.conn.allows_topic("read", name):
             refused = Error.TOPIC_AUTHORIZATION_FAILED
         found = kafka.topics.find(name) if refused is Error.NONE else None
         for each in topic["partitions"]:
@@ -85,7 +85,7 @@ def _fetch(kafka: Room, request: Request, wanted: Body) -> Body:
     if wanted["topics"] is None:
         topics: dict[str, list[int]] = {}
         for place in committed:
-            if request.conn.allows("read", place.topic):
+            if request.conn.allows_topic("read", place.topic):
                 topics.setdefault(place.topic, []).append(place.partition)
         asked = sorted(topics.items())
     else:
@@ -97,7 +97,7 @@ def _fetch(kafka: Room, request: Request, wanted: Body) -> Body:
 def _fetch_topic(
     kafka: Room, request: Request, id: str, name: str, partitions: Iterable[int]
 ) -> Body:
-    allowed = request.conn.allows("read", name)
+    allowed = request.conn.allows_topic("read", name)
     committed = kafka.groups.committed(id)
     told = []
     for index in partitions:

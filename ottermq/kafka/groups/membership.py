@@ -31,12 +31,12 @@ def _coordinator(kafka: Room, request: Request, key: str) -> Body:
         case 0:  # a group
             if not ids.fits(key):
                 error = Error.INVALID_GROUP_ID
-            elif not request.conn.allows("read", key):
+            elif not request.conn.allows_group("read", key):
                 error = Error.GROUP_AUTHORIZATION_FAILED
         case 1:  # a transactional id
             if not ids.fits(key):
                 error = Error.INVALID_REQUEST
-            elif not request.conn.allows("write", key):
+            elif not request.conn.allows_transaction("write", key):
                 error = Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         case kind:
             error, text = Error.INVALID_REQUEST, f"nothing coordinates keys of type {kind}"
@@ -160,7 +160,7 @@ def refusal(request: Request, group_id: str) -> Error:
     """Why this client has nothing to say there."""
     if not group_id or not ids.fits(group_id):
         return Error.INVALID_GROUP_ID
-    allowed = request.conn.allows("read", group_id)
+    allowed = request.conn.allows_group("read", group_id)
     return Error.NONE if allowed else Error.GROUP_AUTHORIZATION_FAILED
 
 

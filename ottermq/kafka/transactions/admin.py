@@ -9,7 +9,12 @@ from ottermq.kafka.transactions.transaction import STATES
 
 
 def may_see(request: Request, id: str) -> bool:
-    return request.conn.allows("write", id) or request.conn.allows("read", id)
+    conn = request.conn
+    return conn.allows_transaction("write", id) or conn.allows_transaction("read", id)
+
+
+def may_see_topic(request: Request, name: str) -> bool:
+    return request.conn.allows_topic("write", name) or request.conn.allows_topic("read", name)
 
 
 def describe_transactions(kafka: Room, request: Request) -> Body:
@@ -25,7 +30,7 @@ def _describe(kafka: Room, request: Request, id: str) -> Body:
         return _unknown(id, Error.TRANSACTIONAL_ID_NOT_FOUND)
     topics: dict[str, list[int]] = {}
     for place in sorted(now.partitions):
-        if may_see(request, place.topic):
+        if may_see_topic(request, place.topic):
             topics.setdefault(place.topic, []).append(place.partition)
     return {
         "error_code": Error.NONE,

@@ -43,7 +43,7 @@ async def outcome(request: Request, step: Awaitable[object]) -> Error:
 def refusal(request: Request, id: str) -> Error:
     if not id or not ids.fits(id):
         return Error.INVALID_REQUEST
-    if not request.conn.allows("write", id):
+    if not request.conn.allows_transaction("write", id):
         return Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return Error.NONE
 
@@ -110,7 +110,7 @@ async def add_partitions(kafka: Room, request: Request) -> Body:
 
 
 def _partition_error(kafka: Room, request: Request, place: Place) -> Error:
-    if not request.conn.allows("write", place.topic):
+    if not request.conn.allows_topic("write", place.topic):
         return Error.TOPIC_AUTHORIZATION_FAILED
     topic = kafka.topics.find(place.topic)
     if topic is None or topic.partition(place.partition) is None:

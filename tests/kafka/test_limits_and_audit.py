@@ -1,0 +1,160 @@
+"""What administrators' acts leave in the log; limits that hold for Kafka's clients, too."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottermq.kafka import codec
+from ottermq.kafka.api import Api
+from ottermq.kafka.errors import Error
+from tests.brokers import Broker
+from tests.kafka.rooms import House
+from tests.kafka.talker import Gone, Talker
+from tests.kafka.wire import Link
+
+Start = Callable[..., Broker]
+
+
+def new(name: str, partitions: int = 1, **configs: str) -> dict[str, Any]:
+    values = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
+    return {
+        "topics": [
+            {
+                "name": name, "num_partitions": partitions, "replication_factor": 1,
+                "configs": values,
+            }
+        ],
+        "timeout_ms": 1000,
+    }  # fmt: skip
+
+
+async def test_a_vhost_has_no_more_queues_than_it_may_whoever_makes_them(house: House) -> None:
+    await house.auth.limits.set_vhost("/", "max-queues", 3)
+    [told] = (await house.ask(Api.CREATE_TOPICS, new("many", 4)))["topics"]
+    assert told["error_code"] == Error.POLICY_VIOLATION
+    [told] = (await house.ask(Api.CREATE_TOPICS, new("few", 2)))["topics"]
+    assert told["error_code"] == Error.NONE
+    grown = {"topics": [{"name": "few", "count": 4, "assignments": None}], "timeout_ms": 1000}
+    [told] = (await house.ask(Api.CREATE_PARTITIONS, grown))["results"]
+    assert told["error_code"] == Error.POLICY_VIOLATION
+    assert len(house.topology.vhost("/").queues) == 2
+
+
+async def test_an_id_tells_no_name_to_who_may_not_see_the_topic(house: House) -> None:
+    [made] = (await house.ask(Api.CREATE_TOPICS, new("layoffs-2027")))["topics"]
+    stranger = await house.user("stranger", "^x", "^x", "^x")
+    asked = {"topics": [{"name": None, "topic_id": made["topic_id"]}], "timeout_ms": 1000}
+    [told] = (await house.ask(Api.DELETE_TOPICS, asked, user=stranger))["responses"]
+    assert told["error_code"] == Error.UNKNOWN_TOPIC_ID
+    assert "layoffs" not in str(told)
+
+
+async def test_a_legal_hold_is_set_and_lifted_by_administrators_only(house: House) -> None:
+    somebody = await house.user("somebody", ".*", ".*", ".*")
+    [told] = (await house.ask(Api.CREATE_TOPICS, new("a", legal_hold="true"), user=somebody))[
+        "topics"
+    ]
+    assert told["error_code"] == Error.CLUSTER_AUTHORIZATION_FAILED
+    [told] = (await house.ask(Api.CREATE_TOPICS, new("a", legal_hold="true")))["topics"]
+    assert told["error_code"] == Error.NONE
+    for api, configs in (
+        (
+            Api.INCREMENTAL_ALTER_CONFIGS,
+            [{"name": "legal.hold", "value": None, "config_operation": 1}],
+        ),
+        (
+            Api.INCREMENTAL_ALTER_CONFIGS,
+            [{"name": "legal.hold", "value": "false", "config_operation": 0}],
+        ),
+        (Api.ALTER_CONFIGS, [{"name": "retention.ms", "value": "100"}]),  # the rest as by default
+    ):
+        body = {"resources": [{"resource_type": 2, "resource_name": "a", "configs": configs}]}
+        [told] = (await house.ask(api, body, user=somebody))["responses"]
+        assert told["error_code"] == Error.CLUSTER_AUTHORIZATION_FAILED
+    configs = [{"name": "retention.ms", "value": "100", "config_operation": 0}]
+    body = {"resources": [{"resource_type": 2, "resource_name": "a", "configs": configs}]}
+    [told] = (await house.ask(Api.INCREMENTAL_ALTER_CONFIGS, body, user=somebody))["responses"]
+    assert told["error_code"] == Error.NONE
+
+
+def test_each_administrative_act_is_a_line_with_who_from_where_what_and_its_result(
+    start: Start,
+) -> None:
+    with start() as broker, Link(broker.address("kafka")) as link:
+        link.log_in()
+        link.create("orders", 2)
+        trim = {"topics": [{"name": "orders", "partitions": [{"partition_index": 1, "offset": 0}]}]}
+        link.ask(Api.DELETE_RECORDS, trim)
+        config = {"name": "retention.ms", "value": "1000", "config_operation": 0}
+        resource = {"resource_type": 2, "resource_name": "orders", "configs": [config]}
+        link.ask(Api.INCREMENTAL_ALTER_CONFIGS, {"resources": [resource]})
+        acl = {
+            "resource_type": 2, "resource_name": "orders", "resource_pattern_type": 3,
+            "principal": "User:anna", "host": "*", "operation": 3, "permission_type": 3,
+        }  # fmt: skip
+        link.ask(Api.CREATE_ACLS, {"creations": [acl]})
+        found = {
+            "resource_type_filter": 2, "resource_name_filter": "orders", "pattern_type_filter": 3,
+            "principal_filter": "User:anna", "host_filter": None, "operation": 3,
+            "permission_type": 3,
+        }  # fmt: skip
+        link.ask(Api.DELETE_ACLS, {"filters": [found]})
+        secret = {
+            "name": "anna", "mechanism": 1, "iterations": 4096, "salt": b"salt",
+            "salted_password": b"x" * 32,
+        }  # fmt: skip
+        link.ask(Api.ALTER_USER_SCRAM_CREDENTIALS, {"upsertions": [secret], "deletions": []})
+        quota = {
+            "entity": [{"entity_type": "user", "entity_name": "anna"}],
+            "ops": [{"key": "producer_byte_rate", "value": 1000.0}],
+        }
+        link.ask(Api.ALTER_CLIENT_QUOTAS, {"entries": [quota]})
+        link.ask(Api.DELETE_GROUPS, {"groups_names": ["g"]})
+        for name in ("orders", "missing"):
+            link.ask(Api.DELETE_TOPICS, {"topics": [{"name": name}], "timeout_ms": 1000})
+        who = f"user=guest peer={re.escape(link.name)}"
+        for act, what in (
+            ("topic.create", "what=orders result=ok door=kafka partitions=2"),
+            ("records.delete", "what=orders-1 result=ok"),
+            ("config.alter", 'what=orders result=ok door=kafka configs="retention.ms=1000"'),
+            ("acl.grant", 'what="User:anna READ TOPIC orders LITERAL" result=ok'),
+            ("acl.revoke", 'what="User:anna READ TOPIC orders LITERAL" result=ok .*revoked=1'),
+            ("scram.set", "what=anna result=ok"),
+            ("quota.set", "what=user:anna result=ok .*producer_byte_rate=1000.0"),
+            ("group.delete", "what=g result=GROUP_ID_NOT_FOUND"),
+            ("topic.delete", "what=orders result=ok"),
+            ("topic.delete", "what=missing result=UNKNOWN_TOPIC_OR_PARTITION"),
+        ):
+            broker.wait_for(f"INFO audit act={act} {who} {what}")
+        assert not any("salt" in line for line in broker.lines)
+
+
+def test_who_leaves_during_its_login_is_not_counted(start: Start) -> None:
+    with start() as broker:
+        for _ in range(5):
+            with Talker(broker.address("kafka")) as talker:
+                talker.ask(Api.SASL_HANDSHAKE, {"mechanism": "PLAIN"})
+                body = {"auth_bytes": b"\0guest\0guest"}
+                talker.send(codec.encode_request(Api.SASL_AUTHENTICATE, 2, 7, "t", body))
+        with Talker(broker.address("kafka")) as talker:
+            assert talker.log_in()["error_code"] == 0
+            broker.wait_for(f"opened door=kafka peer={talker.name}")
+        last = broker.wait_for(f"closed door=kafka peer={talker.name}")
+        assert last
+        opened = [line for line in broker.lines if " opened " in line]
+        closed = [line for line in broker.lines if " closed " in line and "user=guest" in line]
+        assert len(opened) == len(closed)
+
+
+@pytest.mark.parametrize("vhost", ["other", "missing"])
+def test_a_login_asks_for_the_vhost(start: Start, vhost: str) -> None:
+    """guest has no permissions there, or it isn't there."""
+    with start(OTTERMQ_KAFKA__VHOST=vhost, OTTERMQ_KAFKA__ANONYMOUS_USER="null") as broker:
+        with Talker(broker.address("kafka")) as talker:
+            told = talker.log_in()
+            assert told["error_code"] == Error.SASL_AUTHENTICATION_FAILED
+            assert "vhost" in told["error_message"]
+            with pytest.raises((Gone, ConnectionError)):
+                talker.metadata()
