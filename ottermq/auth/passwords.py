@@ -6,7 +6,8 @@ New ones are kept as scrypt, written in the PHC form
 
 What a RabbitMQ definitions file brings is base64(salt + H(salt + password)) with 4 bytes of
 salt and one round of SHA-256, SHA-512 or MD5. It is taken as it is, for nobody knows the password
-yet, and kept as scrypt from the first login on.
+yet, and kept as scrypt from the first login on. So is a password that a Kafka client
+set: it told a SCRAM verifier of it and no more.
 
 Nothing here waits or remembers; all of it is slow on purpose. See verified.py.
 """
@@ -19,6 +20,7 @@ import os
 import re
 from dataclasses import dataclass
 
+from ottermq.auth import scram
 from ottermq.errors import InvalidRequest
 
 SCRYPT = "scrypt"
@@ -56,6 +58,11 @@ class Stored:
         if self.algorithm == SCRYPT:
             cost, block, lanes, salt, expected = _read_scrypt(self.hash)
             found = _scrypt(password, salt, cost, block, lanes, len(expected))
+        elif self.algorithm in scram.HASHES:
+            known = scram.read(self.hash)
+            assert known is not None
+            expected = known.stored_key
+            found = scram.derive(self.algorithm, password, known.salt, known.iterations).stored_key
         else:
             raw = base64.b64decode(self.hash)
             salt, expected = raw[:RABBIT_SALT_SIZE], raw[RABBIT_SALT_SIZE:]
@@ -73,6 +80,11 @@ def make(password: bytes) -> Stored:
     return Stored(SCRYPT, f"$scrypt${numbers}${_base64(salt)}${_base64(key)}")
 
 
+def of_verifier(verifier: scram.Verifier) -> Stored:
+    """For a password that was set by SCRAM: nobody has told it, but it can be checked."""
+    return Stored(verifier.mechanism, str(verifier))
+
+
 def imported(hash: str, algorithm: str | None) -> Stored:
     """What a definitions file says of a password; InvalidRequest if it can't be one.
 
@@ -80,7 +92,7 @@ def imported(hash: str, algorithm: str | None) -> Stored:
     user comes in by certificate.
     """
     algorithm = algorithm or "rabbit_password_hashing_sha256"
-    if algorithm != SCRYPT and algorithm not in RABBIT:
+    if algorithm != SCRYPT and algorithm not in RABBIT and algorithm not in scram.HASHES:
         raise InvalidRequest(f"unknown password hashing algorithm {algorithm}")
     if hash and not _is_sound(hash, algorithm):
         raise InvalidRequest(f"not a password hash of {algorithm}")
@@ -92,6 +104,9 @@ def _is_sound(hash: str, algorithm: str) -> bool:
         if algorithm == SCRYPT:
             cost, block, lanes, *_ = _read_scrypt(hash)
             return 1 <= cost <= MOST_COST and 1 <= block <= BLOCK and 1 <= lanes <= 4
+        if algorithm in scram.HASHES:
+            verifier = scram.read(hash)
+            return verifier is not None and 1 <= verifier.iterations <= scram.MOST_ITERATIONS
         raw = base64.b64decode(hash, validate=True)
         return len(raw) == RABBIT_SALT_SIZE + hashlib.new(RABBIT[algorithm]).digest_size
     except (ValueError, binascii.Error):

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 # Kafka's clients take 4,096 and up; its own tools allow at most 16,384.
 ITERATIONS = 8192
+MOST_ITERATIONS = 16384
 SALT_SIZE = 16
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 

@@ -65,10 +65,21 @@ class ScramLogin:
         signature = hmac.digest(self._verifier.stored_key, spoken, hash)
         key = _xor(_decoded(encoded, self.mechanism), signature)
         right = hmac.compare_digest(hashlib.new(hash, key).digest(), self._verifier.stored_key)
-        if not (right and self._known) or said.get("r") != self.nonce:
+        if not (right and self._known):
             raise LoginRefused(self.mechanism, f"user '{self.user}' - invalid credentials")
+        if (nonce := said.get("r", "")) != self.nonce:
+            raise LoginRefused(self.mechanism, f"user '{self.user}' - {self._odd(nonce)}")
         ours = hmac.digest(self._verifier.server_key, spoken, hash)
         return b"v=" + base64.b64encode(ours)
+
+    def _odd(self, nonce: str) -> str:
+        """Why a proof that is right doesn't count; for the log."""
+        if nonce == self._hello.nonce + self.nonce:
+            return (
+                "the nonce differs: the client's own comes twice, as from librdkafka before 2.6.1,"
+                " which needs an update (or SASL PLAIN)"
+            )
+        return "the nonce differs from the one in our challenge"
 
 
 def hello(mechanism: str, first: bytes) -> Hello:

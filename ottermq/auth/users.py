@@ -7,7 +7,7 @@ permissions by its name, which stop the moment the user is deleted.
 import dataclasses
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -26,6 +26,7 @@ from ottermq.config.schema import AuthSettings
 from ottermq.errors import InvalidRequest, LoginRefused, NotFound
 from ottermq.wal import LogError
 
+SHA_256, SHA_512 = scram.HASHES
 LONGEST_NAME = 255  # of a short string, which carries it in AMQP
 
 
@@ -264,21 +265,18 @@ class Users:
         self.existing(name)
         await self._put(name, NO_SECRETS, None)
 
-    async def set_verifier(
-        self, name: str, mechanism: str, verifier: scram.Verifier | None
-    ) -> None:
-        """What SCRAM checks that user against, apart from the password; None: no longer. Whoever
-        isn't there yet is made."""
+    async def set_verifiers(self, name: str, wanted: Mapping[str, scram.Verifier | None]) -> None:
+        """A new password of which only SCRAM's verifiers are known, by mechanism: it takes the old
+        one's place everywhere. PLAIN is checked against one of them, and its first login makes the
+        rest. None: no longer by that mechanism. Whoever isn't there yet is made."""
         _check_name(name)
         async with self._changes.one_at_a_time:
             old = self._users.get(name) or User(name)
-            if mechanism == "SCRAM-SHA-256":
-                secrets = dataclasses.replace(old.secrets, scram_sha_256=verifier)
-            else:
-                secrets = dataclasses.replace(old.secrets, scram_sha_512=verifier)
+            secrets = _with_verifiers(old.secrets, wanted)
             user = dataclasses.replace(old, secrets=secrets)
             await self._database.commit([_upsert(user)])
             self._users[name] = user
+            self._verified.forget(name)
         closing = (
             f"the credentials of user '{name}' were changed" if old.secrets != NO_SECRETS else None
         )
@@ -325,6 +323,17 @@ class Users:
             closing = f"tags were taken from user '{name}'"
         self._changes.tell(Change(user=name, closing=closing))
         return user
+
+
+def _with_verifiers(old: Secrets, wanted: Mapping[str, scram.Verifier | None]) -> Secrets:
+    new = {mechanism: each for mechanism, each in wanted.items() if each is not None}
+    if new:
+        strongest = new[max(new)]
+        return Secrets(passwords.of_verifier(strongest), new.get(SHA_256), new.get(SHA_512))
+    kept = {each: old.verifier(each) for each in scram.HASHES if each not in wanted}
+    # What PLAIN was checked against goes with the mechanism that it came by.
+    stored = passwords.NO_PASSWORD if old.stored.algorithm in wanted else old.stored
+    return Secrets(stored, kept.get(SHA_256), kept.get(SHA_512), old.origin)
 
 
 def _check_name(name: str) -> None:

@@ -1,12 +1,13 @@
 """SCRAM credentials of users, described and altered by Kafka's clients.
 
-A client sends the salted password, never the password: what is kept of it is a verifier for that
-one mechanism. A user's password for PLAIN and AMQP, and the other mechanism's, stay as they are.
-Whoever has no user yet gets one, without any permission.
+A client sends the salted password, never the password. It is the user's new password everywhere:
+the old one is of no use any more, by PLAIN, AMQP or the other mechanism. PLAIN is checked against
+the verifier that was sent; the other mechanism works from the first login by PLAIN on, or when its
+verifier was sent, too. Whoever has no user yet gets one, without any permission.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from ottermq.auth import User, scram
 from ottermq.errors import OtterError
@@ -17,9 +18,7 @@ from ottermq.kafka.room import Room
 from ottermq.wal import LogError
 
 MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-FEWEST, MOST = 4096, 16384  # iterations
-
-Maker = Callable[[Body], scram.Verifier | None]
+FEWEST, MOST = 4096, scram.MOST_ITERATIONS
 
 
 def describe_user_scram_credentials(kafka: Room, request: Request) -> Body:
@@ -74,12 +73,14 @@ async def alter_user_scram_credentials(kafka: Room, request: Request) -> Body:
         if any(name == each for each, _ in twice):
             text = f"user '{name}' has a mechanism more than once"
             wrong[name] = KafkaError(Error.DUPLICATE_RESOURCE, text)
-    for each in upsertions:
-        await _one(kafka, each, wrong, _verifier)
-        request.audit("scram.set", each["name"], wrong.get(each["name"]))
-    for each in deletions:
-        await _one(kafka, each, wrong, lambda asked: None)
-        request.audit("scram.delete", each["name"], wrong.get(each["name"]))
+    for name in names:
+        if name not in wrong:
+            try:
+                await _alter(kafka, name, _of(upsertions, name), _of(deletions, name))
+            except (KafkaError, OtterError, LogError) as error:
+                wrong[name] = error
+        act = "scram.set" if _of(upsertions, name) else "scram.delete"
+        request.audit(act, name, wrong.get(name))
     return {
         "results": [
             _refused(name, wrong[name]) if name in wrong else {"user": name} for name in names
@@ -112,23 +113,26 @@ def _verifier(asked: Body) -> scram.Verifier:
     )
 
 
-async def _one(kafka: Room, asked: Body, wrong: dict[str, Exception], make: Maker) -> None:
-    name, mechanism = asked["name"], asked["mechanism"]
-    if name in wrong:
-        return
-    try:
-        if not name:
-            raise KafkaError(Error.UNACCEPTABLE_CREDENTIAL, "a user needs a name")
-        if mechanism not in MECHANISMS:
-            raise KafkaError(Error.UNSUPPORTED_SASL_MECHANISM, f"no mechanism {mechanism}")
-        verifier = make(asked)
-        if verifier is None and not _has(kafka, name, MECHANISMS[mechanism]):
-            raise KafkaError(
-                Error.RESOURCE_NOT_FOUND, f"user '{name}' has no {MECHANISMS[mechanism]}"
-            )
-        await kafka.auth.users.set_verifier(name, MECHANISMS[mechanism], verifier)
-    except (KafkaError, OtterError, LogError) as error:
-        wrong[name] = error
+async def _alter(kafka: Room, name: str, new: list[Body], gone: list[Body]) -> None:
+    """All that is asked for one user, or nothing of it."""
+    if not name:
+        raise KafkaError(Error.UNACCEPTABLE_CREDENTIAL, "a user needs a name")
+    for each in (*new, *gone):
+        if each["mechanism"] not in MECHANISMS:
+            raise KafkaError(Error.UNSUPPORTED_SASL_MECHANISM, f"no mechanism {each['mechanism']}")
+    wanted: dict[str, scram.Verifier | None] = {}
+    for each in gone:
+        mechanism = MECHANISMS[each["mechanism"]]
+        if not _has(kafka, name, mechanism):
+            raise KafkaError(Error.RESOURCE_NOT_FOUND, f"user '{name}' has no {mechanism}")
+        wanted[mechanism] = None
+    for each in new:
+        wanted[MECHANISMS[each["mechanism"]]] = _verifier(each)
+    await kafka.auth.users.set_verifiers(name, wanted)
+
+
+def _of(asked: Iterable[Body], name: str) -> list[Body]:
+    return [each for each in asked if each["name"] == name]
 
 
 def _has(kafka: Room, name: str, mechanism: str) -> bool:

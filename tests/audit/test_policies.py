@@ -11,6 +11,7 @@ from ottermq.audit.snapshot import take
 from ottermq.config import load
 from ottermq.wal.retention import Policy
 from tests.audit import yard as yards
+from tests.brokers import KAFKA_ADMIN
 
 DAY = 86_400_000
 CONFIG = "queues:\n  - {match: 'kept*', retention: {max_age: 3d, keep_settled: true}}\n"
@@ -29,7 +30,8 @@ def policies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Policy]:
             channel.queue_declare("kept-orders", durable=True)
             aged = {"x-queue-type": "stream", "x-max-age": "7D"}
             channel.queue_declare("aged", durable=True, arguments=aged)
-        admin = AdminClient({"bootstrap.servers": "{}:{}".format(*broker.address("kafka"))})
+        kafka = "{}:{}".format(*broker.address("kafka"))
+        admin = AdminClient({"bootstrap.servers": kafka, **KAFKA_ADMIN})
         topics = [
             NewTopic("short", 2, 1, config={"retention.ms": "60000"}),
             NewTopic("squeezed", 1, 1, config={"cleanup.policy": "compact"}),

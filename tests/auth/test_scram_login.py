@@ -1,6 +1,9 @@
 """SCRAM: logins in which nobody tells the password."""
 
 import base64
+import hashlib
+import hmac
+import logging
 
 import pytest
 from hypothesis import given
@@ -55,6 +58,32 @@ async def test_who_does_not_know_it_is_refused(mechanism: str) -> None:
         f"Login was refused using authentication mechanism {mechanism}."
         " For details see the broker logfile."
     )
+
+
+async def test_a_nonce_that_differs_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """librdkafka before 2.6.1 says its own nonce twice."""
+
+    class Doubled(ScramClient):
+        def final(self, challenge: bytes) -> bytes:
+            nonce = challenge.decode().split(",")[0].removeprefix("r=")
+            hash, header = "sha256", base64.b64encode(b"n,,").decode()
+            said = dict(part.split("=", 1) for part in challenge.decode().split(","))
+            salt, times = base64.b64decode(said["s"]), int(said["i"])
+            salted = hashlib.pbkdf2_hmac(hash, self.password, salt, times)
+            without = f"c={header},r={self.nonce}{nonce}"
+            spoken = f"{self.bare},{challenge.decode()},{without}".encode()
+            key = hmac.digest(salted, b"Client Key", hash)
+            signature = hmac.digest(hashlib.new(hash, key).digest(), spoken, hash)
+            proof = bytes(a ^ b for a, b in zip(key, signature, strict=True))
+            return f"{without},p={base64.b64encode(proof).decode()}".encode()
+
+    caplog.set_level(logging.WARNING, "ottermq")
+    auth = room()
+    await auth.users.put("anna", "s3cret")
+    with pytest.raises(LoginRefused):
+        await log_in(auth, Doubled("SCRAM-SHA-256", "anna", b"s3cret"))
+    [line] = caplog.messages
+    assert "the nonce differs" in line and "librdkafka before 2.6.1" in line
 
 
 async def test_nobody_learns_who_is_there() -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from ottermq.auth import scram
+from ottermq.auth import open_auth, scram
+from ottermq.errors import LoginRefused
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error, KafkaError
 from tests.kafka.rooms import House
@@ -56,13 +57,32 @@ async def test_a_salted_password_is_as_good_as_the_password(house: House) -> Non
     }
 
 
-async def test_a_new_credential_leaves_the_password_and_the_other_mechanism(house: House) -> None:
-    before = await house.auth.users.put("anna", "password")
-    await alter(house, [upsertion("anna")])
-    after = house.auth.users.existing("anna")
-    assert after.secrets.stored == before.secrets.stored
-    assert after.secrets.scram_sha_512 == before.secrets.scram_sha_512
-    assert after.secrets.scram_sha_256 != before.secrets.scram_sha_256
+@pytest.mark.parametrize("mechanism", [SHA_256, SHA_512])
+async def test_a_new_credential_is_the_password_everywhere(house: House, mechanism: int) -> None:
+    users = house.auth.users
+    await users.put("anna", "password")
+    await users.check_password("anna", "password", "10.0.0.1")
+    await alter(house, [upsertion("anna", mechanism)])
+    secrets = users.existing("anna").secrets
+    assert [secrets.verifier(name) is not None for name in scram.HASHES] == [
+        mechanism == SHA_256,
+        mechanism == SHA_512,
+    ]
+    with pytest.raises(LoginRefused):  # by PLAIN, as AMQP and Kafka have it
+        await users.check_password("anna", "password", "10.0.0.1")
+    await users.check_password("anna", "secret", "10.0.0.2")
+    secrets = users.existing("anna").secrets  # now that it is known, all of it
+    assert secrets.stored.is_current
+    assert None not in [secrets.verifier(name) for name in scram.HASHES]
+    await users.check_password("anna", "secret", "10.0.0.2")
+
+
+async def test_both_mechanisms_can_be_set_at_once_and_outlive_a_start(house: House) -> None:
+    await alter(house, [upsertion("anna"), upsertion("anna", SHA_512)])
+    again = open_auth(house.db, house.auth.settings).users
+    assert again.existing("anna") == house.auth.users.existing("anna")
+    assert await describe(house, "anna") == {"anna": [(SHA_256, 4096), (SHA_512, 4096)]}
+    await again.check_password("anna", "secret", "10.0.0.2")
 
 
 async def test_credentials_go_one_by_one(house: House) -> None:
