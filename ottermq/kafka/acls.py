@@ -204,7 +204,7 @@ def _granted(granted: set[Access], as_all: bool) -> list[Operation]:
     if as_all:
         return [Operation.ALL] if granted.issuperset(ACCESSES) else []
     found = [each for each, takes in OPERATIONS[Resource.TOPIC].items() if granted & {*takes}]
-    return [each for each in found if each is not Operation.ALL] + [Operation.DESCRIBE]
+    return [*(each for each in found if each is not Operation.ALL), Operation.DESCRIBE]
 
 
 def _of_grant(grant: Grant) -> Acl:
@@ -323,7 +323,7 @@ async def _grant(kafka: Room, asked: Body) -> None:
 def _check_operation(resource: int, operation: int) -> None:
     try:
         kind = Resource(resource)
-        known = Operation(operation) in (GRANTED.get(kind) or OPERATIONS[kind])
+        known = Operation(operation) in (GRANTED.get(kind) or tuple(OPERATIONS[kind]))
     except (KeyError, ValueError):
         known = False
     if not known:
