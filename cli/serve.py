@@ -7,6 +7,7 @@ import click
 
 from ottermq import broker
 from ottermq.config import load
+from ottermq.wal import unknown
 
 
 @click.command()
@@ -16,6 +17,11 @@ from ottermq.config import load
 @click.option("--amqp", metavar="HOST:PORT", help="[default: localhost:5672]")
 @click.option("--kafka", metavar="HOST:PORT", help="[default: localhost:9092]")
 @click.option("--admin", metavar="HOST:PORT", help="[default: localhost:15672]")
+@click.option(
+    unknown.FLAG,
+    is_flag=True,
+    help="Start though meta.db is lost: logs it doesn't know are set aside in DIR/orphaned-<time>.",
+)
 def serve(
     config: Path | None,
     data: str | None,
@@ -23,6 +29,7 @@ def serve(
     amqp: str | None,
     kafka: str | None,
     admin: str | None,
+    accept_missing_metadata: bool,
 ) -> None:
     """Start the broker; SIGTERM or Ctrl-C stops it cleanly, SIGHUP reloads what may change.
 
@@ -37,4 +44,7 @@ def serve(
         ("listen", "kafka"): ("--kafka", kafka),
         ("listen", "admin"): ("--admin", admin),
     }
-    broker.run(lambda: load(config, os.environ, flags))
+    broker.run(
+        lambda: load(config, os.environ, flags),
+        accept_missing_metadata=accept_missing_metadata,
+    )

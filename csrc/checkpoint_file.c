@@ -8,7 +8,8 @@
  *   entry    log id u64 | start i64 | next i64 | lease end i64 | recovery point i64
  *            | recovery segment i64 (-1: none) | recovery position u64 | its first, max timestamp i64 x 2
  *            | cursor sequence u64 | first segment i64 | leader epoch i32 | cursor length u32
- *            | producers length u32 (version 2) | trim rule u32 | cursor | producers, each with zeros to 8 bytes
+ *            | producers length u32 (version 2) | trim rule u32 (with 256: its row may not be on disk yet)
+ *            | cursor | producers, each with zeros to 8 bytes
  *   trailer  xxh3 of all the bytes before, u64
  *
  * All little-endian. Recovery replays WAL records past the sequence in the header; of a log's
@@ -38,6 +39,7 @@
 #define ENTRY_1 96 /* of version 1, which knew no producers */
 #define TRAILER 8
 #define TELL_BEHIND_MS 1000
+#define UNNAMED 0x100u         /* beside the rule */
 
 struct om_saved {
     uint8_t *data;
@@ -144,7 +146,7 @@ int om_saved_put(om_blob *blob, om_log *log, uint64_t cursor_seq, int closing) {
     om_put_le32(entry + 88, (uint32_t)log->leader_epoch);
     om_put_le32(entry + 92, (uint32_t)cursor_len);
     om_put_le32(entry + 96, (uint32_t)producers_len);
-    om_put_le32(entry + 100, log->trim_rule);
+    om_put_le32(entry + 100, log->trim_rule | (log->unnamed ? UNNAMED : 0u));
     int result = om_blob_put(blob, entry, sizeof entry);
     size_t cursor_padded = padded((size_t)cursor_len), len = cursor_padded + padded(producers_len);
     if (result != OM_OK || !len)
@@ -327,6 +329,18 @@ static const uint8_t *find_entry(const struct om_saved *saved, uint64_t id) {
             high = mid;
     }
     return saved && low < saved->count && om_get_le64(saved->entries[low]) == id ? saved->entries[low] : NULL;
+}
+
+int om_saved_note_strangers(om_store *store) {
+    const struct om_saved *saved = store->saved;
+    int result = OM_OK;
+    for (size_t i = 0; saved && i < saved->count && result == OM_OK; i++) {
+        uint64_t id = om_get_le64(saved->entries[i]);
+        int unnamed = saved->entry == ENTRY && (om_get_le32(saved->entries[i] + 100) & UNNAMED);
+        if (!om_store_find(store, id))
+            result = om_strangers_note(&store->strangers, id, unnamed ? 0 : OM_STRANGER_NAMED);
+    }
+    return result;
 }
 
 int om_saved_restore(om_store *store, om_log *log, uint64_t *cursor_seq, int64_t *first_segment) {

@@ -123,6 +123,17 @@ static uint64_t put_control(om_log *log, uint8_t type, int64_t offset, int32_t e
     return seq;
 }
 
+/* Not urgent: whoever deletes the catalogue in the second after a declaration finds the queue empty. */
+void om_store_named(om_store *store, om_log *const *logs, size_t count) {
+    om_store_enter(store);
+    for (size_t i = 0; i < count; i++) {
+        if (logs[i]->unnamed && !logs[i]->deleted && om_log_uses_wal(logs[i]))
+            om_wal_append(store->wal, OM_REC_NAMED, logs[i]->id, NULL, 0);
+        logs[i]->unnamed = 0;
+    }
+    om_store_leave(store);
+}
+
 int om_log_trim(om_log *log, int64_t offset, int rule, uint64_t *seq) {
     om_store_enter(log->store);
     int result = log->deleted ? OM_E_DELETED : offset < 0 || offset > log->next_offset ? OM_E_RANGE : OM_OK;

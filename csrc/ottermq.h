@@ -223,15 +223,30 @@ typedef struct om_log_options {
 } om_log_options;
 
 /* Opens the folder: checkpoint file read, no log known, no thread running yet. Then
- * om_store_add for every log of the catalogue, then om_store_start once (recovery, threads). */
+ * om_store_add for every log of the catalogue, then om_store_recover and om_store_start once. */
 om_store *om_store_open(const char *dir, const om_store_options *options, char *err, size_t err_len);
 /* folder: of the log, below the store's. has_files: the folder exists. A known id is an error. */
 om_log *om_store_add(om_store *store, uint64_t id, const char *folder, const char *name, int has_files,
                      const om_log_options *options);
-/* Recovery, then the engine, committer, writer, reader and checkpoint threads. OM_END: called
- * off by om_store_interrupt (any thread, also before it; no effect once it is over); close the
- * store then, the next start recovers all the same. */
+/* OM_END: called off by om_store_interrupt (any thread, also before it; no effect once it is over);
+ * close the store then, the next start recovers all the same. Until om_store_start nothing of what
+ * it read has been let go. */
+int om_store_recover(om_store *store, char *err, size_t err_len);
+/* Logs that recovery met in the checkpoint or the WAL and that nobody had added. How many it wrote;
+ * most 0: how many there are. */
+enum om_stranger_flags {
+    OM_STRANGER_NAMED = 1,           /* the catalogue had named it */
+    OM_STRANGER_DELETED = 2          /* ... and its deletion is in the WAL */
+};
+typedef struct om_stranger {
+    uint64_t id;
+    uint32_t flags;
+} om_stranger;
+uint64_t om_store_strangers(const om_store *store, om_stranger *out, uint64_t most);
+/* The engine, committer, writer, reader and checkpoint threads; recovery first, unless it is done. */
 int om_store_start(om_store *store, char *err, size_t err_len);
+/* The catalogue names these logs now, on disk: what recovery finds of them is more than a leftover. */
+void om_store_named(om_store *store, om_log *const *logs, size_t count);
 void om_store_interrupt(om_store *store);
 
 typedef struct om_progress {
@@ -239,7 +254,7 @@ typedef struct om_progress {
     uint64_t logs_done, logs_total;
     uint64_t replayed;               /* WAL records applied */
 } om_progress;
-void om_store_progress(om_store *store, om_progress *out); /* during om_store_start, any thread */
+void om_store_progress(om_store *store, om_progress *out); /* during om_store_recover, any thread */
 
 /* Flush, checkpoint, stop the threads, free. OM_OK, or what kept it from being clean. */
 int om_store_close(om_store *store);
@@ -299,7 +314,8 @@ enum om_report_kind {
     OM_REPORT_UNREADABLE = 9,        /* a segment can't be read while running */
     OM_REPORT_WRITE_FAILED = 10,     /* a segment can't be written: tried again, the WAL has it */
     OM_REPORT_DELETED = 11,          /* recovery finished a deletion: drop it from the catalogue */
-    OM_REPORT_CLOCK_BEHIND = 12      /* the system's time is earlier than that of the last life */
+    OM_REPORT_CLOCK_BEHIND = 12,     /* the system's time is earlier than that of the last life */
+    OM_REPORT_ORPHANED = 13          /* logs that no row names were set aside */
 };
 typedef struct om_report {
     int kind;

@@ -266,6 +266,8 @@ int om_recover(om_store *store, om_wal_tail *tail, char *err, size_t err_len) {
     om_recovery recovery = {.store = store, .pass = 1};
     int result = admit_patients(store, &recovery);
     if (result == OM_OK)
+        result = om_saved_note_strangers(store);
+    if (result == OM_OK)
         result = load_all(&recovery);
     if (result < 0)
         snprintf(err, err_len, "can't load the logs: %s", om_result_text(result));

@@ -92,6 +92,12 @@ static int apply_batch(om_recovery *recovery, om_log *log, const uint8_t *data, 
     return result;
 }
 
+/* A log that nobody added: deleted, or the catalogue isn't what it was. */
+static int note_stranger(om_recovery *recovery, uint64_t id, uint8_t type) {
+    uint32_t flags = type == OM_REC_NAMED ? OM_STRANGER_NAMED : type == OM_REC_DELETE ? OM_STRANGER_DELETED : 0;
+    return recovery->pass == 1 ? om_strangers_note(&recovery->store->strangers, id, flags) : OM_OK;
+}
+
 static int apply_fanout(om_recovery *recovery, const uint8_t *data, size_t len, uint64_t seq) {
     if (len < 8)
         return OM_E_CORRUPT;
@@ -112,6 +118,8 @@ static int apply_fanout(om_recovery *recovery, const uint8_t *data, size_t len, 
         info.leader_epoch = (int32_t)om_get_le32(entry + 16);
         if (info.base_offset < 0)
             result = OM_E_CORRUPT;
+        else if (!log)
+            result = note_stranger(recovery, om_get_le64(entry), OM_REC_BATCH);
         else if (is_wanted(recovery, log))
             result = replay_batch(recovery, log, bytes, &info, seq);
     }
@@ -264,11 +272,13 @@ static int apply(om_recovery *recovery, uint8_t type, uint64_t log_id, const uin
         return OM_OK;
     }
     om_log *log = om_store_find(store, log_id);
+    if (!log && note_stranger(recovery, log_id, type) != OM_OK)
+        return OM_E_NO_MEMORY;
     if (type == OM_REC_BATCH)
         return apply_batch(recovery, log, data, len, seq);
-    /* Ids are never used again: a record of a log that nobody knows is of one that is gone. The
-     * second pass is for batches alone. */
-    if (!log || !log->patient || recovery->pass == 2)
+    /* Ids are never used again: a record of a log that nobody knows changes nothing. The second
+     * pass is for batches alone. */
+    if (!log || !log->patient || recovery->pass == 2 || type == OM_REC_NAMED)
         return OM_OK;
     if (type == OM_REC_CURSOR)
         return apply_cursor(log, data, len, seq);

@@ -239,6 +239,7 @@ om_log *om_store_add(om_store *store, uint64_t id, const char *folder, const cha
         return NULL;
     log->has_files = has_files != 0;
     om_store_enter(store);
+    log->unnamed = store->wal && !(options->flags & OM_LOG_SCRATCH);
     int known = om_store_find(store, id) != NULL;
     if (!known && (store->log_count < store->table_size || store->snapshotting || grow_table(store) == OM_OK)) {
         om_log **slot = slot_of(store, id);
@@ -341,6 +342,7 @@ static void store_free(om_store *store) {
     free(store->table);
     free(store->round);
     om_saved_free(store);
+    om_strangers_free(&store->strangers);
     free(store->dir);
     free(store);
 }
@@ -436,20 +438,24 @@ static void lease_what_came_back(om_store *store) {
         om_wal_wait(store->wal, seq, LEASE_PATIENCE_MS);
 }
 
-int om_store_start(om_store *store, char *err, size_t err_len) {
-    om_wal_tail tail;
-    int fresh;
+int om_store_recover(om_store *store, char *err, size_t err_len) {
     om_handed_open(store);
-    store->removed = om_removed_open(store->dir, store->options.removals_file_size, &fresh, err, err_len);
+    store->removed = om_removed_open(store->dir, store->options.removals_file_size, &store->fresh, err, err_len);
     if (!store->removed)
         return OM_E_IO;
-    int result = om_recover(store, &tail, err, err_len);
-    if (result == OM_OK && fresh)
+    int result = om_recover(store, &store->tail, err, err_len);
+    store->recovered = result == OM_OK;
+    return result;
+}
+
+int om_store_start(om_store *store, char *err, size_t err_len) {
+    int result = store->recovered ? OM_OK : om_store_recover(store, err, err_len);
+    if (result == OM_OK && store->fresh)
         result = om_removal_baseline(store);
     if (result == OM_OK)
         result = om_removal_record(store, NULL); /* skipped offsets: before a record stands behind them */
     if (result == OM_OK)
-        result = open_wal(store, &tail, err, err_len);
+        result = open_wal(store, &store->tail, err, err_len);
     if (result != OM_OK)
         return result;
     /* What was replayed is in segments but not synced: the first checkpoint frees its WAL. */

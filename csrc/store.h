@@ -43,6 +43,7 @@ enum om_record_type {
     OM_REC_TRUNCATE = 8,
     OM_REC_DELETE = 9,
     OM_REC_START = 10,
+    OM_REC_NAMED = 11,
 };
 
 /* A batch is closed when it has grown to this, so that a reader that asks for little gets
@@ -117,6 +118,7 @@ struct om_log {
     uint8_t handing;         /* this tick gave something out */
     uint8_t has_snapshots;   /* of producers, written by this life; those of earlier ones are gone */
     uint8_t trim_rule;       /* why it starts where it does: enum om_rule */
+    uint8_t unnamed;         /* the catalogue's row may not be on disk yet */
     uint32_t writing;        /* hot batches at the head that the writer holds now */
 
     om_build *open;          /* this tick's batch, NULL while there is none ... */
@@ -202,6 +204,14 @@ typedef struct om_fetch {
     struct om_fetch *next;
 } om_fetch;
 
+/* Logs that nobody added (strangers.c). */
+typedef struct om_strangers {
+    om_stranger *slots;
+    uint32_t size, count;
+} om_strangers;
+int om_strangers_note(om_strangers *set, uint64_t id, uint32_t flags);
+void om_strangers_free(om_strangers *set);
+
 struct om_store {
     om_turn turn;
     om_clock clock;
@@ -274,6 +284,9 @@ struct om_store {
     om_report_node *reports, *reports_tail;
     om_progress progress;    /* atomics, relaxed */
     struct om_saved *saved;  /* the checkpoint file as read at open, until recovery has used it */
+    om_strangers strangers;  /* what recovery read of logs that nobody added */
+    om_wal_tail tail;        /* where recovery found the WAL's end */
+    int recovered, fresh;    /* fresh: there was no record of what is gone */
     int snapshotting;        /* the table must keep its shape while a checkpoint walks it */
     int closing;             /* no more appends */
 
@@ -473,6 +486,7 @@ int om_blob_put(om_blob *blob, const void *data, size_t len);
 int om_saved_load(om_store *store, char *err, size_t err_len);
 void om_saved_free(om_store *store);
 /* What the checkpoint knew of this log goes into it. OM_END: nothing. */
+int om_saved_note_strangers(om_store *store);    /* entries of logs that nobody added */
 int om_saved_restore(om_store *store, om_log *log, uint64_t *cursor_seq, int64_t *first_segment);
 int om_saved_put(om_blob *blob, om_log *log, uint64_t cursor_seq, int closing);
 int om_saved_write(om_store *store, const om_blob *entries, uint64_t count, uint64_t seq);

@@ -58,7 +58,7 @@ MILLISECOND = timedelta(milliseconds=1)
 OTHER_FILES = 256  # descriptors for what is neither a connection nor a segment
 
 
-def run(read: Callable[[], Config]) -> None:
+def run(read: Callable[[], Config], *, accept_missing_metadata: bool = False) -> None:
     """Serve until told to stop. `read`: the configuration, and again on SIGHUP. StartupError: it
     couldn't begin."""
     ignore_signals()
@@ -69,7 +69,7 @@ def run(read: Callable[[], Config]) -> None:
     contexts = Contexts(config.tls) if secure else None
     with claim(config.data), _bind(config) as bound:
         anonymous.check_doors(config, bound)
-        trio.run(_serve, config, read, bound, contexts)
+        trio.run(_serve, config, read, bound, contexts, accept_missing_metadata)
     eventlog.info("stopped")
 
 
@@ -78,6 +78,7 @@ async def _serve(
     read: Callable[[], Config],
     bound: dict[str, Bound],
     contexts: Contexts | None,
+    accept_missing_metadata: bool,
 ) -> None:
     stop = trio.Event()
     ask, asked = trio.open_memory_channel[None](1)
@@ -85,7 +86,8 @@ async def _serve(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_heed, signals, stop, ask)
             try:
-                async with open_store(config) as store, open_rooms(config, store, stop) as rooms:
+                opening = open_store(config, accept_missing_metadata=accept_missing_metadata)
+                async with opening as store, open_rooms(config, store, stop) as rooms:
                     reloader = Reloader(config, read, contexts, rooms.amqp, rooms.kafka)
                     reload = partial(reloader.run, asked)
                     await _keep_doors_open(config, bound, contexts, store, rooms, stop, reload)
@@ -114,8 +116,12 @@ async def open_rooms(config: Config, store: Store, stop: trio.Event) -> AsyncIte
     """What all doors lead to: the log, the topology and the users as they were left, and the
     engine. Interrupted: `stop` was set before the log was recovered."""
     with MetaDb(config.data) as db:
+        doubtful = store.is_doubtful  # then meta.db isn't written to before the log has seen it
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(recovered, config, store, stop)
+            if doubtful:
+                await recovered(config, store, stop)
+            else:
+                nursery.start_soon(recovered, config, store, stop)
             topology, auth = await _remember(config, db)
         engine = Engine(store, engine_options(config))
         try:

@@ -247,6 +247,10 @@ class Queues:
                     if thing is not None and change.created and thing.id in self._logs:
                         self._discard(self._take_out(thing))
             raise
+        for change in changes:
+            for made in (change.queue, change.exchange):
+                if made is not None and change.created and made.id in self._logs:
+                    self._store.named(self._logs[made.id])
 
     # -- going
 

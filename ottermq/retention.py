@@ -44,6 +44,7 @@ async def keep(store: Store, config: Config, limits: Limits = lambda log: None) 
         began = trio.current_time()
         with contained("retention failed"):
             await _walk(store, config, limits)
+            await trio.to_thread.run_sync(store.forget_removed)
         await trio.sleep(max(0.0, began + interval - trio.current_time()))
 
 

@@ -23,6 +23,7 @@ from ottermq.wal.store import DirectIO
 LEVELS = {
     ReportKind.CLOCK_BEHIND: logging.WARNING,
     ReportKind.DELETED: logging.INFO,
+    ReportKind.ORPHANED: logging.WARNING,
     ReportKind.SEGMENT_REWRITTEN: logging.WARNING,
     ReportKind.SPACE_BACK: logging.INFO,
     ReportKind.TAIL_CUT: logging.INFO,
@@ -30,10 +31,12 @@ LEVELS = {
 
 
 @asynccontextmanager
-async def open_store(config: Config) -> AsyncIterator[Store]:
+async def open_store(
+    config: Config, *, accept_missing_metadata: bool = False
+) -> AsyncIterator[Store]:
     """The one place where the log is opened and closed. It takes work once it is `recovered`."""
     with _told_in_one_line(config):
-        store = await trio.to_thread.run_sync(_make, config)
+        store = await trio.to_thread.run_sync(_make, config, accept_missing_metadata)
     try:
         yield store
     finally:
@@ -58,7 +61,7 @@ def _told_in_one_line(config: Config) -> Iterator[None]:
         raise
 
 
-def _make(config: Config) -> Store:
+def _make(config: Config, accept_missing_metadata: bool) -> Store:
     held: Callable[[str], bool] | None = None
 
     def rules(name: str) -> LogOptions:
@@ -67,7 +70,12 @@ def _make(config: Config) -> Store:
         options = log_options(config.for_queue(name))
         return replace(options, keep_settled=True) if held(name) else options
 
-    return Store(config.data, store_options(config), rules=rules)
+    return Store(
+        config.data,
+        store_options(config),
+        rules=rules,
+        accept_missing_metadata=accept_missing_metadata,
+    )
 
 
 async def _close(store: Store) -> None:

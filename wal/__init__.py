@@ -9,6 +9,7 @@
     retention.py  when whole segments go
     rules.py      why one went
     orphans.py    what a deletion that was cut short has left
+    unknown.py    logs that meta.db doesn't name: which of them are such
 
 and to look at what lies on disk, also while a broker runs:
 

@@ -4,8 +4,9 @@ A log's id is given once and never again (AUTOINCREMENT), so that a record in th
 a later log of the same number. A row is on disk before a log's first record is, and gone before
 its files are: what the catalogue doesn't name doesn't exist.
 
-Rows are written with synchronous=FULL. A deletion is a WAL record first, then the row, then the
-files; a crash in between is finished at the next start, in the same order.
+Rows are written with synchronous=FULL. A row that goes leaves one in `deleted_logs`, in the same
+commit: by it a start knows the files that a deletion has left from those of a log whose row was
+lost with meta.db (wal/unknown.py). It goes when nothing tells of that log any more.
 
 A queue's row and its log's belong into one commit, which is made by who keeps the queues: `reserve`
 hands out the rows for it. Their ids are taken from a lease that is on disk already, so that an id
@@ -13,8 +14,9 @@ isn't given again either when that commit never comes.
 """
 
 import sqlite3
+import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -28,7 +30,15 @@ CREATE TABLE IF NOT EXISTS logs (
     name   TEXT NOT NULL,
     flags  INTEGER NOT NULL,
     UNIQUE (vhost, name)
-)
+);
+CREATE TABLE IF NOT EXISTS deleted_logs (
+    id     INTEGER PRIMARY KEY,
+    vhost  TEXT NOT NULL,
+    name   TEXT NOT NULL
+);
+CREATE TRIGGER IF NOT EXISTS log_deleted AFTER DELETE ON logs BEGIN
+    INSERT OR REPLACE INTO deleted_logs VALUES (old.id, old.vhost, old.name);
+END
 """
 INTERNAL_VHOST = "\0internal"  # where the broker keeps logs of its own: no client can name it
 LEASE = 1024  # ids at a time
@@ -75,6 +85,18 @@ def peek(data: Path) -> list[Entry]:
         return entries(db)
 
 
+def peek_deleted(data: Path) -> set[str]:
+    """Folders that a deletion may have left. None in a meta.db of a version without that table."""
+    with closing(open_to_look(data)) as db, suppress(sqlite3.OperationalError):
+        return {entry.folder for entry in _deleted(db)}
+    return set()
+
+
+def _deleted(db: sqlite3.Connection) -> list[Entry]:
+    rows = db.execute("SELECT id, vhost, name, 0 FROM deleted_logs")
+    return [Entry(*row) for row in rows]
+
+
 def entries(db: sqlite3.Connection) -> list[Entry]:
     return [Entry(*row) for row in db.execute("SELECT id, vhost, name, flags FROM logs")]
 
@@ -84,8 +106,15 @@ class Catalog:
         self._db = sqlite3.connect(data / "meta.db", isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
-        self._db.execute(SCHEMA)
+        self._db.executescript(SCHEMA)
         self._leased = iter(range(0))
+        self._lock = threading.Lock()  # a connection has one transaction at a time
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._lock, self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
 
     def close(self) -> None:
         self._db.close()
@@ -95,8 +124,7 @@ class Catalog:
 
     def add(self, vhost: str, names: Iterable[str], flags: int) -> list[Entry]:
         """All of them in one commit."""
-        with self._db:
-            self._db.execute("BEGIN")
+        with self._transaction():
             return [self._insert(vhost, name, flags) for name in names]
 
     def _insert(self, vhost: str, name: str, flags: int) -> Entry:
@@ -128,8 +156,7 @@ class Catalog:
         return id
 
     def _lease(self) -> Iterator[int]:
-        with self._db:
-            self._db.execute("BEGIN IMMEDIATE")
+        with self._transaction():
             row = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'logs'").fetchone()
             if row is None:
                 self._db.execute("INSERT INTO sqlite_sequence VALUES ('logs', ?)", (LEASE,))
@@ -140,12 +167,28 @@ class Catalog:
         first = (row[0] if row else 0) + 1
         return iter(range(first, first + LEASE))
 
+    def skip_ids(self, last: int) -> None:
+        """None up to this one is given: somebody had them whom the table has forgotten."""
+        with self._transaction():
+            row = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'logs'").fetchone()
+            if row is None:
+                self._db.execute("INSERT INTO sqlite_sequence VALUES ('logs', ?)", (last,))
+            elif row[0] < last:
+                self._db.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'logs'", (last,))
+
+    def deleted(self) -> list[Entry]:
+        """Logs whose deletion is on disk here and may not be everywhere."""
+        return _deleted(self._db)
+
+    def forget_deleted(self, ids: Iterable[int]) -> None:
+        with self._transaction():
+            self._db.executemany("DELETE FROM deleted_logs WHERE id = ?", ((id,) for id in ids))
+
     @staticmethod
     def removal(id: int) -> Statement:
         """The row's end, for the caller's own transaction."""
         return ("DELETE FROM logs WHERE id = ?", (id,))
 
     def remove(self, ids: Iterable[int]) -> None:
-        with self._db:
-            self._db.execute("BEGIN")
+        with self._transaction():
             self._db.executemany("DELETE FROM logs WHERE id = ?", ((id,) for id in ids))

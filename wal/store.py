@@ -11,6 +11,7 @@ Threads: every call may come from any thread. In trio, `wait_durable` waits with
 import os
 import shutil
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ottermq._core import ffi, lib
-from ottermq.wal import orphans
+from ottermq.wal import orphans, unknown
 from ottermq.wal.catalog import Catalog, Entry, Statement
 from ottermq.wal.errors import LogError, StorageFailure, check
 from ottermq.wal.log import Appended, Log, Transaction
@@ -96,6 +97,7 @@ class ReportKind(IntEnum):
     WRITE_FAILED = lib.OM_REPORT_WRITE_FAILED
     DELETED = lib.OM_REPORT_DELETED
     CLOCK_BEHIND = lib.OM_REPORT_CLOCK_BEHIND
+    ORPHANED = lib.OM_REPORT_ORPHANED
 
 
 @dataclass(frozen=True)
@@ -152,9 +154,16 @@ class Store:
     """Use `Store.open`; making one and `start` are its two halves for who wants to watch."""
 
     def __init__(
-        self, data: Path, options: Options, rules: Callable[[str], LogOptions] | None = None
+        self,
+        data: Path,
+        options: Options,
+        rules: Callable[[str], LogOptions] | None = None,
+        *,
+        accept_missing_metadata: bool = False,
     ) -> None:
-        """rules: what a log of that name goes by, from its recovery on; else `options.log`."""
+        """rules: what a log of that name goes by, from its recovery on; else `options.log`.
+        MissingMetadata, here or in `start`, unless that is accepted: there are logs whose rows in
+        meta.db are lost."""
         self.data = data
         self.options = options
         self._rules = rules or (lambda name: options.log)
@@ -165,9 +174,16 @@ class Store:
         # A start that fails shuts in its own thread while others still watch it.
         self._shutting = threading.Lock()
         error = ffi.new("char[]", ERROR_SIZE)
+        self._early_reports: list[Report] = []
+        self._accepts_missing = accept_missing_metadata
+        self._buried: list[Entry] = []  # deleted since the last look
+        self._counted: deque[tuple[int, list[Entry]]] = deque()  # ... and before, by checkpoints
         _make_folder(data)
         shutil.rmtree(data / "scratch", ignore_errors=True)
+        self._existing = unknown.folders(data)
+        self._require_catalogue()
         self._catalog = Catalog(data)
+        self._named = {entry.folder: entry for entry in self._catalog}  # at the start
         self._handle: Any = lib.om_store_open(
             str(data).encode(), _store_options(options), error, ERROR_SIZE
         )
@@ -176,8 +192,10 @@ class Store:
             raise StorageFailure(_text(error))
 
     @classmethod
-    def open(cls, data: Path, options: Options | None = None) -> Self:
-        store = cls(data, options or Options())
+    def open(
+        cls, data: Path, options: Options | None = None, *, accept_missing_metadata: bool = False
+    ) -> Self:
+        store = cls(data, options or Options(), accept_missing_metadata=accept_missing_metadata)
         store.start()
         return store
 
@@ -189,40 +207,112 @@ class Store:
 
     def start(self) -> None:
         """Recover, then take work. Blocks: in trio, call it in a thread."""
-        existing = self._existing_folders()
-        folders = {}
-        for entry in self._catalog:
-            folder = folders[entry.id] = entry.folder
-            self._add(entry, folder, folder in existing, self._rules(entry.name))
-        error = ffi.new("char[]", ERROR_SIZE)
-        result = lib.om_store_start(self._handle, error, ERROR_SIZE)
-        if result != lib.OM_OK:
+        for folder, entry in self._named.items():
+            self._add(entry, folder, folder in self._existing, self._rules(entry.name))
+        self._step(lib.om_store_recover)
+        try:
+            left = self._sort_out_strangers(self._existing - self._named.keys())
+        except BaseException:
             self._shut()
-            raise Interrupted if result == lib.OM_END else StorageFailure(_text(error))
-        self._early_reports = list(self._take_reports())
-        self._forget_deleted()
-        left = sorted(existing.difference(folders[id] for id in self._by_id))
+            raise
+        self._step(lib.om_store_start)
+        self._early_reports += self._take_reports()
+        gone = self._forget_deleted()
+        left += [f for f, each in self._named.items() if each.id in gone and f in self._existing]
         self._record_orphans(left)
         for folder in left:
             shutil.rmtree(self.data / folder, ignore_errors=True)
+        self._named, self._existing = {}, set()
 
-    def _existing_folders(self) -> set[str]:
+    def _step(self, step: Callable[..., int]) -> None:
+        error = ffi.new("char[]", ERROR_SIZE)
+        result = step(self._handle, error, ERROR_SIZE)
+        if result != lib.OM_OK:
+            self._shut()
+            raise Interrupted if result == lib.OM_END else StorageFailure(_text(error))
+
+    # -- logs that no row names: wal/unknown.py
+
+    def _require_catalogue(self) -> None:
+        if not unknown.is_catalogue_lost(self.data, self._existing):
+            return
+        if not self._accepts_missing:
+            names = sorted(Path(folder).name for folder in self._existing)
+            raise unknown.refusal("is missing or empty", names)
+        aside = unknown.set_all_aside(self.data)
+        self._tell_orphaned(f"all logs were set aside in {aside}: meta.db was missing or empty")
+        self._existing = set()
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Before `start`: meta.db may not be the right one, and should not be written to."""
+        unnamed = self._existing - self._named.keys()
+        return bool(unnamed.difference(entry.folder for entry in self._catalog.deleted()))
+
+    def _sort_out_strangers(self, unnamed: set[str]) -> list[str]:
+        """Folders that may go. MissingMetadata: some may not, and nobody has accepted that."""
+        seen = self._strangers()
+        deleted = self._catalog.deleted()
+        found = unknown.sort_out(self.data, unnamed, deleted, seen)
+        if found.lost or found.lost_ids:
+            if not self._accepts_missing:
+                raise found.refusal()
+            aside = unknown.set_aside(self.data, found.lost, with_wal=True)
+            count = len(found.lost) + len(found.lost_ids)
+            self._tell_orphaned(f"{count} logs were set aside in {aside}: meta.db didn't know them")
+        if found.unfinished:
+            aside = unknown.set_aside(self.data, found.unfinished, with_wal=False)
+            self._tell_orphaned(
+                f"{len(found.unfinished)} logs whose declaration was never finished"
+                f" were set aside in {aside}"
+            )
+        ids = [*seen, *(orphans.identity(folder)[0] for folder in unnamed)]
+        if ids:
+            self._catalog.skip_ids(max(ids))
+        self._forget(
+            [each for each in deleted if each.id not in seen and each.folder not in unnamed]
+        )
+        return found.left
+
+    def _strangers(self) -> dict[int, int]:
+        """Logs that only the checkpoint or the WAL tells of: id and flags."""
+        count = lib.om_store_strangers(self._handle, ffi.NULL, 0)
+        out = ffi.new("om_stranger[]", max(count, 1))
         return {
-            str(folder.relative_to(self.data))
-            for folder in self.data.glob("vhosts/*/queues/*")
-            if folder.is_dir()
+            out[n].id: out[n].flags
+            for n in range(lib.om_store_strangers(self._handle, out, count) if count else 0)
         }
 
-    def _forget_deleted(self) -> None:
+    def _tell_orphaned(self, text: str) -> None:
+        self._early_reports.append(Report(ReportKind.ORPHANED, 0, 0, 0, text))
+
+    def forget_removed(self) -> None:
+        """Rows of deleted logs of which nothing is left on disk. Blocks: for a thread."""
+        checkpoints = self.stat().checkpoints
+        fresh, self._buried = self._buried, []
+        if fresh:
+            self._counted.append((checkpoints, fresh))
+        # The checkpoint after the next one began when the log was gone, and knows nothing of it.
+        while self._counted and self._counted[0][0] + 2 <= checkpoints:
+            _, deleted = self._counted.popleft()
+            # One whose files are still there is the next start's.
+            self._forget([each for each in deleted if not (self.data / each.folder).exists()])
+
+    def _forget(self, gone: Sequence[Entry]) -> None:
+        if gone:
+            unknown.sync_names(self.data, {entry.folder for entry in gone})
+            self._catalog.forget_deleted(entry.id for entry in gone)
+
+    def _forget_deleted(self) -> set[int]:
         """Deletions that the last stop cut short: the WAL knew, the catalogue didn't yet."""
-        gone = [r.log_id for r in self._early_reports if r.kind is ReportKind.DELETED]
-        if not gone:
-            return
-        self._catalog.remove(gone)
+        gone = {r.log_id for r in self._early_reports if r.kind is ReportKind.DELETED}
+        if gone:
+            self._catalog.remove(gone)
         for id in gone:
             log = self._by_id.pop(id)
             del self._by_name[log.vhost, log.name]
             self._let_go(log)
+        return gone
 
     def _record_orphans(self, folders: Sequence[str]) -> None:
         """Their deletion was cut short, or no commit ever named them: said before they go."""
@@ -294,17 +384,20 @@ class Store:
             entries = [self._scratch_entry(vhost, name, flags) for name in names]
         else:
             entries = self._catalog.add(vhost, names, int(flags))
-        return [
+        logs = [
             self._add(entry, _folder(entry), False, options or self._rules(entry.name))
             for entry in entries
         ]
+        self.named(logs)
+        return logs
 
     def reserve(
         self, names: Sequence[str], *, vhost: str = "/", flags: LogFlags = DURABLE,
         options: LogOptions | None = None,
     ) -> tuple[list[Log], list[Statement]]:  # fmt: skip
         """Logs to be used at once, and the rows that make them last: the caller commits them
-        together with its own. Without that commit they are gone at the next start."""
+        together with its own, and then says that they are `named`. Without that commit the next
+        start sets aside what they hold."""
         if flags & LogFlags.SCRATCH:
             return self.create_many(names, vhost=vhost, flags=flags, options=options), []
         entries, rows = self._catalog.reserve(vhost, names, int(flags))
@@ -313,6 +406,10 @@ class Store:
             for entry in entries
         ]
         return logs, rows
+
+    def named(self, logs: Sequence[Log]) -> None:
+        """Their rows are on disk: a start that doesn't find them there knows that they are lost."""
+        lib.om_store_named(self._handle, [log._log for log in logs], len(logs))
 
     def _scratch_entry(self, vhost: str, name: str, flags: LogFlags) -> Entry:
         self._scratch_ids += 1
@@ -367,7 +464,7 @@ class Store:
             self._catalog.remove([log.id])
         del self._by_id[log.id]
         del self._by_name[log.vhost, log.name]
-        self._let_go(log)
+        self._bury(log)
 
     def discard(self, log: Log) -> tuple[int, list[Statement]]:
         """The same as `delete` for who commits rows: a sequence to wait for first, then rows."""
@@ -377,12 +474,17 @@ class Store:
         del self._by_id[log.id]
         if self._by_name.get((log.vhost, log.name)) is log:
             del self._by_name[log.vhost, log.name]
-        self._let_go(log)
+        self._bury(log)
         return (int(seq[0]) if rows else 0), rows
 
     def now_ms(self) -> int:
         """The time by which messages are stamped and expire: it goes neither back nor in jumps."""
         return int(lib.om_store_now_ms(self._handle))
+
+    def _bury(self, log: Log) -> None:
+        if log.id < SCRATCH_IDS:
+            self._buried.append(Entry(log.id, log.vhost, log.name, 0))
+        self._let_go(log)
 
     def set_options(self, log: Log, options: LogOptions) -> None:
         lib.om_log_set_options(log._log, _log_options(options, 0))
@@ -474,8 +576,6 @@ class Store:
             yield Report(
                 ReportKind(out.kind), out.log_id, out.first_offset, out.last_offset, _text(out.text)
             )
-
-    _early_reports: list[Report] = []
 
     def trouble(self) -> str | None:
         """Why durable appends are refused, if they are."""

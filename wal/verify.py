@@ -180,13 +180,22 @@ class _Directory:
         for folder in sorted(self.data.glob("vhosts/*/queues/*")):
             relative = folder.relative_to(self.data)
             if names is not None and str(relative) not in names:
-                what = "no log's folder: it goes at the next start"
-                self.others.append(Finding(relative, what, is_problem=False))
+                self.others.append(self._about_unknown(relative))
                 continue
             name = names[str(relative)] if names else folder.name
             known = saved.logs.get(_id_of(folder)) if saved else None
             logs.append(_Log(folder, self.data, self.data, name, known, self.looked_at))
         return logs
+
+    def _about_unknown(self, folder: Path) -> Finding:
+        if str(folder) in catalog.peek_deleted(self.data) or not any(
+            (self.data / folder).glob("*.log*")
+        ):
+            what = "no log's folder: it goes at the next start"
+            return Finding(folder, what, is_problem=False)
+        what = "a log that meta.db doesn't know: its row is lost, or was never written"
+        # A queue that is being declared has its row in a moment.
+        return Finding(folder, what, is_problem=not is_running(self.data))
 
     def _names(self) -> dict[str, str] | None:
         """Folder → name, by the catalogue."""

@@ -38,6 +38,7 @@ TYPES = {
     8: "truncate",
     9: "delete",
     10: "start",
+    11: "named",
 }
 CURSOR_OPS = {
     1: "acquire",

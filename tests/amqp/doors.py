@@ -193,6 +193,9 @@ class FakeStore:
         made = [self.logs.setdefault((vhost, name), FakeLog(name, 1 << 63)) for name in names]
         return made, []
 
+    def named(self, logs: Sequence[FakeLog]) -> None:
+        pass
+
     def get(self, name: str, vhost: str) -> FakeLog:
         return self.logs[vhost, name]
 
