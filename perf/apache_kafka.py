@@ -3,7 +3,8 @@
     with ApacheKafka(folder) as kafka:
         connect(kafka.address)
 
-Its jars come from Maven, once, some 50 MB, to build/kafka-tools; its tools are among them.
+Its jars come from Maven, once, some 150 MB, to build/kafka-tools; its tools, Streams, Connect and
+MirrorMaker are among them.
 """
 
 import shutil
@@ -16,13 +17,13 @@ from perf.served import NotServing, Served, free_port
 
 VERSION = "4.3.1"
 JARS = ROOT / "build" / "kafka-tools"
+ARTIFACTS = ("kafka_2.13", "kafka-tools", "kafka-streams", "connect-file", "connect-mirror")
+DEPENDENCY = """<dependency><groupId>org.apache.kafka</groupId><artifactId>{}</artifactId>
+<version>{}</version></dependency>"""
 POM = f"""<project><modelVersion>4.0.0</modelVersion>
 <groupId>ottermq</groupId><artifactId>tools</artifactId><version>1</version>
 <dependencies>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
-<version>{VERSION}</version></dependency>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId>
-<version>{VERSION}</version></dependency>
+{"".join(DEPENDENCY.format(name, VERSION) for name in ARTIFACTS)}
 </dependencies></project>"""
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 HEAP = ("-Xmx1G", "-Xms1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-server")  # as its scripts
@@ -50,9 +51,15 @@ def jars() -> Path:
     """The folder of jars, fetched if need be."""
     if not shutil.which("java"):
         raise NotFetched("no java here to run Apache Kafka")
-    if not JARS.is_dir():
+    if not is_fetched():
         _fetch()
     return JARS
+
+
+def is_fetched() -> bool:
+    """All of them are there; a folder that an older list filled is not enough."""
+    pom = JARS / "pom.xml"
+    return pom.exists() and pom.read_text() == POM
 
 
 def _fetch() -> None:
@@ -67,6 +74,7 @@ def _fetch() -> None:
     if done.returncode:
         told = done.stdout.decode(errors="replace")[-200:]
         raise NotFetched(f"Maven can't be reached: {told}")
+    shutil.rmtree(JARS, ignore_errors=True)
     fresh.rename(JARS)
 
 

@@ -22,7 +22,7 @@ from tests.clients.test_kafka_admin import done
 pytestmark = [
     pytest.mark.java,
     pytest.mark.skipif(
-        not apache_kafka.JARS.is_dir(),
+        not apache_kafka.is_fetched(),
         reason="no jars of Apache Kafka; .ci/clients --java fetches them, if Maven can be reached",
     ),
 ]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perf.apache_kafka import JARS, ApacheKafka
+from perf.apache_kafka import JARS, ApacheKafka, is_fetched
 
 SOURCE = Path(__file__).with_name("KafkaScenarios.java")
 SCENARIOS = [
@@ -44,7 +44,7 @@ def play(bootstrap: str, classes: Path, *only: str) -> tuple[int, list[str]]:
 @pytest.mark.java
 @pytest.mark.skipif(not shutil.which("javac"), reason="no JDK; .ci/clients --java installs it")
 @pytest.mark.skipif(
-    not JARS.is_dir(), reason="no Kafka jars; .ci/clients --java fetches them, if Maven answers"
+    not is_fetched(), reason="no Kafka jars; .ci/clients --java fetches them, if Maven answers"
 )
 def test_the_java_client(kafka: str, tmp_path: Path) -> None:
     code, said = play(kafka, tmp_path)

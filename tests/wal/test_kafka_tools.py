@@ -26,7 +26,7 @@ T0 = 1_800_000_000_000
 
 @pytest.fixture(scope="module")
 def jars() -> Path:
-    if not apache_kafka.JARS.is_dir() and not os.environ.get("OTTERMQ_KAFKA_TOOLS"):
+    if not apache_kafka.is_fetched() and not os.environ.get("OTTERMQ_KAFKA_TOOLS"):
         pytest.skip("Apache Kafka's tools: OTTERMQ_KAFKA_TOOLS=1 fetches them with Maven")
     try:
         return apache_kafka.jars()
