@@ -14,7 +14,7 @@ first, then its rows go, then its logs: what no row names doesn't exist.
 A delayed exchange has such a log too, for the messages that wait: a queue nobody can name.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -161,9 +161,11 @@ class Queues:
         elif change.created and exchange is not None and exchange.delayed:
             change.statements += self.add(exchange)
 
-    def add(self, thing: Queue | Exchange) -> list[Statement]:
-        """Into the engine; a delayed exchange for the messages that wait. Rows to be saved."""
-        logs, rows = self._open(thing)
+    def add(self, thing: Queue | Exchange, before: list[Log] | None = None) -> list[Statement]:
+        """Into the engine; a delayed exchange for the messages that wait. Rows to be saved. before:
+        the logs it had, if it comes back."""
+        logs, rows = self._open(thing) if before is None else (before, [])
+        self._prepare(thing, logs)
         self._logs[thing.id] = logs
         if isinstance(thing, Exchange):
             self._delayed[thing.id] = thing
@@ -187,6 +189,9 @@ class Queues:
             rows: list[Statement] = []
         else:
             logs, rows = self._store.reserve(names, vhost=vhost, flags=flags)
+        return logs, rows
+
+    def _prepare(self, thing: Queue | Exchange, logs: list[Log]) -> None:
         if isinstance(thing, Queue):
             size = self._topology.effective(thing).segment_size
             if size is not None:
@@ -194,7 +199,6 @@ class Queues:
                     options = replace(self._rules(log.name), segment_size=segment_size(size))
                     self._store.set_options(log, options)
             self._hold(thing, logs)
-        return logs, rows
 
     def _hold(self, queue: Queue, logs: Iterable[Log]) -> None:
         """While a hold stands, what is settled stays in the log."""
@@ -259,11 +263,17 @@ class Queues:
         what is left to do waits for the disk. None: no disk has a say in it."""
         touched: list[Queue | Exchange] = list(change.removed)
         touched += [self._delayed[id] for id in change.touched & self._delayed.keys()]
-        gone = [each for each in touched if each.id in self._logs and not self._exists(each)]
-        logs = [log for thing in gone for log in self._take_out(thing)]
+        gone = {
+            each: self._take_out(each)
+            for each in touched
+            if each.id in self._logs and not self._exists(each)
+        }
+        logs = [log for each in gone.values() for log in each]
         if change.statements:
             change.statements += [Catalog.removal(log.id) for log in logs if log.id < SCRATCH_IDS]
-            return self._finish(change, gone, logs)
+            for log in logs:  # one that is declared by that name meanwhile is another
+                self._store.free_name(log)
+            return self._finish(change, gone)
         self._discard(logs)
         return None
 
@@ -281,17 +291,26 @@ class Queues:
         assert removing is not None  # a vhost has a row
         await removing
 
-    async def _finish(
-        self, change: Change, gone: Sequence[Queue | Exchange], logs: Iterable[Log]
-    ) -> None:
+    async def _finish(self, change: Change, gone: Mapping[Queue | Exchange, list[Log]]) -> None:
         """A log that no row names is gone, whatever becomes of its files."""
         try:
             await self._topology.save(change)
         except LogError:
-            for thing in gone:  # they are back
-                self.add(thing)
+            for thing, logs in gone.items():
+                self._bring_back(thing, logs)
             raise
-        self._discard(logs)
+        for logs in gone.values():
+            self._discard(logs)
+
+    def _bring_back(self, thing: Queue | Exchange, logs: list[Log]) -> None:
+        """Whatever was declared by its name meanwhile was undone with its going."""
+        things: list[Queue | Exchange] = [*self._by_id.values(), *self._delayed.values()]
+        for other in things:
+            if type(other) is type(thing) and _place(other) == _place(thing):
+                self._discard(self._take_out(other))
+        for log in logs:
+            self._store.take_name(log)
+        self.add(thing, logs)
 
     def _exists(self, thing: Queue | Exchange) -> bool:
         if isinstance(thing, Queue) or thing.vhost not in self._topology.vhosts:
@@ -413,6 +432,10 @@ def options_of(settings: QueueSettings, durable: bool, usual_timeout: int | None
         dead_letter_exchange=_bytes(settings.dlx),
         dead_letter_key=_bytes(settings.dlrk),
     )
+
+
+def _place(thing: Queue | Exchange) -> tuple[str, str]:
+    return thing.vhost, thing.name
 
 
 def _log_flags(thing: Queue | Exchange) -> LogFlags:

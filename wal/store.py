@@ -472,10 +472,18 @@ class Store:
         check(lib.om_log_delete(log._log, seq), f"delete {log.name}")
         rows = [] if log.id >= SCRATCH_IDS else [self._catalog.removal(log.id)]
         del self._by_id[log.id]
-        if self._by_name.get((log.vhost, log.name)) is log:
-            del self._by_name[log.vhost, log.name]
+        self.free_name(log)
         self._bury(log)
         return (int(seq[0]) if rows else 0), rows
+
+    def free_name(self, log: Log) -> None:
+        """Another log may be made by its name: it is to be discarded ..."""
+        if self._by_name.get((log.vhost, log.name)) is log:
+            del self._by_name[log.vhost, log.name]
+
+    def take_name(self, log: Log) -> None:
+        """... or not, after all."""
+        self._by_name[log.vhost, log.name] = log
 
     def now_ms(self) -> int:
         """The time by which messages are stamped and expire: it goes neither back nor in jumps."""

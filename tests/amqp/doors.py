@@ -199,8 +199,14 @@ class FakeStore:
     def get(self, name: str, vhost: str) -> FakeLog:
         return self.logs[vhost, name]
 
-    def discard(self, log: FakeLog) -> tuple[int, list[Statement]]:
+    def free_name(self, log: FakeLog) -> None:
         self.logs = {key: each for key, each in self.logs.items() if each is not log}
+
+    def take_name(self, log: FakeLog) -> None:
+        self.logs["/", log.name] = log
+
+    def discard(self, log: FakeLog) -> tuple[int, list[Statement]]:
+        self.free_name(log)
         return 0, []
 
     def set_options(self, log: FakeLog, options: LogOptions) -> None:

@@ -1,6 +1,8 @@
 """queue: declare, bind, unbind, purge, delete; arguments, equivalence, exclusive queues."""
 
 import re
+import signal
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +11,7 @@ from pamqp import frame as frames
 from pamqp.commands import Basic, Queue
 
 from tests.amqp.wire import Channel, Client, Refused, eventually, refused
+from tests.brokers import Broker
 
 Connect = Callable[..., Client]
 Unique = Callable[[str], str]
@@ -528,3 +531,61 @@ def test_acks_of_a_deleted_queue_do_no_harm(channel: Channel) -> None:
     channel.delete(queue)
     channel.ack(message.tag)
     channel.round_trip()
+
+
+def test_declares_and_deletes_of_one_queue_by_many_never_fail(
+    connect: Connect, unique: Unique
+) -> None:
+    queue = unique("raced")
+    failures: list[Exception] = []
+
+    def race(channel: Channel) -> None:
+        try:
+            for _ in range(100):
+                channel.declare(queue, durable=True)
+                channel.delete(queue)
+        except Exception as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=race, args=(connect().channel(),)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+@pytest.mark.ottermq_only("a broker of the test's own")
+def test_a_queue_that_is_declared_while_its_namesake_goes_is_another(
+    start: Callable[..., Broker],
+) -> None:
+    """It has none of the other's messages, and keeps its own, over a kill, too."""
+    names = [f"again-{number}" for number in range(20)]
+    with start() as broker:
+        one, other = (Client(broker.address("amqp")) for _ in range(2))
+        deleter, channel = one.channel(), other.channel()
+        channel.confirm()
+        for name in names:
+            deleter.declare(name, durable=True)
+            deleter.publish(b"old", name, delivery_mode=2)
+            deleter.send(Queue.Delete(queue=name))
+            while is_there(other, name):
+                pass
+            channel.declare(name, durable=True)
+            channel.publish(b"new", name, delivery_mode=2)
+            channel.expect(Basic.Ack)
+            deleter.expect(Queue.DeleteOk)
+        broker.stop(signal.SIGKILL)
+    with start() as broker, Client(broker.address("amqp")) as client:
+        channel = client.channel()
+        assert [channel.drain(name) for name in names] == [[b"new"]] * len(names)
+
+
+def is_there(client: Client, queue: str) -> bool:
+    channel = client.channel()
+    try:
+        channel.look(queue)
+    except Refused:
+        return False
+    channel.close()
+    return True
