@@ -281,8 +281,27 @@ static void check_overdue(om_engine *engine, om_channel *channel) {
     om_event_push(engine, &event);
 }
 
+/* The process stood still, or had no core, for longer than a sweep: what connections sent meanwhile may be
+ * unread yet, with Python in between for TLS. They are given their time once more, and nobody is
+ * judged in this sweep. */
+static void forgive(om_engine *engine, int64_t late_ms) {
+    for (uint32_t i = 0; i < engine->conn_cap; i++) {
+        om_conn *conn = engine->conns[i];
+        if (!conn)
+            continue;
+        conn->last_in = engine->now_ms;
+        if (conn->opened_ms + late_ms < engine->now_ms)
+            conn->opened_ms += late_ms;
+    }
+}
+
 static void sweep(om_engine *engine) {
+    int64_t late_ms = engine->now_ms - engine->swept_ms - SWEEP_MS;
     engine->swept_ms = engine->now_ms;
+    if (late_ms > SWEEP_MS) {
+        forgive(engine, late_ms);
+        return;
+    }
     weigh_memory(engine);
     om_routes_sweep(engine);
     for (uint32_t i = 0; i < engine->conn_cap; i++) {
@@ -393,7 +412,9 @@ void *om_engine_main(void *arg) {
     }
     while (!__atomic_load_n(&store->stopping, __ATOMIC_RELAXED)) {
         int count = epoll_wait(store->poll_fd, ready, READY_MAX, sleep_ms(store));
-        if (count < 0 && errno != EINTR)
+        if (count < 0 && errno == EINTR)
+            continue; /* stopped and continued: what came meanwhile is read before anybody is judged by the time */
+        if (count < 0)
             break;
         int news = 0;
         for (int i = 0; i < count; i++) {
@@ -401,7 +422,7 @@ void *om_engine_main(void *arg) {
             if (ready[i].data.u64 == WAL_EVENT)
                 news = read(store->wal_fd, &value, sizeof value) == (ssize_t)sizeof value;
         }
-        uint64_t next = tick(store, ready, count < 0 ? 0 : count, news);
+        uint64_t next = tick(store, ready, count, news);
         if (next && count < READY_MAX) /* else more of them are waiting already */
             sleep_until(next);
         if (!news)

@@ -21,6 +21,8 @@ import trio
 from ottermq import eventlog
 
 TICK = 0.02  # seconds; a time-out is late by this at most, and never early
+LATE = 2 * TICK  # the process stood still, or had no core ...
+HEARING = 1.0  # ... and hears for so long what clients sent meanwhile, before it judges them
 BITS = 6
 SLOTS = 1 << BITS
 MASK = SLOTS - 1
@@ -146,3 +148,5 @@ class Wheel:
             self._sooner = trio.Event()
             with trio.move_on_at(self._wake_at):
                 await self._sooner.wait()
+            if self._clock() - self._wake_at > LATE:
+                await trio.sleep(HEARING)
