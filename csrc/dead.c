@@ -337,6 +337,14 @@ static void drop(om_queue *queue, const om_dying *dying) {
     queue->dropped++;
 }
 
+/* It can't be read any more: it isn't settled, and nobody gets it. */
+static void lose(om_queue *queue, const om_dying *dying) {
+    om_log *log = queue->lanes[dying->lane].log;
+    if (om_log_lose(log, dying->offset, dying->offset) == 0)
+        log->lost++; /* it was given out, to us */
+    is_gone(queue, dying);
+}
+
 void om_dead_pump(om_queue *queue) {
     om_engine *engine = queue->engine;
     if (queue->held_until > engine->now_ms) {
@@ -362,6 +370,11 @@ void om_dead_pump(om_queue *queue) {
             break; /* in the next record */
         letter letter;
         int result = read_letter(queue, &dying, &letter);
+        if (result == OM_E_UNREADABLE && om_log_bad_for(queue->lanes[dying.lane].log, dying.offset)) {
+            lose(queue, &dying);
+            done_with_first(queue);
+            continue;
+        }
         if (result == OM_E_UNREADABLE || result == OM_E_RANGE) {
             drop(queue, &dying);
             done_with_first(queue);

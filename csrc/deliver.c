@@ -127,9 +127,13 @@ int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const
 
 /* ---- the head ---- */
 
-/* What can't be read is passed over: it was reported, and must not block the others. */
+/* A gap counts as settled, and so does what nobody can make sense of. What the disk has lost doesn't: it was
+ * reported, it must not block the others, and it is not done. */
 static int pass_over(om_queue *queue, om_log *log, int64_t offset, int64_t skip_to) {
     int64_t last = skip_to > offset ? skip_to - 1 : offset;
+    const om_bad *bad = om_log_bad_for(log, offset);
+    if (bad)
+        return om_log_lose(log, offset, bad->last) > 0 ? OM_OK : OM_E_NO_MEMORY;
     int64_t passed = om_log_settle_run(log, offset, last, -1);
     if (passed <= 0)
         return OM_E_NO_MEMORY;
@@ -368,8 +372,11 @@ static void give_out(om_queue *queue) {
             return;
         int result = give(queue, consumer->channel, consumer, OM_BASIC_DELIVER, (consumer->flags & OM_CONSUME_NO_ACK) != 0,
                           lane, &content);
-        if (result == OM_E_UNREADABLE && pass_over(queue, queue->lanes[lane].log, offset, offset + 1) == OM_OK)
-            continue;
+        if (result == OM_E_UNREADABLE) { /* a page of it couldn't be had, this very moment */
+            om_feed_doubt(queue->lanes[lane].feed, queue->lanes[lane].log);
+            om_queue_wait(queue);
+            return;
+        }
         if (result != OM_OK) {
             om_conn_break(consumer->channel->conn, "out of memory");
             continue;
@@ -498,13 +505,13 @@ int om_get(om_channel *channel, om_queue *queue, int no_ack) {
     for (int32_t i = 0; i < queue->lane_count; i++)
         om_log_seal(queue->lanes[i].log); /* what this very tick brought can be had, too */
     keep_short(queue);                         /* ... and what others waited for, or what was too much, can't */
-    int result;
-    do {
-        result = om_queue_head(queue, queue->engine->wall_ms, &lane, &offset, &content);
-        if (result != OM_OK)
-            break;
+    int result = om_queue_head(queue, queue->engine->wall_ms, &lane, &offset, &content);
+    if (result == OM_OK)
         result = give(queue, channel, NULL, OM_BASIC_GET_OK, no_ack, lane, &content);
-    } while (result == OM_E_UNREADABLE && pass_over(queue, queue->lanes[lane].log, offset, offset + 1) == OM_OK);
+    if (result == OM_E_UNREADABLE) {
+        om_feed_doubt(queue->lanes[lane].feed, queue->lanes[lane].log);
+        result = OM_E_NOT_RESIDENT;
+    }
     om_queue_activate(queue);
     if (result == OM_E_NOT_RESIDENT)
         return result;

@@ -122,6 +122,8 @@ om_bytes *om_feed_bytes(const om_feed *feed);
 /* Guard the mapping under the last message while its bytes are copied. */
 void om_feed_guard(om_feed *feed);
 int om_feed_unguard(om_feed *feed);
+/* What it gave couldn't be had after all: the segment is surveyed, and the reader comes back. */
+void om_feed_doubt(om_feed *feed, om_log *log);
 /* Where these bytes of the last message lie in a segment's file, to be sent from there (not held);
  * NULL: they are in memory only, or the file can't be opened. */
 om_backing *om_feed_backing(om_feed *feed, const uint8_t *data, uint64_t *position);

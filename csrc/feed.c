@@ -59,6 +59,13 @@ int om_feed_unguard(om_feed *feed) {
     return !om_feed_bytes(feed) && feed->read.pins ? om_read_unguard(&feed->read) : OM_OK;
 }
 
+void om_feed_doubt(om_feed *feed, om_log *log) {
+    uint64_t position;
+    if (!om_feed_bytes(feed) && feed->read.pins)
+        om_reader_survey(log, om_read_segment(&feed->read, &position), OM_NO_SUSPECT);
+    om_feed_rest(feed);
+}
+
 om_backing *om_feed_backing(om_feed *feed, const uint8_t *data, uint64_t *position) {
     if (om_feed_bytes(feed) || !feed->read.pins)
         return NULL;
@@ -179,8 +186,12 @@ static int take_mapped(om_engine *engine, om_feed *feed, om_log *log, int64_t of
     *skip_to = feed->read.next_offset;
     if (goes_on)
         om_read_ahead(&feed->read, STRETCH);
-    if (!goes_unseen(engine, feed) && om_read_check(&feed->read) != OM_OK)
-        return OM_E_UNREADABLE;
+    result = goes_unseen(engine, feed) ? OM_OK : om_read_check(&feed->read);
+    *skip_to = feed->read.next_offset;
+    if (result != OM_OK) {
+        om_feed_rest(feed); /* nobody steps to what wasn't right */
+        return result;
+    }
     feed->read_at = 0;
     return step_to(engine, feed, log, offset, skip_to);
 }
@@ -209,7 +220,7 @@ static int read_record(om_feed *feed, int64_t offset, om_content *out) {
     return out->offset == offset ? OM_OK : OM_E_RANGE;
 }
 
-int om_feed_get(om_engine *engine, om_feed *feed, om_log *log, int64_t offset, om_content *out, int64_t *skip_to) {
+static int get(om_engine *engine, om_feed *feed, om_log *log, int64_t offset, om_content *out, int64_t *skip_to) {
     if (feed->next < 0 || offset < feed->next || offset > feed->last) {
         int result = find_batch(engine, feed, log, offset, skip_to);
         if (result != OM_OK) {
@@ -232,4 +243,12 @@ int om_feed_get(om_engine *engine, om_feed *feed, om_log *log, int64_t offset, o
         feed->next = -1;
     }
     return result;
+}
+
+int om_feed_get(om_engine *engine, om_feed *feed, om_log *log, int64_t offset, om_content *out, int64_t *skip_to) {
+    int result = get(engine, feed, log, offset, out, skip_to);
+    if (result != OM_E_UNREADABLE || om_feed_unguard(feed) == OM_OK)
+        return result;
+    om_feed_doubt(feed, log); /* a page of it couldn't be had: a survey tells what is left */
+    return OM_E_NOT_RESIDENT;
 }

@@ -360,19 +360,14 @@ static size_t mapping_len(const om_segment *segment, uint64_t end) {
     return len;
 }
 
-/* The file can't be opened or is shorter than what was written to it: it was cut, removed or
- * damaged by someone else. */
-static int unreadable(om_segment *segment) {
-    om_segment_fence(segment);
-    return OM_E_UNREADABLE;
-}
-
 static int map_file(om_segment *segment, int fd, uint64_t end, om_mapping **out) {
     struct stat stat;
     if (fstat(fd, &stat) < 0)
         return om_errno_result();
-    if ((uint64_t)stat.st_size < end)
-        return om_segment_written(segment) < end ? OM_E_RANGE : unreadable(segment);
+    /* Shorter than what was written to it: cut by someone else. Once that is known, readers keep to what
+     * is left, and the guard is there for who doesn't. */
+    if ((uint64_t)stat.st_size < end && (om_segment_written(segment) < end || !om_segment_is_damaged(segment)))
+        return om_segment_written(segment) < end ? OM_E_RANGE : OM_E_UNREADABLE;
     om_mapping *mapping = calloc(1, sizeof *mapping);
     if (!mapping)
         return OM_E_NO_MEMORY;
@@ -423,7 +418,7 @@ int om_files_map(om_segment *segment, uint64_t end, om_mapping **out) {
     int result = om_files_open(segment, &file);
     if (result != OM_OK) {
         int gone = result == OM_E_IO && errno != EMFILE && errno != ENFILE;
-        return gone ? unreadable(segment) : result;
+        return gone ? OM_E_UNREADABLE : result;
     }
     om_mapping *fresh = NULL;
     result = map_file(segment, file->fd, end, &fresh);

@@ -99,7 +99,8 @@ static inline int om_segment_is(const uint8_t *mark) {
 typedef struct om_step {
     int64_t first, last;     /* offsets */
     int64_t max_timestamp;
-    uint32_t size;
+    uint64_t size;
+    int bad;                 /* a stretch that can't be read: nothing but its offsets and size counts */
 } om_step;
 
 /* The batch at `at`, which must end at or before `end` and not go back below offset `least`.
@@ -116,9 +117,13 @@ static inline int om_step_at(const uint8_t *base, uint64_t at, uint64_t end, int
         delta < 0 || step->first < least || step->first > INT64_MAX - delta)
         return OM_E_CORRUPT;
     step->last = step->first + delta;
-    step->size = length + 12;
+    step->size = length + UINT64_C(12);
+    step->bad = 0;
     return step->size <= end - at ? OM_OK : OM_E_SHORT;
 }
+
+/* The same for all that is known of the segment: a bad stretch is one step. The view begins at 0. */
+int om_segment_step(const om_segment *segment, const om_view *view, uint64_t at, int64_t least, om_step *step);
 
 /* errno as a result; EDQUOT is a full disk too, for the one whose quota it is. */
 static inline int om_errno_result(void) {

@@ -94,7 +94,5 @@ int om_guard_end(const om_view *view) {
     size_t end = (size_t)(view->data - mapping->base) + view->len;
     if (end <= __atomic_load_n(&mapping->good, __ATOMIC_RELAXED))
         return OM_OK;
-    if (end <= om_segment_written(view->segment))
-        om_segment_fence(view->segment);
     return OM_E_UNREADABLE;
 }

@@ -23,7 +23,6 @@
 #define ABORTED_SIZE 17
 #define PLANS_KEPT 8192
 #define STRETCH_MAX (8u << 20)       /* of a segment, in one answer */
-#define SKIPS 8                      /* damaged stretches that one answer passes over */
 
 typedef struct om_kafka_plan {
     om_kafka_part *part;
@@ -124,14 +123,8 @@ static void plan_data(reading *r, om_kafka_plan *plan, uint64_t limit, int at_le
     int64_t offset = plan->part->offset, end = r->fetch->committed ? plan->stable : plan->watermark;
     if (offset >= end || (!limit && !at_least_one))
         return;
-    for (int skips = 0; log->segment_count && skips < SKIPS; skips++) {
-        if (log->hot.count && offset >= om_hot_at(&log->hot, 0)->base_offset)
-            break;
+    if (log->segment_count && !(log->hot.count && offset >= om_hot_at(&log->hot, 0)->base_offset)) {
         int result = om_log_locate(log, offset, end, limit < STRETCH_MAX ? limit : STRETCH_MAX, &plan->stretch);
-        if (result == OM_E_UNREADABLE && plan->stretch.next_offset > offset) {
-            offset = plan->stretch.next_offset;
-            continue;
-        }
         if (result == OM_OK && (plan->stretch.len <= limit || at_least_one)) {
             plan->bytes = plan->stretch.len;
             plan->next_offset = plan->stretch.next_offset;
@@ -141,11 +134,13 @@ static void plan_data(reading *r, om_kafka_plan *plan, uint64_t limit, int at_le
             om_segment_unref(plan->stretch.segment);
         plan->stretch = (om_stretch){0};
         r->cold |= result == OM_E_NOT_RESIDENT;
-        if (result == OM_END)
-            break;
-        if (result != OM_OK && result != OM_E_NOT_RESIDENT)
+        /* A client is told, and seeks behind it: a record that is passed over in silence is lost in silence. */
+        if (result == OM_E_UNREADABLE)
+            plan->error = OM_KAFKA_E_CORRUPT_MESSAGE;
+        else if (result < 0 && result != OM_E_NOT_RESIDENT)
             plan->error = OM_KAFKA_E_STORAGE_ERROR;
-        return;
+        if (result != OM_END)
+            return;
     }
     plan_hot(plan, offset, end, limit, at_least_one);
 }

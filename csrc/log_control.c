@@ -396,7 +396,7 @@ int64_t om_log_segments(om_log *log, om_segment_stat *out, int64_t cap) {
             .first_timestamp = segment->first_timestamp,
             .max_timestamp = segment->max_timestamp,
             .sealed = segment->sealed,
-            .fenced = segment->fenced,
+            .fenced = segment->fenced || om_segment_is_damaged(segment),
         };
     }
     om_store_leave(log->store);

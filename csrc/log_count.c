@@ -41,7 +41,7 @@ int64_t om_log_record_count(const om_log *log) {
         const om_segment *segment = log->segments[i];
         int64_t first = segment->base_offset > log->start_offset ? segment->base_offset : log->start_offset;
         if (segment->next_offset > first)
-            count += segment->next_offset - first;
+            count += segment->next_offset - first - om_segment_lost_records(segment, first);
     }
     return count > 0 ? count : 0;
 }

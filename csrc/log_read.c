@@ -22,6 +22,7 @@
 
 typedef struct pins {
     om_log *log;
+    int nowait;              /* who reads must not wait for a disk */
     om_view view;            /* mapped: one span, of the file from this position on */
     uint64_t position;
     uint32_t bytes_count;    /* hot: so many of these */
@@ -100,18 +101,27 @@ static void read_hot(om_log *log, const place *place, uint64_t max_bytes, om_rea
 typedef struct extent {
     uint64_t position, len;
     int64_t first_offset, next_offset;
+    uint64_t suspect;        /* the batch that isn't one, when that is known */
 } extent;
 
 /* How many whole batches from the start of the view fit; the first always does, unless it lies
- * past the limit (there was a gap before it). */
+ * past the limit (there was a gap before it). Base offsets have no checksum: one that is past the
+ * segment's end, or that the next one contradicts, isn't given out. */
 static int measure(const om_view *view, int64_t limit, uint64_t max_bytes, extent *out) {
-    size_t at = 0;
+    size_t at = 0, before = 0;
+    int64_t end = __atomic_load_n(&view->segment->next_offset, __ATOMIC_ACQUIRE), next = 0, next_before = 0;
     int past = 0;
     om_guard_begin(view);
     while (at < view->len) {
         om_batch_info info;
-        if (om_batch_peek(view->data + at, view->len - at, &info) != OM_OK || (size_t)info.size > view->len - at)
+        if (om_batch_peek(view->data + at, view->len - at, &info) != OM_OK || (size_t)info.size > view->len - at ||
+            info.base_offset + info.last_offset_delta >= end)
             break;
+        if (info.base_offset < next) {
+            at = before;
+            next = next_before;
+            break;
+        }
         if (info.base_offset >= limit) {
             past = 1;
             break;
@@ -120,20 +130,17 @@ static int measure(const om_view *view, int64_t limit, uint64_t max_bytes, exten
             break;
         if (!at)
             out->first_offset = info.base_offset;
-        out->next_offset = info.base_offset + info.last_offset_delta + 1;
+        before = at;
+        next_before = next;
+        next = info.base_offset + info.last_offset_delta + 1;
         at += (size_t)info.size;
     }
     int faulted = om_guard_end(view);
     out->len = at;
-    return faulted != OM_OK ? faulted : at ? OM_OK : past ? OM_END : OM_E_CORRUPT;
-}
-
-static void report_unreadable(om_log *log, om_segment *segment, const char *why) {
-    if (__atomic_exchange_n(&segment->fenced, 2, __ATOMIC_ACQ_REL) == 2)
-        return;
-    om_store_add_report(log->store, OM_REPORT_UNREADABLE, log, segment->base_offset, segment->next_offset - 1,
-                        "segment %s/%020lld.log can't be read (%s): its records are passed over", log->folder,
-                        (long long)segment->base_offset, why);
+    out->next_offset = next;
+    if (faulted != OM_OK || (!at && !past))
+        return OM_E_CORRUPT;
+    return at ? OM_OK : OM_END;
 }
 
 /* In memory already? Else the reader thread is asked for it. */
@@ -146,7 +153,7 @@ static int demand_resident(om_log *log, om_segment *segment, uint64_t position, 
         om_view_release(&view);
         return OM_OK;
     }
-    om_reader_ask(log->store, &view);
+    om_reader_ask(log, &view);
     return OM_E_NOT_RESIDENT;
 }
 
@@ -156,6 +163,11 @@ static int locate_resident(om_log *log, om_segment *segment, int64_t offset, uin
     int result = om_segment_hint(segment, offset, position);
     while (result == OM_OK) {
         om_view view;
+        const om_bad *bad = om_segment_bad_at(segment, *position);
+        if (bad) {
+            *position = bad->end;
+            continue;
+        }
         result = demand_resident(log, segment, *position, OM_BATCH_OVERHEAD);
         if (result == OM_OK)
             result = om_view_open(segment, *position, OM_BATCH_OVERHEAD, &view);
@@ -187,26 +199,47 @@ static void stream(const om_view *view, size_t now) {
     madvise((void *)start, here - start, MADV_POPULATE_READ);
 }
 
-static int read_segment(om_log *log, const place *place, int64_t offset, uint64_t max_bytes, int flags,
-                        om_view *view, extent *out) {
+static int read_good(om_log *log, const place *place, int64_t offset, uint64_t max_bytes, int flags,
+                     om_view *view, extent *out) {
     om_batch_info info;
     int result = flags & OM_READ_NOWAIT ? locate_resident(log, place->segment, offset, &out->position, &info)
                                         : om_segment_find(place->segment, offset, &out->position, &info);
     if (result != OM_OK)
         return result;
     uint64_t want = max_bytes > (uint64_t)info.size ? max_bytes : (uint64_t)info.size;
+    uint64_t good = om_segment_good_until(place->segment, out->position) - out->position;
+    if (want > good)
+        want = good;
     if ((flags & OM_READ_NOWAIT) && (result = demand_resident(log, place->segment, out->position, want)) != OM_OK)
         return result;
     int streaming = !(flags & OM_READ_NOWAIT) && max_bytes >= STREAMING;
-    result = om_view_open(place->segment, out->position, streaming ? want + AHEAD : want, view);
+    uint64_t ahead = good - want < AHEAD ? good - want : AHEAD;
+    result = om_view_open(place->segment, out->position, streaming ? want + ahead : want, view);
     if (result != OM_OK)
         return result;
     if (streaming)
         stream(view, want);
+    out->suspect = out->position;
     result = measure(view, place->limit, want, out);
     if (result != OM_OK)
         om_view_release(view);
     return result;
+}
+
+/* OM_E_UNREADABLE: a bad stretch, and out->next_offset tells where it ends. OM_E_CORRUPT: something is
+ * wrong that isn't known yet: a survey tells. */
+static int read_segment(om_log *log, const place *place, int64_t offset, uint64_t max_bytes, int flags,
+                        om_view *view, extent *out) {
+    const om_bad *bad = om_segment_bad_for(place->segment, offset);
+    *out = (extent){.suspect = OM_NO_SUSPECT};
+    if (bad || __atomic_load_n(&place->segment->fenced, __ATOMIC_ACQUIRE)) {
+        out->next_offset = bad ? bad->last + 1 : place->past;
+        return OM_E_UNREADABLE;
+    }
+    if (__atomic_load_n(&place->segment->doubtful, __ATOMIC_ACQUIRE))
+        return OM_E_CORRUPT;
+    int result = read_good(log, place, offset, max_bytes, flags, view, out);
+    return result == OM_E_UNREADABLE ? OM_E_CORRUPT : result;
 }
 
 /* Walks over segments that turn out to hold nothing past the offset. On OM_OK either the hot
@@ -224,14 +257,12 @@ static int read_from(om_log *log, int64_t offset, int64_t end, uint64_t max_byte
             return result;
         result = read_segment(log, &place, offset, max_bytes, flags, view, found);
         int64_t past = place.past;
-        if (result == OM_E_UNREADABLE || result == OM_E_CORRUPT) {
-            report_unreadable(log, place.segment, om_result_text(result));
-            found->next_offset = past;
-            result = OM_E_UNREADABLE;
-        }
+        if (result == OM_E_CORRUPT)
+            result = flags & OM_READ_NOWAIT ? om_reader_survey(log, place.segment, found->suspect)
+                                            : om_log_survey(log, place.segment, found->suspect);
         om_segment_unref(place.segment);
-        /* Trimmed, or made again in another file, since we looked: in a moment the list knows. */
-        if (result == OM_E_DELETED && tries-- > 0) {
+        /* Surveyed; trimmed, or made again in another file, since we looked: in a moment the list knows. */
+        if ((result == OM_E_DELETED || result == OM_SURVEYED) && tries-- > 0) {
             sched_yield();
             continue;
         }
@@ -266,8 +297,9 @@ static pins *begin_read(om_read *out) {
     return held;
 }
 
-static void hold(om_read *out, om_log *log, pins *held) {
+static void hold(om_read *out, om_log *log, pins *held, int nowait) {
     held->log = log;
+    held->nowait = nowait;
     om_log_ref(log);
     out->pins = held;
 }
@@ -280,11 +312,8 @@ static int read_resident(om_log *log, int64_t offset, int64_t end, uint64_t max_
         if (result != OM_OK || !place.segment)
             return result == OM_OK ? OM_END : result;
         result = read_segment(log, &place, offset, max_bytes, OM_READ_NOWAIT, view, found);
-        if (result == OM_E_UNREADABLE || result == OM_E_CORRUPT) {
-            report_unreadable(log, place.segment, om_result_text(result));
-            found->next_offset = place.past;
-            result = OM_E_UNREADABLE;
-        }
+        if (result == OM_E_CORRUPT)
+            result = om_reader_survey(log, place.segment, found->suspect);
         om_segment_unref(place.segment);
         if (result != OM_END || place.past <= offset)
             /* Made again in another file at this very moment: it will be known in the next tick. */
@@ -318,7 +347,7 @@ int om_log_read_mapped(om_log *log, int64_t offset, uint64_t max_bytes, om_read 
         return result;
     }
     point_to_view(out, held, &found);
-    hold(out, log, held);
+    hold(out, log, held, 1);
     return OM_OK;
 }
 
@@ -326,7 +355,7 @@ void om_read_ahead(const om_read *read, uint64_t bytes) {
     const pins *held = read->pins;
     om_view next;
     if (om_view_open(held->view.segment, held->position + read->bytes, bytes, &next) == OM_OK)
-        om_reader_ask(held->log->store, &next);
+        om_reader_ask(held->log, &next);
 }
 
 int om_log_read(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, int flags, om_read *out) {
@@ -342,7 +371,7 @@ int om_log_read(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, in
     }
     if (held->view.segment)
         point_to_view(out, held, &found);
-    hold(out, log, held);
+    hold(out, log, held, flags & OM_READ_NOWAIT);
     return OM_OK;
 }
 
@@ -359,22 +388,38 @@ void om_read_free(om_read *read) {
     read->pins = NULL;
 }
 
-static int check_batches(const uint8_t *data, size_t len) {
-    while (len) {
-        om_batch_info info;
-        if (om_batch_check(data, len, &info) != OM_OK)
-            return OM_E_UNREADABLE;
-        data += info.size;
-        len -= (size_t)info.size;
+/* How many bytes from the start on are batches with right checksums; *next: the offset behind them. */
+static size_t good_batches(const uint8_t *data, size_t len, int64_t *next) {
+    size_t at = 0;
+    om_batch_info info;
+    while (at < len && om_batch_check(data + at, len - at, &info) == OM_OK) {
+        at += (size_t)info.size;
+        *next = info.base_offset + info.last_offset_delta + 1;
     }
-    return OM_OK;
+    return at;
 }
 
-static int note_damage(const om_read *read, int result) {
+/* Only the first `good` bytes of a mapped read are what they were. With nothing before what is bad, a
+ * survey tells how far that goes: OM_E_UNREADABLE and read->next_offset, or OM_E_NOT_RESIDENT. */
+static int keep_good(om_read *read, size_t good, int64_t next) {
     pins *held = read->pins;
-    if (result != OM_OK && held->view.segment)
-        report_unreadable(held->log, held->view.segment, "damaged under us");
-    return result;
+    om_segment *segment = held->view.segment;
+    if (good == read->bytes)
+        return OM_OK;
+    if (good) {
+        read->spans[0].len = (int32_t)good;
+        read->bytes = good;
+        read->next_offset = next;
+        return OM_OK;
+    }
+    if (held->nowait)
+        return om_reader_survey(held->log, segment, held->position);
+    int result = om_log_survey(held->log, segment, held->position);
+    if (result != OM_SURVEYED)
+        return result;
+    const om_bad *bad = om_segment_bad_for(segment, read->first_offset);
+    read->next_offset = bad ? bad->last + 1 : read->first_offset; /* not bad after all: to be read again */
+    return OM_E_UNREADABLE;
 }
 
 om_segment *om_read_segment(const om_read *read, uint64_t *position) {
@@ -390,20 +435,24 @@ void om_read_guard(const om_read *read) {
 
 int om_read_unguard(const om_read *read) {
     const pins *held = read->pins;
-    return note_damage(read, om_guard_end(&held->view));
+    return om_guard_end(&held->view);
 }
 
-int om_read_check(const om_read *read) {
+int om_read_check(om_read *read) {
     pins *held = read->pins;
     if (!held->view.segment)
         return OM_OK; /* the hot tail has been in our hands all the time */
+    int64_t next = read->first_offset;
     om_guard_begin(&held->view);
-    int result = check_batches(held->view.data, read->bytes);
-    int faulted = om_guard_end(&held->view);
-    return note_damage(read, faulted != OM_OK ? faulted : result);
+    size_t good = good_batches(held->view.data, read->bytes, &next);
+    /* A page that couldn't be had reads as zeros, now or as another reader left it: no batch is right then,
+     * unless it is one of zeros. */
+    if (om_guard_end(&held->view) != OM_OK && good == read->bytes)
+        good = 0;
+    return keep_good(read, good, next);
 }
 
-int64_t om_read_copy(const om_read *read, uint8_t *out, size_t cap) {
+int64_t om_read_copy(om_read *read, uint8_t *out, size_t cap) {
     pins *held = read->pins;
     if (read->bytes > cap)
         return OM_E_SHORT;
@@ -417,9 +466,12 @@ int64_t om_read_copy(const om_read *read, uint8_t *out, size_t cap) {
     }
     if (held->view.segment)
         result = om_guard_end(&held->view);
-    if (result == OM_OK)
-        result = check_batches(out, read->bytes);
-    return note_damage(read, result) == OM_OK ? (int64_t)read->bytes : result;
+    int64_t next = read->first_offset;
+    size_t good = good_batches(out, read->bytes, &next);
+    if (!held->view.segment)
+        return good == read->bytes ? (int64_t)good : OM_E_CORRUPT;
+    result = keep_good(read, result != OM_OK && good == read->bytes ? 0 : good, next);
+    return result == OM_OK ? (int64_t)read->bytes : result;
 }
 
 int om_log_range(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, om_range *out) {

@@ -49,6 +49,11 @@ static int walk_segment(om_segment *segment, moment *moment) {
     om_batch_info info;
     om_view view;
     int result = om_segment_find(segment, moment->from, &position, &info);
+    const om_bad *bad = result == OM_E_UNREADABLE ? om_segment_bad_for(segment, moment->from) : NULL;
+    if (bad) {
+        position = bad->end;
+        result = OM_OK;
+    }
     if (result == OM_OK)
         result = om_view_open(segment, position, SIZE_MAX, &view);
     if (result != OM_OK)
@@ -56,7 +61,9 @@ static int walk_segment(om_segment *segment, moment *moment) {
     result = OM_END;
     om_guard_begin(&view);
     for (size_t at = 0; result == OM_END && at < view.len; at += (size_t)info.size) {
-        if (om_batch_peek(view.data + at, view.len - at, &info) != OM_OK)
+        while ((bad = om_segment_bad_at(segment, position + at)))
+            at = (size_t)(bad->end - position);
+        if (at >= view.len || om_batch_peek(view.data + at, view.len - at, &info) != OM_OK)
             break;
         if (info.max_timestamp >= moment->wanted)
             result = search_batch(view.data + at, (size_t)info.size, info.base_offset, moment);
@@ -68,9 +75,17 @@ static int walk_segment(om_segment *segment, moment *moment) {
 }
 
 /* The index leads to the first of the whole segment; that may lie below what is asked for. */
-static int search_segment(om_segment *segment, moment *moment) {
+static int search_good(om_segment *segment, moment *moment) {
     int result = om_segment_find_time(segment, moment->wanted, &moment->offset, &moment->timestamp);
     return result == OM_OK && moment->offset < moment->from ? walk_segment(segment, moment) : result;
+}
+
+static int search_segment(om_log *log, om_segment *segment, moment *moment) {
+    int result = search_good(segment, moment);
+    if ((result == OM_E_CORRUPT || result == OM_E_UNREADABLE) &&
+        om_log_survey(log, segment, OM_NO_SUSPECT) == OM_SURVEYED)
+        result = search_good(segment, moment);
+    return result;
 }
 
 /* The next segment that may hold it, held; NULL: none is left. *past: up to where it is looked
@@ -104,7 +119,7 @@ int om_log_find_time(om_log *log, int64_t timestamp, int64_t *offset, int64_t *f
         om_turn_give(&log->store->turn);
         if (!segment)
             break;
-        result = search_segment(segment, &moment);
+        result = search_segment(log, segment, &moment);
         if (result == OM_OK) {
             om_segment_unref(segment);
             break;

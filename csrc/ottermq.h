@@ -29,7 +29,7 @@ enum om_result {
     OM_E_DELETED = -11,      /* the log is gone */
     OM_E_NOT_RESIDENT = -12, /* not in memory: the reader thread has been asked for it */
     OM_E_TIMEOUT = -13,
-    OM_E_UNREADABLE = -14    /* the segment is fenced: damaged, cut or unreadable under us */
+    OM_E_UNREADABLE = -14    /* damaged, cut or unreadable: a stretch of a segment, or all of it */
 };
 const char *om_result_text(int result);
 
@@ -311,7 +311,7 @@ enum om_report_kind {
     OM_REPORT_NO_SPACE = 6,
     OM_REPORT_SPACE_BACK = 7,
     OM_REPORT_CHECKPOINT_FAILED = 8,
-    OM_REPORT_UNREADABLE = 9,        /* a segment can't be read while running */
+    OM_REPORT_UNREADABLE = 9,        /* records turned out to be unreadable while running */
     OM_REPORT_WRITE_FAILED = 10,     /* a segment can't be written: tried again, the WAL has it */
     OM_REPORT_DELETED = 11,          /* recovery finished a deletion: drop it from the catalogue */
     OM_REPORT_CLOCK_BEHIND = 12,     /* the system's time is earlier than that of the last life */
@@ -419,10 +419,12 @@ typedef struct om_read {
 } om_read;
 int om_log_read(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, int flags, om_read *out);
 /* Are they what they were when they were written? Every batch's CRC, guarded, nothing copied. For
- * who sends straight from the mapping and has reason to doubt (a segment that was cold). */
-int om_read_check(const om_read *read);
-/* Copy the spans out, guarded, every batch's CRC checked. Returns the bytes or OM_E_*. */
-int64_t om_read_copy(const om_read *read, uint8_t *out, size_t cap);
+ * who sends straight from the mapping and has reason to doubt (a segment that was cold). The read then
+ * ends before the first that isn't; OM_E_UNREADABLE: it is the first, and read->next_offset tells where
+ * reading may go on. OM_E_NOT_RESIDENT: that is being found out. */
+int om_read_check(om_read *read);
+/* Copy the spans out, guarded, every batch's CRC checked in the same way. Returns the bytes or OM_E_*. */
+int64_t om_read_copy(om_read *read, uint8_t *out, size_t cap);
 void om_read_free(om_read *read);
 
 /* The same as a file range for sendfile; only for what is in a segment (OM_END otherwise). */
@@ -891,6 +893,25 @@ typedef struct om_walk {
  * the next batch isn't all there. OM_E_FULL: no room for another gap. OM_E_CORRUPT, OM_E_RANGE
  * (offset), OM_E_STALE_EPOCH: the next batch is wrong; walk stands before it. */
 int om_walk_batches(om_walk *walk, const uint8_t *data, size_t len, uint64_t stop);
+
+/* Bytes [position, end) of a segment that are no batches, or wrong ones, or that the disk can't give, and
+ * the offsets they may have held. */
+typedef struct om_bad {
+    uint64_t position, end;
+    int64_t first, last;
+} om_bad;
+typedef struct om_survey {
+    om_bad *items;
+    uint32_t count, cap;
+    uint64_t size;                   /* of the file */
+    int64_t next_offset;             /* one past the last offset */
+    int64_t batches, records;        /* that are whole and right; their timestamps, -1: none */
+    int64_t first_timestamp, max_timestamp;
+} om_survey;
+/* Each batch of a segment's file, up to `end` (UINT64_MAX: all of it), offsets below limit. Sectors that
+ * can't be read are bad stretches too. OM_OK, OM_E_IO, OM_E_NO_MEMORY. */
+int om_survey_file(const char *path, int64_t base_offset, uint64_t end, int64_t limit, om_survey *survey);
+void om_survey_free(om_survey *survey);
 
 typedef struct om_wal_summary {
     uint64_t records, bytes, first_seq, last_seq;

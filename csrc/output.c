@@ -190,7 +190,7 @@ static ssize_t send_file(const om_output *output, int fd) {
         return sent;
     /* A bad sector, or the file was cut under us. The frame can't be completed; who asks for the
      * message again must not come here again. */
-    om_segment_fence(chunk->from.file.backing->segment);
+    __atomic_store_n(&chunk->from.file.backing->segment->doubtful, 1, __ATOMIC_RELEASE);
     errno = EIO;
     return -1;
 }
@@ -237,7 +237,7 @@ int64_t om_output_drain(om_output *output, uint8_t *out, size_t cap) {
         if (chunk->kind == OM_PIECE_FILE) {
             ssize_t got = read_file(chunk, out + taken, len);
             if (got <= 0) {
-                om_segment_fence(chunk->from.file.backing->segment);
+                __atomic_store_n(&chunk->from.file.backing->segment->doubtful, 1, __ATOMIC_RELEASE);
                 return OM_E_IO;
             }
             len = (size_t)got;

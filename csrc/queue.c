@@ -265,6 +265,8 @@ int64_t om_queue_ready(const om_queue *queue) {
         const om_log *log = queue->lanes[i].log;
         if (log->cursor && log->producers)
             hidden += log->producers->hidden;
+        if (log->cursor && log->damaged)
+            hidden += om_log_lost_ahead(log);
     }
     int64_t length = om_queue_length(queue);
     return length > hidden ? length - hidden : 0;
@@ -320,8 +322,9 @@ int om_queue_stat_get(om_engine *engine, uint64_t id, om_queue_stat *out) {
             .idle_ms = queue->consumer_count ? 0 : engine->now_ms - queue->touched_ms,
         };
         for (int32_t i = 0; i < queue->lane_count; i++) {
-            const om_cursor *cursor = queue->lanes[i].log->cursor;
-            out->unacked += cursor ? cursor->unacked_count : 0;
+            const om_log *log = queue->lanes[i].log;
+            const om_cursor *cursor = log->cursor;
+            out->unacked += cursor && cursor->unacked_count > log->lost ? cursor->unacked_count - log->lost : 0;
             out->unacked_bytes += cursor ? cursor->unacked_bytes : 0;
         }
         if (om_queue_is_stream(queue))

@@ -8,19 +8,24 @@
 /* More than this many wishes at once are not kept: their readers will ask again. */
 #define FETCH_MAX 4096
 
-void om_reader_ask(om_store *store, om_view *view) {
-    om_fetch *fetch = malloc(sizeof *fetch);
+/* Whoever waits for it looks again. */
+static void done(om_store *store, om_fetch *fetch) {
+    if (fetch->survey)
+        om_segment_unref(fetch->survey);
+    om_view_release(&fetch->view);
+    om_log_release(fetch->log);
+    free(fetch);
+    om_store_tell(store);
+    om_store_wake_engine(store);
+}
+
+static void ask(om_store *store, om_fetch *fetch) {
     pthread_mutex_lock(&store->reader_mutex);
-    if (!fetch || store->fetch_count >= FETCH_MAX) {
+    if (store->fetch_count >= FETCH_MAX) {
         pthread_mutex_unlock(&store->reader_mutex);
-        free(fetch);
-        om_view_release(view);
-        om_store_tell(store);
-        om_store_wake_engine(store);
+        done(store, fetch);
         return;
     }
-    fetch->view = *view;
-    fetch->next = NULL;
     if (store->fetches_tail)
         store->fetches_tail->next = fetch;
     else
@@ -29,6 +34,37 @@ void om_reader_ask(om_store *store, om_view *view) {
     store->fetch_count++;
     pthread_cond_signal(&store->reader_wake);
     pthread_mutex_unlock(&store->reader_mutex);
+}
+
+static om_fetch *new_fetch(om_log *log) {
+    om_fetch *fetch = calloc(1, sizeof *fetch);
+    if (!fetch)
+        return NULL;
+    om_log_ref(log);
+    fetch->log = log;
+    return fetch;
+}
+
+void om_reader_ask(om_log *log, om_view *view) {
+    om_fetch *fetch = new_fetch(log);
+    if (!fetch) {
+        om_view_release(view);
+        om_store_wake_engine(log->store);
+        return;
+    }
+    fetch->view = *view;
+    ask(log->store, fetch);
+}
+
+int om_reader_survey(om_log *log, om_segment *segment, uint64_t suspect) {
+    om_fetch *fetch = new_fetch(log);
+    if (!fetch)
+        return OM_E_NO_MEMORY;
+    om_segment_ref(segment);
+    fetch->survey = segment;
+    fetch->suspect = suspect;
+    ask(log->store, fetch);
+    return OM_E_NOT_RESIDENT;
 }
 
 static om_fetch *next_fetch(om_store *store) {
@@ -50,11 +86,11 @@ void *om_reader_main(void *arg) {
     om_store *store = arg;
     om_fetch *fetch;
     while ((fetch = next_fetch(store))) {
-        om_view_load(&fetch->view); /* what can't be loaded shows when it is read */
-        om_view_release(&fetch->view);
-        free(fetch);
-        om_store_tell(store);
-        om_store_wake_engine(store);
+        if (fetch->survey)
+            om_log_survey(fetch->log, fetch->survey, fetch->suspect);
+        else if (om_view_load(&fetch->view) == OM_E_UNREADABLE)
+            om_log_survey(fetch->log, fetch->view.segment, OM_NO_SUSPECT);
+        done(store, fetch);
     }
     return NULL;
 }

@@ -69,6 +69,11 @@ typedef struct listing {
     size_t count, cap;
 } listing;
 
+typedef struct folder {
+    listing segments;
+    listing damaged;         /* an earlier life marked them so */
+} folder;
+
 static int by_offset(const void *a, const void *b) {
     int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
     return left < right ? -1 : left > right;
@@ -84,10 +89,10 @@ static int is_leftover(const char *name) {
     return has_suffix(name, ".tmp") || has_suffix(name, ".rewrite");
 }
 
-static int add_base(listing *listing, const char *name) {
+static int add_base(listing *listing, const char *name, const char *suffix) {
     char *end;
     long long base = strtoll(name, &end, 10);
-    if (end - name != 20 || strcmp(end, ".log") != 0 || base < 0)
+    if (end - name != 20 || strcmp(end, suffix) != 0 || base < 0)
         return OM_OK;
     if (listing->count == listing->cap) {
         size_t cap = listing->cap ? listing->cap * 2 : 16;
@@ -101,8 +106,13 @@ static int add_base(listing *listing, const char *name) {
     return OM_OK;
 }
 
-static int list_folder(const char *folder, listing *listing) {
-    DIR *dir = opendir(folder);
+static void sort(listing *listing) {
+    if (listing->count)
+        qsort(listing->bases, listing->count, sizeof *listing->bases, by_offset);
+}
+
+static int list_folder(const char *path, folder *folder) {
+    DIR *dir = opendir(path);
     if (!dir)
         return errno == ENOENT ? OM_OK : OM_E_IO;
     int result = OM_OK;
@@ -111,11 +121,13 @@ static int list_folder(const char *folder, listing *listing) {
         if (is_leftover(entry->d_name))
             unlinkat(dirfd(dir), entry->d_name, 0);
         else
-            result = add_base(listing, entry->d_name);
+            result = add_base(&folder->segments, entry->d_name, ".log");
+        if (result == OM_OK)
+            result = add_base(&folder->damaged, entry->d_name, ".log.damaged");
     }
     closedir(dir);
-    if (listing->count)
-        qsort(listing->bases, listing->count, sizeof *listing->bases, by_offset);
+    sort(&folder->segments);
+    sort(&folder->damaged);
     return result;
 }
 
@@ -125,12 +137,34 @@ static int is_listed(const listing *listing, int64_t base) {
 
 /* ---- damage ---- */
 
+#define OM_ASIDE_MAX 4096 /* a path */
+
 static int note_damage(om_patient *patient, int64_t first, int64_t last, int64_t base, const char *why) {
     om_damage *damage = malloc(sizeof *damage);
     if (!damage)
         return OM_E_NO_MEMORY;
     *damage = (om_damage){first, last, base, why, patient->damages};
     patient->damages = damage;
+    return OM_OK;
+}
+
+/* Of what a checkpoint vouches for, [0, end), a part can't be read: it is told, and the rest serves. OM_END:
+ * there is no rest. */
+static int survey_trusted(om_patient *patient, om_segment *segment, uint64_t end, int64_t limit) {
+    om_log *log = patient->log;
+    om_survey survey;
+    int result = om_segment_survey(segment, end, limit, OM_NO_SUSPECT, &survey);
+    if (result != OM_OK)
+        return result;
+    if (!survey.batches) {
+        om_survey_free(&survey);
+        return OM_END;
+    }
+    if (segment->max_timestamp < 0)
+        om_segment_trust(segment, survey.next_offset, end, survey.first_timestamp, survey.max_timestamp);
+    om_log_tell_damage(log, segment, NULL, &survey, OM_REPORT_CORRUPT);
+    log->damaged = log->damaged || survey.count;
+    om_survey_free(&survey);
     return OM_OK;
 }
 
@@ -189,6 +223,15 @@ static void count_scanned(om_store *store, uint64_t bytes) {
     __atomic_add_fetch(&store->progress.total, bytes, __ATOMIC_RELAXED);
 }
 
+/* A crash leaves a torn end, or sectors of zeros. Something else with whole batches behind it is damage: what
+ * was logged comes back from the WAL, what wasn't is in the copy. A disk without room for it is no reason not
+ * to start. */
+static void keep_copy(const om_segment *segment, const om_scan *scan) {
+    char aside[OM_ASIDE_MAX];
+    if (om_segment_goes_on(segment, scan->valid_size, scan->next_offset) == 1)
+        om_segment_copy_aside(segment, aside, sizeof aside);
+}
+
 static int scan_tail(om_store *store, om_patient *patient, om_segment *segment, uint64_t from, int64_t first_offset,
                      int64_t counted, int64_t *weight) {
     om_log *log = patient->log;
@@ -198,11 +241,14 @@ static int scan_tail(om_store *store, om_patient *patient, om_segment *segment, 
     int result = om_segment_scan(segment, from, first_offset, epoch, &scan);
     if (result != OM_OK)
         return result;
+    if (scan.valid_size < from)
+        return OM_E_UNREADABLE; /* what the checkpoint vouches for isn't what it was */
     count_scanned(store, scan.valid_size - from);
     /* An unlogged batch may be all that is left of the life that wrote it. */
     if (scan.last_epoch > log->leader_epoch)
         log->leader_epoch = scan.last_epoch;
     if (scan.stopped != OM_OK) {
+        keep_copy(segment, &scan);
         om_store_add_report(store, OM_REPORT_TAIL_CUT, log, scan.next_offset, scan.next_offset,
                             "%s/%020lld.log: %llu bytes after the recovery point cut at %llu (%s)", log->folder,
                             (long long)segment->base_offset, (unsigned long long)(on_disk - scan.valid_size),
@@ -223,34 +269,58 @@ static int scan_tail(om_store *store, om_patient *patient, om_segment *segment, 
 
 /* Sealed and below the recovery point: as the manifest says, or read whole when it says nothing. */
 static int load_sealed(om_store *store, om_patient *patient, om_segment *segment, const om_manifest_entry *entry,
-                       int64_t next_base) {
-    if (entry && segment->size < entry->size)
-        return note_damage(patient, entry->base_offset, entry->next_offset - 1, segment->base_offset, "cut short");
+                       int64_t next_base, int marked) {
+    uint64_t size = segment->size;
+    const char *why = NULL;
     if (entry) {
         om_segment_trust(segment, entry->next_offset, entry->size, entry->first_timestamp, entry->max_timestamp);
+        why = size < entry->size ? "cut short" : marked ? "damaged" : NULL;
     } else {
         om_scan scan;
         int result = om_segment_scan(segment, 0, segment->base_offset, 0, &scan);
-        if (result != OM_OK || scan.stopped != OM_OK || !scan.valid_size)
-            return note_damage(patient, segment->base_offset, next_base - 1, segment->base_offset,
-                               result != OM_OK ? "unreadable" : "damaged");
-        count_scanned(store, scan.valid_size);
+        if (result != OM_OK || scan.stopped != OM_OK || !scan.valid_size) {
+            why = result != OM_OK ? "unreadable" : "damaged";
+            om_segment_trust(segment, next_base, size, -1, -1);
+        } else {
+            count_scanned(store, scan.valid_size);
+        }
+    }
+    if (why) {
+        int result = survey_trusted(patient, segment, segment->size, segment->next_offset);
+        if (result != OM_OK)
+            return note_damage(patient, segment->base_offset, segment->next_offset - 1, segment->base_offset, why);
     }
     om_segment_seal(segment);
     om_segment_ref(segment);
     return om_log_add_segment(patient->log, segment);
 }
 
-static int load_recovery_segment(om_store *store, om_patient *patient, om_segment *segment, int64_t counted,
-                                 int64_t *weight) {
-    om_log *log = patient->log;
-    if (segment->size < log->recovery_position)
-        return note_damage(patient, segment->base_offset, log->recovery_point - 1, segment->base_offset, "cut short");
+static void trust_recovery_point(const om_log *log, om_segment *segment) {
     om_segment_trust(segment, log->recovery_point, log->recovery_position, log->recovery_first_timestamp,
                      log->recovery_max_timestamp);
-    int result = scan_tail(store, patient, segment, log->recovery_position, log->recovery_point, counted, weight);
-    if (result == OM_E_IO || result == OM_E_UNREADABLE || result == OM_E_CORRUPT)
-        return note_damage(patient, segment->base_offset, log->recovery_point - 1, segment->base_offset, "unreadable");
+}
+
+static int load_recovery_segment(om_store *store, om_patient *patient, om_segment *segment, int64_t counted,
+                                 int64_t *weight, int marked) {
+    om_log *log = patient->log;
+    int is_short = segment->size < log->recovery_position, result = OM_E_UNREADABLE;
+    trust_recovery_point(log, segment);
+    if (!is_short && !marked)
+        result = scan_tail(store, patient, segment, log->recovery_position, log->recovery_point, counted, weight);
+    if (result == OM_E_IO || result == OM_E_UNREADABLE || result == OM_E_CORRUPT) {
+        trust_recovery_point(log, segment);
+        result = survey_trusted(patient, segment, log->recovery_position, log->recovery_point);
+        if (result != OM_OK)
+            return note_damage(patient, segment->base_offset, log->recovery_point - 1, segment->base_offset,
+                               is_short ? "cut short" : "unreadable");
+        if (!is_short)
+            result = scan_tail(store, patient, segment, log->recovery_position, log->recovery_point, counted, weight);
+        if (result != OM_OK) { /* nothing of the tail can be had: the WAL has it */
+            trust_recovery_point(log, segment);
+            result = OM_OK;
+        }
+        om_segment_seal(segment);
+    }
     if (result != OM_OK)
         return result;
     om_segment_ref(segment);
@@ -270,7 +340,13 @@ static int load_tail_segment(om_store *store, om_patient *patient, om_segment *s
     int result = scan_tail(store, patient, segment, 0, end, counted, weight);
     if (result != OM_OK && result != OM_E_IO && result != OM_E_UNREADABLE)
         return result;
-    if (result != OM_OK || !segment->size) { /* nothing of it is worth keeping: the WAL has it */
+    if (result != OM_OK && segment->size) { /* the WAL has it, or it is in the file that is kept */
+        char aside[OM_ASIDE_MAX];
+        if (om_removal_record_one(patient->log, segment, OM_RULE_SET_ASIDE, end, end, 0) != OM_OK)
+            return OM_E_IO;
+        return om_segment_set_aside(segment, aside, sizeof aside);
+    }
+    if (!segment->size) { /* nothing of it is worth keeping: the WAL has it */
         if (segment->size && om_removal_record_one(patient->log, segment, OM_RULE_REBUILT, end, end, 0) != OM_OK)
             return OM_E_IO;
         return om_segment_unlink(segment);
@@ -293,8 +369,11 @@ static void seal_all_but_last(om_log *log) {
 }
 
 /* Trimmed: the crash came before the removal. It goes with the first checkpoint, like any other. */
-static int doom_trimmed(om_patient *patient, om_segment *segment, int64_t next_base) {
+static int doom_trimmed(om_patient *patient, om_segment *segment, int64_t next_base, int marked) {
     om_store *store = patient->log->store;
+    om_survey survey;
+    if (marked && om_segment_survey(segment, segment->size, INT64_MAX, OM_NO_SUSPECT, &survey) == OM_OK)
+        om_survey_free(&survey); /* whoever removes it knows then */
     om_segment_ref(segment);
     om_segment_node *node = om_segment_node_new(patient->log, segment);
     if (!node) {
@@ -311,8 +390,9 @@ static int doom_trimmed(om_patient *patient, om_segment *segment, int64_t next_b
     return OM_OK;
 }
 
-static int load_segments(om_store *store, om_patient *patient, const listing *listing, const om_manifest *manifest,
+static int load_segments(om_store *store, om_patient *patient, const folder *folder, const om_manifest *manifest,
                          int64_t counted, int64_t *weight) {
+    const listing *listing = &folder->segments;
     om_log *log = patient->log;
     int result = OM_OK;
     for (size_t i = 0; i < listing->count && result == OM_OK; i++) {
@@ -327,13 +407,14 @@ static int load_segments(om_store *store, om_patient *patient, const listing *li
             continue;
         }
         const om_manifest_entry *entry = om_manifest_find(manifest, base);
+        int marked = is_listed(&folder->damaged, base);
         if (base < patient->first_segment) {
-            result = doom_trimmed(patient, segment, next_base);
+            result = doom_trimmed(patient, segment, next_base, marked);
         } else if (base < log->recovery_base ||
                    (entry && entry->next_offset <= log->recovery_point && base != log->recovery_base)) {
-            result = load_sealed(store, patient, segment, entry, next_base);
+            result = load_sealed(store, patient, segment, entry, next_base, marked);
         } else if (base == log->recovery_base) {
-            result = load_recovery_segment(store, patient, segment, counted, weight);
+            result = load_recovery_segment(store, patient, segment, counted, weight, marked);
         } else {
             result = load_tail_segment(store, patient, segment, end_of(log), counted, weight);
         }
@@ -379,11 +460,11 @@ int om_patient_load(om_store *store, om_patient *patient) {
     int result = restore(store, patient);
     if (result != OM_OK)
         return result;
-    listing listing = {0};
+    folder folder = {0};
     om_manifest manifest = {0};
     if (log->has_files) {
-        result = list_folder(log->folder, &listing);
-        log->manifest_stale = om_manifest_load(log->folder, &manifest) != OM_OK && listing.count;
+        result = list_folder(log->folder, &folder);
+        log->manifest_stale = om_manifest_load(log->folder, &manifest) != OM_OK && folder.segments.count;
     }
     om_cursor_stat cursor = {0};
     if (log->cursor)
@@ -391,9 +472,9 @@ int om_patient_load(om_store *store, om_patient *patient) {
     patient->saved_end = cursor.end;
     int64_t weight = 0;
     if (result == OM_OK)
-        result = load_segments(store, patient, &listing, &manifest, cursor.end, &weight);
+        result = load_segments(store, patient, &folder, &manifest, cursor.end, &weight);
     if (result == OM_OK)
-        result = note_missing_files(patient, &listing, &manifest);
+        result = note_missing_files(patient, &folder.segments, &manifest);
     log->next_offset = end_of(log);
     /* The whole tail counts as appended, gaps included: what turns out not to be there is skipped
      * once the WAL has been read, what it knows to be settled is no gap at all. */
@@ -402,7 +483,8 @@ int om_patient_load(om_store *store, om_patient *patient) {
         for (uint32_t i = 0; i < patient->control.count; i++)
             om_cursor_skip(log->cursor, patient->control.items[i].first, patient->control.items[i].last);
     }
-    free(listing.bases);
+    free(folder.segments.bases);
+    free(folder.damaged.bases);
     free(manifest.entries);
     return result;
 }

@@ -46,8 +46,17 @@ void om_segment_nodes_free(om_segment_node *list) {
     }
 }
 
+/* What can't be read and wasn't settled is kept for an operator, whatever rule lets its segment go. */
+static int is_kept(const om_segment_node *node) {
+    return om_segment_is_damaged(node->segment) && node->rule != OM_RULE_SETTLED && node->rule != OM_RULE_DELETE &&
+           !node->log->deleted;
+}
+
 void om_segment_node_remove(om_segment_node *node) {
-    if (node->segment->exists)
+    char aside[512];
+    if (node->segment->exists && is_kept(node))
+        om_segment_set_aside(node->segment, aside, sizeof aside); /* or it stays, and the next start does it */
+    else if (node->segment->exists)
         om_segment_unlink(node->segment);
     if (node->log->deleted)
         rmdir(node->log->folder); /* its last file was in the way; fails while others are */

@@ -27,7 +27,8 @@ static om_segment *find(om_log *log, int64_t base_offset) {
         om_segment *segment = log->segments[i];
         if (segment->base_offset != base_offset)
             continue;
-        if (!segment->sealed || base_offset >= log->recovery_base || om_segment_is(&segment->fenced))
+        if (!segment->sealed || base_offset >= log->recovery_base || om_segment_is(&segment->fenced) ||
+            om_segment_is_damaged(segment))
             return NULL;
         om_segment_ref(segment);
         return segment;

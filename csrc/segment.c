@@ -81,12 +81,12 @@ void om_segment_unref(om_segment *segment) {
         return;
     om_files_forget(segment);
     om_index_free(&segment->index);
+    om_damages_free(segment->damages);
     free(segment);
 }
 
 void om_segment_fence(om_segment *segment) {
-    uint8_t none = 0; /* the store has marks of its own above 1: once it has reported the fence */
-    __atomic_compare_exchange_n(&segment->fenced, &none, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    __atomic_store_n(&segment->fenced, 1, __ATOMIC_RELEASE);
 }
 
 /* ---- the engine's half ---------------------------------------------------------------- */
@@ -95,7 +95,8 @@ int om_segment_must_roll(const om_segment *segment, const om_segment_limits *lim
                          const om_batch_info *batch, int64_t now_ms) {
     if (segment->size == 0)
         return 0;
-    if (segment->sealed || om_segment_is(&segment->fenced) || om_segment_is(&segment->deleted))
+    if (segment->sealed || om_segment_is(&segment->fenced) || om_segment_is(&segment->deleted) ||
+        om_segment_is_damaged(segment))
         return 1;
     uint64_t size = segment->size + (uint64_t)batch->size;
     if (size > limits->segment_size || size > INT32_MAX)

@@ -37,6 +37,13 @@ void om_files_stat_get(om_files *files, om_files_stat *out);
  * writer's calls below, om_view_load, and a look-up that finds too much of it waiting. */
 void om_files_reap(om_files *files);
 
+/* Stretches of the file that can't be read, in order (segment_damage.c). */
+typedef struct om_damages {
+    struct om_damages *older;
+    uint32_t count;
+    om_bad items[];
+} om_damages;
+
 typedef struct om_segment_limits {
     uint64_t segment_size;   /* roll when the next batch would pass it (64 MiB; up to 1 GiB) */
     uint64_t initial_size;   /* first allocation (64 KiB), doubled up to segment_size */
@@ -71,9 +78,12 @@ typedef struct om_segment {
     uint8_t exists;          /* the file has been created */
     uint8_t unsynced_folders; /* how many folders, from dir upwards, got an entry not yet synced */
     uint64_t written;        /* bytes that are in the file: readable through it */
-    uint8_t fenced;          /* unreadable or damaged: reads answer OM_E_UNREADABLE */
+    uint8_t fenced;          /* set aside or given up: reads answer OM_E_UNREADABLE */
+    uint8_t doubtful;        /* a send of its bytes failed: to be surveyed before the next read */
     uint8_t deleted;         /* unlinked or set aside: nothing opens its file again */
     uint8_t suspect;         /* a sync failed: its bytes after the recovery point prove nothing */
+    om_damages *damages;     /* NULL: it hasn't been surveyed; the last survey's, and those before */
+    uint32_t doubts;         /* surveys that found nothing where a reader did; the surveyor's */
     int refs;
     void *file_slot;         /* the cache's entries, guarded by its lock */
     void *map_slot;
@@ -152,8 +162,8 @@ int om_view_load(const om_view *view);
 
 /* Guarded access: a mapped page that can't be read (file cut under us, bad sector) raises
  * SIGBUS. Between begin and end a fault in the view is answered with a page of zeros and
- * remembered; end returns OM_E_UNREADABLE then, and the segment is fenced (not when the view
- * lies past `written`: such a view was cut on purpose). Guards don't nest. */
+ * remembered; end returns OM_E_UNREADABLE then: a survey tells what of the segment is left.
+ * Guards don't nest. */
 void om_guard_begin(const om_view *view);
 int om_guard_end(const om_view *view);
 /* Installs the SIGBUS handler once a process; faults that are not ours go to the one before. */
@@ -161,7 +171,8 @@ int om_guard_install(void);
 
 /* The batch that holds `offset` (or the first one after it, when it lies in a gap): index,
  * then scan of the mapped file. OM_END when the file has none. Loads or rebuilds a missing
- * index. Guarded by itself. */
+ * index. Guarded by itself. OM_E_CORRUPT, OM_E_UNREADABLE: what it met wants a survey, or is a bad
+ * stretch that is known. */
 int om_segment_find(om_segment *segment, int64_t offset, uint64_t *position, om_batch_info *batch);
 /* Where om_segment_find would start to read, by the index as it is in memory: no page is touched.
  * 0 while the index isn't there (om_view_resident says so then). */
@@ -172,6 +183,20 @@ int om_segment_find_time(om_segment *segment, int64_t timestamp, int64_t *offset
 /* A file range for sendfile: a descriptor that stays valid until the release. */
 int om_range_open(om_segment *segment, int *fd);
 void om_range_release(om_segment *segment, int fd);
+
+/* ---- damage (segment_damage.c): any thread, but for the survey ---- */
+int om_segment_is_damaged(const om_segment *segment);
+/* The bad stretch that this position, or this offset, lies in; NULL: none. */
+const om_bad *om_segment_bad_at(const om_segment *segment, uint64_t position);
+const om_bad *om_segment_bad_for(const om_segment *segment, int64_t offset);
+/* Where the next bad stretch begins, from position on; UINT64_MAX: nowhere. */
+uint64_t om_segment_good_until(const om_segment *segment, uint64_t position);
+int64_t om_segment_lost_records(const om_segment *segment, int64_t from); /* offsets in bad stretches */
+/* Read [0, end) of the file and note what of it can't be read; offsets in there lie below limit. suspect:
+ * where a reader met something. One at a time a segment; blocks. The caller frees the survey. */
+#define OM_NO_SUSPECT UINT64_MAX
+int om_segment_survey(om_segment *segment, uint64_t end, int64_t limit, uint64_t suspect, om_survey *survey);
+void om_damages_free(om_damages *damages);
 
 /* ---- recovery ---- */
 typedef struct om_scan {
@@ -193,4 +218,8 @@ int om_segment_scan(om_segment *segment, uint64_t position, int64_t first_offset
 int om_segment_load_index(om_segment *segment);
 /* Set a damaged file aside: renamed to *.log.corrupt-<n>; its indexes removed. */
 int om_segment_set_aside(om_segment *segment, char *path, size_t path_len);
+/* A copy of that name, before something is cut off the file. */
+int om_segment_copy_aside(const om_segment *segment, char *path, size_t path_len);
+/* Is there a whole batch behind what is bad at this position, and no crash did that? 1, 0 or OM_E_*. */
+int om_segment_goes_on(const om_segment *segment, uint64_t position, int64_t least);
 #endif

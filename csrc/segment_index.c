@@ -78,10 +78,10 @@ static int is_whole(const om_index *index, const om_segment *segment, const om_v
         entry = (uint64_t)om_index_position(index, index->offset_count - 1);
     for (uint64_t at = entry; at < end;) {
         om_step step;
-        if (om_step_at(view->data, at, end, least, &step) != OM_OK || at - entry > OM_INDEX_INTERVAL)
+        if (om_segment_step(segment, view, at, least, &step) != OM_OK || (at - entry > OM_INDEX_INTERVAL && !step.bad))
             return 0;
         if (at == entry && index->offset_count &&
-            (step.last - segment->base_offset != om_index_offset(index, index->offset_count - 1) ||
+            (step.bad || step.last - segment->base_offset != om_index_offset(index, index->offset_count - 1) ||
              step.max_timestamp > max_timestamp))
             return 0;
         if (step.max_timestamp > max_timestamp)
@@ -94,8 +94,16 @@ static int is_whole(const om_index *index, const om_segment *segment, const om_v
 
 /* ---- from the batches ----------------------------------------------------------------- */
 
+/* Nothing points into a bad stretch. */
+static void pass_bad(om_segment *fresh, const om_bad *bad) {
+    fresh->size = bad->end;
+    fresh->since_index += bad->end - bad->position;
+    if (fresh->next_offset <= bad->last)
+        fresh->next_offset = bad->last + 1;
+}
+
 /* Walk the headers into a fresh segment of the same name: its index is the one wanted. Stops at
- * the first header that isn't one: whoever looks past it will find out. */
+ * the first header that isn't one, unless it is known: whoever looks past it will find out. */
 static void walk_headers(const om_segment *segment, const om_view *view, om_segment *fresh) {
     *fresh = (om_segment){
         .files = segment->files,
@@ -110,6 +118,11 @@ static void walk_headers(const om_segment *segment, const om_view *view, om_segm
     om_batch_info batch;
     while (fresh->size < view->len) {
         size_t left = view->len - fresh->size;
+        const om_bad *bad = om_segment_bad_at(segment, fresh->size);
+        if (bad) {
+            pass_bad(fresh, bad);
+            continue;
+        }
         if (om_batch_peek(view->data + fresh->size, left, &batch) != OM_OK || (size_t)batch.size > left ||
             om_segment_count_in(fresh, &batch) != OM_OK)
             return;

@@ -140,7 +140,7 @@ static int ask_index(om_segment *segment, const om_view *view, const om_look_up 
 }
 
 /* A walk that ran into something that is no batch was either sent there by a wrong index, or the
- * segment itself is damaged: with a new index it will be seen. */
+ * segment itself is damaged: with a new index it will be seen, and answered with OM_E_CORRUPT. */
 static int look_up(om_segment *segment, const om_look_up *by, om_query *query) {
     om_view view = {0};
     int result = om_view_open(segment, 0, SIZE_MAX, &view);
@@ -153,14 +153,9 @@ static int look_up(om_segment *segment, const om_look_up *by, om_query *query) {
         result = by->walk(segment, &view, &start, query);
         if (om_guard_end(&view) != OM_OK)
             result = OM_E_UNREADABLE;
-        if (result != OM_E_CORRUPT)
+        if (result != OM_E_CORRUPT || rebuilt)
             break;
-        if (rebuilt) {
-            om_segment_fence(segment);
-            result = OM_E_UNREADABLE;
-        } else {
-            result = om_segment_rebuild_index(segment, &view);
-        }
+        result = om_segment_rebuild_index(segment, &view);
     }
     om_view_release(&view);
     return result;
@@ -183,21 +178,21 @@ static int walk_to(const om_segment *segment, const om_view *view, const om_star
     uint64_t at = start->position;
     if (at >= view->len)
         return OM_END; /* placed, not yet written */
-    int result = om_step_at(view->data, at, view->len, segment->base_offset, step);
+    int result = om_segment_step(segment, view, at, segment->base_offset, step);
     if (result != OM_OK)
         return short_result(segment, view, result);
-    if (start->last >= 0 && step->last != start->last)
+    if (start->last >= 0 && (step->last != start->last || step->bad))
         return OM_E_CORRUPT;
     while (step->last < offset) {
         at += step->size;
-        if (at == view->len)
+        if (at >= view->len)
             return OM_END;
-        result = om_step_at(view->data, at, view->len, step->last + 1, step);
+        result = om_segment_step(segment, view, at, step->last + 1, step);
         if (result != OM_OK)
             return short_result(segment, view, result);
     }
     *position = at;
-    return OM_OK;
+    return step->bad ? OM_E_UNREADABLE : OM_OK;
 }
 
 /* Nothing to look for past the end, once that is known (placed, scanned or trusted). */
@@ -291,8 +286,8 @@ static int walk_time(const om_segment *segment, const om_view *view, const om_st
     om_step step = {.last = segment->base_offset - 1};
     if (start->time_last >= 0) {
         int result = walk_to(segment, view, start, start->time_last, &at, &step);
-        if (result == OM_END && is_all(segment, view))
-            return OM_E_CORRUPT; /* all is written, and it isn't there */
+        if ((result == OM_END && is_all(segment, view)) || result == OM_E_UNREADABLE)
+            return OM_E_CORRUPT; /* all is written, and it isn't there, or not any more */
         if (result != OM_OK)
             return result;
         if (step.last != start->time_last || step.max_timestamp != start->max_timestamp)
@@ -300,10 +295,10 @@ static int walk_time(const om_segment *segment, const om_view *view, const om_st
         step.last = step.first - 1; /* look at this very batch first */
     }
     while (at < view->len) {
-        int result = om_step_at(view->data, at, view->len, step.last + 1, &step);
+        int result = om_segment_step(segment, view, at, step.last + 1, &step);
         if (result != OM_OK)
             return short_result(segment, view, result);
-        if (step.max_timestamp >= query->wanted) {
+        if (!step.bad && step.max_timestamp >= query->wanted) {
             result = first_record(view->data + at, step.size, query);
             if (result != OM_END)
                 return result;

@@ -8,72 +8,11 @@
  * holds one chunk of memory, however large a batch is or claims to be.
  */
 #define _GNU_SOURCE
+#include "chunks.h"
 #include "files.h"
+#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
-
-/* Fits the second-level cache: read there, checked there. */
-#define CHUNK (256 * 1024)
-#define CRC_FROM 21 /* the first byte of a batch that its CRC covers */
-
-typedef struct om_chunks {
-    int fd;
-    uint64_t size;           /* of the file */
-    uint64_t start;          /* the file position of data[0] */
-    size_t len, cap;         /* cap: CHUNK, or the file when that is smaller */
-    uint8_t *data;
-} om_chunks;
-
-/* Have at least `need` bytes (no more than cap) at `at`, or all there are. *got tells how many
- * lie there. */
-static int chunk_at(om_chunks *chunks, uint64_t at, size_t need, const uint8_t **data, size_t *got) {
-    size_t left = chunks->size - at < chunks->cap ? (size_t)(chunks->size - at) : chunks->cap;
-    int inside = at >= chunks->start && at <= chunks->start + chunks->len;
-    size_t have = inside ? (size_t)(chunks->start + chunks->len - at) : 0;
-    if (have < need && have < left) {
-        if (have)
-            memmove(chunks->data, chunks->data + (at - chunks->start), have);
-        chunks->start = at;
-        chunks->len = have;
-        while (chunks->len < left) {
-            ssize_t read = pread(chunks->fd, chunks->data + chunks->len, left - chunks->len,
-                                 (off_t)(at + chunks->len));
-            if (read < 0 && errno == EINTR)
-                continue;
-            if (read < 0)
-                return om_errno_result();
-            if (read == 0) {
-                chunks->size = at + chunks->len; /* cut while we read */
-                break;
-            }
-            chunks->len += (size_t)read;
-        }
-        have = chunks->len;
-    }
-    *data = chunks->data + (at - chunks->start);
-    *got = have;
-    return OM_OK;
-}
-
-/* The CRC of a batch of any size, a chunk at a time. */
-static int check_crc(om_chunks *chunks, uint64_t at, const om_batch_info *batch) {
-    uint32_t crc = 0;
-    uint64_t end = at + (uint64_t)batch->size;
-    for (at += CRC_FROM; at < end;) {
-        const uint8_t *data;
-        size_t got, want = end - at < chunks->cap ? (size_t)(end - at) : chunks->cap;
-        int result = chunk_at(chunks, at, want, &data, &got);
-        if (result != OM_OK)
-            return result;
-        if (got < want)
-            return OM_E_SHORT;
-        crc = om_crc32c(crc, data, want);
-        at += want;
-    }
-    return crc == batch->crc ? OM_OK : OM_E_CORRUPT;
-}
 
 /* Blocks allocated but never written, or lost with the power, read as zeros. A hole with batches
  * behind it is damage; zeros up to the end are just the end. */
@@ -82,7 +21,7 @@ static int only_zeros_from(om_chunks *chunks, uint64_t at, int *zeros) {
     while (at < chunks->size && *zeros) {
         const uint8_t *data;
         size_t got;
-        int result = chunk_at(chunks, at, 1, &data, &got);
+        int result = om_chunk_at(chunks, at, 1, &data, &got);
         if (result != OM_OK)
             return result;
         *zeros = got == 0 || (data[0] == 0 && memcmp(data, data + 1, got - 1) == 0);
@@ -100,7 +39,7 @@ static int next_batch(om_chunks *chunks, const om_segment *found, uint64_t check
     *stopped = OM_OK;
     if (at >= chunks->size)
         return OM_END;
-    int result = chunk_at(chunks, at, OM_BATCH_OVERHEAD, &data, &got);
+    int result = om_chunk_at(chunks, at, OM_BATCH_OVERHEAD, &data, &got);
     if (result != OM_OK)
         return result;
     *stopped = om_batch_peek(data, got, batch);
@@ -114,7 +53,7 @@ static int next_batch(om_chunks *chunks, const om_segment *found, uint64_t check
     if ((uint64_t)batch->size > chunks->size - at) {
         *stopped = OM_E_SHORT;
     } else if (at + (uint64_t)batch->size > checked_from) {
-        result = check_crc(chunks, at, batch);
+        result = om_chunks_check(chunks, at, batch);
         if (result != OM_OK && result != OM_E_SHORT && result != OM_E_CORRUPT)
             return result;
         *stopped = result;
@@ -139,7 +78,7 @@ static void start_from_index(const om_segment *segment, om_chunks *chunks, uint6
     uint32_t offsets = index.offset_count, times = index.time_count;
     uint64_t at = offsets ? (uint64_t)om_index_position(&index, offsets - 1) : 0;
     if (!offsets || (times && om_index_time(&index, times - 1) > segment->max_timestamp) ||
-        chunk_at(chunks, at, OM_BATCH_OVERHEAD, &data, &got) != OM_OK ||
+        om_chunk_at(chunks, at, OM_BATCH_OVERHEAD, &data, &got) != OM_OK ||
         om_batch_peek(data, got, &batch) != OM_OK ||
         batch.base_offset + batch.last_offset_delta - segment->base_offset !=
             om_index_offset(&index, offsets - 1)) {
@@ -179,6 +118,18 @@ static void take_over(om_segment *segment, om_segment *found) {
     om_files_forget_map(segment); /* and with it an index that may know more */
 }
 
+/* What is known to be bad below the recovery point is no end. */
+static int pass_bad(const om_segment *segment, om_segment *found) {
+    const om_bad *bad;
+    while ((bad = om_segment_bad_at(segment, found->size))) {
+        found->since_index += bad->end - found->size;
+        found->size = bad->end;
+        if (found->next_offset <= bad->last)
+            found->next_offset = bad->last + 1;
+    }
+    return OM_OK;
+}
+
 static int scan_chunks(om_segment *segment, om_chunks *chunks, uint64_t position, int64_t first_offset,
                        int32_t first_epoch, om_scan *scan) {
     om_segment found = {
@@ -193,8 +144,8 @@ static int scan_chunks(om_segment *segment, om_chunks *chunks, uint64_t position
         start_from_index(segment, chunks, position, first_offset, &found);
     *scan = (om_scan){.last_epoch = first_epoch};
     om_batch_info batch;
-    int result;
-    while ((result = next_batch(chunks, &found, position, scan->last_epoch, &batch, &scan->stopped)) == OM_OK) {
+    int result = pass_bad(segment, &found);
+    while (result == OM_OK && (result = next_batch(chunks, &found, position, scan->last_epoch, &batch, &scan->stopped)) == OM_OK) {
         int scanned = found.size + (uint64_t)batch.size > position;
         if (found.size >= position && batch.base_offset < first_offset)
             scan->stopped = OM_E_RANGE;
@@ -207,6 +158,7 @@ static int scan_chunks(om_segment *segment, om_chunks *chunks, uint64_t position
             scan->records += batch.record_count;
             scan->last_epoch = batch.leader_epoch;
         }
+        result = pass_bad(segment, &found);
     }
     if (result != OM_OK && result != OM_END) {
         om_index_free(&found.index);
@@ -225,21 +177,15 @@ static int scan_chunks(om_segment *segment, om_chunks *chunks, uint64_t position
 int om_segment_scan(om_segment *segment, uint64_t position, int64_t first_offset, int32_t first_epoch,
                     om_scan *scan) {
     om_file *file;
-    struct stat info;
     int result = om_files_open(segment, &file);
     if (result != OM_OK)
         return result;
-    om_chunks chunks = {.fd = file->fd};
-    if (fstat(file->fd, &info) < 0)
-        result = om_errno_result();
+    om_chunks chunks;
+    result = om_chunks_open(&chunks, file->fd);
     if (result == OM_OK) {
-        chunks.size = (uint64_t)info.st_size;
-        chunks.cap = chunks.size < CHUNK ? (size_t)chunks.size + 1 : CHUNK;
-        chunks.data = malloc(chunks.cap);
-        result = chunks.data ? scan_chunks(segment, &chunks, position, first_offset, first_epoch, scan)
-                             : OM_E_NO_MEMORY;
+        result = scan_chunks(segment, &chunks, position, first_offset, first_epoch, scan);
+        om_chunks_close(&chunks);
     }
-    free(chunks.data);
     om_files_close(segment->files, file);
     om_files_reap(segment->files);
     return result;
@@ -250,26 +196,27 @@ int om_segment_scan(om_segment *segment, uint64_t position, int64_t first_offset
 #define ASIDE_MAX 1000
 
 /* The first free number: an earlier file set aside is never overwritten. */
-static int rename_aside(const om_segment *segment, const char *from, char *to, size_t to_len) {
+static int free_aside(const om_segment *segment, char *to, size_t to_len) {
     for (int n = 1; n <= ASIDE_MAX; n++) {
         char suffix[32];
         snprintf(suffix, sizeof suffix, ".log.corrupt-%d", n);
         if (om_segment_path(segment, suffix, to, to_len) != OM_OK)
             return OM_E_IO;
-        if (access(to, F_OK) == 0)
-            continue;
-        return rename(from, to) == 0 ? OM_OK : om_errno_result();
+        if (access(to, F_OK) != 0)
+            return OM_OK;
     }
     errno = EEXIST;
     return OM_E_IO;
 }
 
 int om_segment_set_aside(om_segment *segment, char *path, size_t path_len) {
-    static const char *const suffixes[] = {".index", ".timeindex"};
+    static const char *const suffixes[] = {".index", ".timeindex", ".log.damaged"};
     char from[OM_PATH_MAX], to[OM_PATH_MAX];
     if (om_segment_path(segment, ".log", from, sizeof from) != OM_OK)
         return OM_E_IO;
-    int result = rename_aside(segment, from, to, sizeof to);
+    int result = free_aside(segment, to, sizeof to);
+    if (result == OM_OK && rename(from, to) < 0)
+        result = om_errno_result();
     if (result != OM_OK)
         return result;
     om_segment_fence(segment);
@@ -277,9 +224,46 @@ int om_segment_set_aside(om_segment *segment, char *path, size_t path_len) {
     om_files_forget(segment);
     om_files_reap(segment->files);
     snprintf(path, path_len, "%s", to);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         if (om_segment_path(segment, suffixes[i], from, sizeof from) == OM_OK && unlink(from) < 0 &&
             errno != ENOENT)
             result = om_errno_result();
+    return result == OM_OK ? om_fsync_folder(segment->dir) : result;
+}
+
+/* All that the file can give; what it can't is zeros. */
+static int copy_file(int from, int to) {
+    om_chunks chunks;
+    int result = om_chunks_open(&chunks, from);
+    if (result != OM_OK)
+        return result;
+    chunks.tolerant = 1;
+    const uint8_t *data;
+    size_t got = 1;
+    for (uint64_t at = 0; result == OM_OK && at < chunks.size && got; at += got) {
+        result = om_chunk_at(&chunks, at, 1, &data, &got);
+        if (result == OM_OK && got && pwrite(to, data, got, (off_t)at) != (ssize_t)got)
+            result = om_errno_result();
+    }
+    om_chunks_close(&chunks);
+    return result == OM_OK && fsync(to) < 0 ? om_errno_result() : result;
+}
+
+int om_segment_copy_aside(const om_segment *segment, char *path, size_t path_len) {
+    char from[OM_PATH_MAX];
+    int result = om_segment_path(segment, ".log", from, sizeof from);
+    if (result == OM_OK)
+        result = free_aside(segment, path, path_len);
+    if (result != OM_OK)
+        return result;
+    int source = open(from, O_RDONLY | O_CLOEXEC);
+    int copy = source < 0 ? -1 : open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
+    result = copy < 0 ? om_errno_result() : copy_file(source, copy);
+    if (copy >= 0)
+        close(copy);
+    if (copy >= 0 && result != OM_OK)
+        unlink(path);
+    if (source >= 0)
+        close(source);
     return result == OM_OK ? om_fsync_folder(segment->dir) : result;
 }

@@ -416,7 +416,7 @@ static void remove_snapshot(const om_segment *segment) {
 }
 
 int om_segment_unlink(om_segment *segment) {
-    static const char *const suffixes[] = {".log", ".index", ".timeindex", ".txnindex"};
+    static const char *const suffixes[] = {".log", ".index", ".timeindex", ".txnindex", ".log.damaged"};
     __atomic_store_n(&segment->deleted, 1, __ATOMIC_RELEASE);
     om_files_forget(segment);
     int result = OM_OK;

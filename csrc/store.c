@@ -380,6 +380,7 @@ om_store *om_store_open(const char *dir, const om_store_options *options, char *
     pthread_mutex_init(&store->checkpoint_timer, NULL);
     pthread_cond_init(&store->checkpoint_wake, &steady);
     pthread_condattr_destroy(&steady);
+    pthread_mutex_init(&store->survey_mutex, NULL);
     pthread_mutex_init(&store->reader_mutex, NULL);
     pthread_cond_init(&store->reader_wake, NULL);
     snprintf(err, err_len, "out of memory");

@@ -117,6 +117,7 @@ struct om_log {
     uint8_t has_files;       /* recovery: the folder was there */
     uint8_t handing;         /* this tick gave something out */
     uint8_t has_snapshots;   /* of producers, written by this life; those of earlier ones are gone */
+    uint8_t damaged;         /* one of its segments has stretches that can't be read */
     uint8_t trim_rule;       /* why it starts where it does: enum om_rule */
     uint8_t unnamed;         /* the catalogue's row may not be on disk yet */
     uint32_t writing;        /* hot batches at the head that the writer holds now */
@@ -129,6 +130,7 @@ struct om_log {
     om_hot_ring hot;
     om_segment **segments;   /* in offset order; the last one may be active */
     uint32_t segment_count, segment_cap;
+    int64_t lost;            /* given out to nobody: they can't be read (log_damage.c) */
     int64_t missing;         /* offsets past the last segment that hold no record (log_count.c) */
     om_cursor *cursor;       /* NULL for streams and topics */
     struct om_producers *producers; /* NULL until one with an id has written here (producer.h) */
@@ -198,9 +200,12 @@ typedef struct om_undo {
     struct om_undo *next;
 } om_undo;
 
-/* A view the reader thread is asked to fault in. */
+/* A view the reader thread is asked to fault in, or a segment to survey. */
 typedef struct om_fetch {
+    om_log *log;             /* held */
     om_view view;
+    om_segment *survey;      /* held */
+    uint64_t suspect;
     struct om_fetch *next;
 } om_fetch;
 
@@ -276,6 +281,7 @@ struct om_store {
     int low_space, no_space; /* atomic */
 
     /* reader */
+    pthread_mutex_t survey_mutex; /* one survey at a time; taken before the turn, never under it */
     pthread_mutex_t reader_mutex;
     pthread_cond_t reader_wake;
     om_fetch *fetches, *fetches_tail;
@@ -445,7 +451,21 @@ void om_writer_wake(om_store *store);
 /* Write everything that is durable now into segments; wait for it. */
 int om_writer_flush(om_store *store);
 int om_writer_wants(const om_store *store);      /* is there a reason to write now? Under the lock. */
-void om_reader_ask(om_store *store, om_view *view); /* takes over the view */
+void om_reader_ask(om_log *log, om_view *view);  /* takes over the view */
+/* Something in the segment isn't right, and the caller must not wait: OM_E_NOT_RESIDENT. */
+int om_reader_survey(om_log *log, om_segment *segment, uint64_t suspect);
+
+/* ---- log_damage.c ---- */
+#define OM_SURVEYED 2
+/* Find out which stretches of the segment can't be read, and tell. Blocks. OM_SURVEYED: look again. */
+int om_log_survey(om_log *log, om_segment *segment, uint64_t suspect);
+/* What isn't among the known ones becomes a report of that kind. */
+void om_log_tell_damage(om_log *log, const om_segment *segment, const om_damages *known, const om_survey *survey, int kind);
+/* Under the lock. The bad stretch that holds offset; NULL: none does that is known. */
+const om_bad *om_log_bad_for(const om_log *log, int64_t offset);
+/* Of these, what is ready can't be given to anybody. How many. */
+int64_t om_log_lose(om_log *log, int64_t first, int64_t last);
+int64_t om_log_lost_ahead(const om_log *log);    /* that count as ready still; logs with a cursor */
 
 /* ---- checkpoint.c ---- */
 int om_checkpoint_run(om_store *store, int closing);

@@ -70,14 +70,16 @@ static int give(om_queue *queue, om_consumer *consumer, const om_content *conten
     int wanted = result == OM_OK && wants(consumer, &properties);
     om_extra extra = {.name = "x-stream-offset", .type = 'l', .number = content->offset};
     int64_t len = wanted ? om_headers_with(engine->rewrite, engine->rewrite_cap, &properties, &extra, 1) : 0;
-    if (om_feed_unguard(consumer->feed) != OM_OK || result != OM_OK || !wanted)
+    if (om_feed_unguard(consumer->feed) != OM_OK)
+        return OM_E_UNREADABLE;
+    if (result != OM_OK || !wanted)
         return OM_OK;
     om_span told = len < 0 ? content->properties : (om_span){engine->rewrite, (int32_t)len};
     uint8_t args[OM_DELIVER_ARGS];
     uint8_t *at = om_deliver_args(args, consumer, channel->unacked.next_tag, 0, content->exchange, content->routing_key);
     result = om_deliver_frames(channel->conn, channel, OM_BASIC_DELIVER, args, (size_t)(at - args), content, told, consumer->feed);
     if (result != OM_OK)
-        return result == OM_E_UNREADABLE ? OM_OK : result;
+        return result;
     if (consumer->flags & OM_CONSUME_NO_ACK)
         om_unacked_skip(&channel->unacked);
     else if (om_deliver_take(channel, consumer, queue, 0, content) != OM_OK)
@@ -111,7 +113,13 @@ static void serve(om_queue *queue, om_consumer *consumer) {
             consumer->offset = skip_to > consumer->offset ? skip_to : consumer->offset + 1;
             continue;
         }
-        if (give(queue, consumer, &content) != OM_OK) {
+        result = give(queue, consumer, &content);
+        if (result == OM_E_UNREADABLE) { /* a page of it couldn't be had, this very moment */
+            om_feed_doubt(consumer->feed, log);
+            om_queue_wait(queue);
+            return;
+        }
+        if (result != OM_OK) {
             om_conn_break(consumer->channel->conn, "out of memory");
             return;
         }

@@ -172,7 +172,8 @@ async def _keep_doors_open(
     amqp, kafka = AmqpDoor(rooms.amqp), KafkaDoor(rooms.kafka)
     engine, queues = rooms.amqp.engine, rooms.amqp.queues
     read = metrics.reader(engine, store, rooms.kafka.groups, rooms.kafka.transactions)
-    pages = admin.Pages(store.trouble, read, rooms.kafka.topics.hidden)
+    hidden = rooms.kafka.topics.hidden
+    pages = admin.Pages(store.trouble, read, hidden, lambda: store.damage.reason)
     serve_admin = partial(admin.serve, pages=pages)
     doors = [Door("admin", serve_admin, 100, log_level=logging.DEBUG)]
     async with trio.open_nursery() as nursery:

@@ -221,7 +221,7 @@ class Log:
             copied = lib.om_read_copy(read, ffi.from_buffer("uint8_t[]", data), len(data))
             if copied < 0:
                 raise self._read_error(copied, offset, read.next_offset)
-            return list(batches(bytes(data)))
+            return list(batches(bytes(data[:copied])))
         finally:
             lib.om_read_free(read)
 

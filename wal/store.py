@@ -111,6 +111,36 @@ class Report:
     text: str
 
 
+# Records that are gone, or can't be read.
+LOSSES = (ReportKind.CORRUPT, ReportKind.UNREADABLE, ReportKind.WAL_HOLE)
+
+
+@dataclass
+class Damage:
+    """What was found since the start, at it or later."""
+
+    places: int = 0  # stretches of segments, whole segments, holes in the WAL
+    records: int = 0  # offsets in there, at most; a hole's aren't known
+    last: str = ""  # the report of the last one
+
+    def add(self, report: Report) -> None:
+        self.places += 1
+        if report.kind is not ReportKind.WAL_HOLE:
+            self.records += max(0, report.last_offset - report.first_offset + 1)
+        self.last = report.text
+
+    @property
+    def reason(self) -> str | None:
+        """What an operator should know; None: nothing was found."""
+        if not self.places:
+            return None
+        return (
+            f"{self.records} records in {self.places} places are lost or can't be read, the last: "
+            f"{self.last}. `ottermq segment verify` tells more, `ottermq segment repair` cuts out "
+            "what is damaged, while the broker is stopped"
+        )
+
+
 @dataclass(frozen=True)
 class Progress:
     """Of a recovery under way."""
@@ -171,6 +201,7 @@ class Store:
         self._by_id: dict[int, Log] = {}
         self._scratch_ids = SCRATCH_IDS
         self.waiting = Waiting(self)
+        self.damage = Damage()
         # A start that fails shuts in its own thread while others still watch it.
         self._shutting = threading.Lock()
         error = ffi.new("char[]", ERROR_SIZE)
@@ -581,9 +612,12 @@ class Store:
     def _take_reports(self) -> Iterator[Report]:
         out = ffi.new("om_report *")
         while lib.om_store_report(self._handle, out) == lib.OM_OK:
-            yield Report(
+            report = Report(
                 ReportKind(out.kind), out.log_id, out.first_offset, out.last_offset, _text(out.text)
             )
+            if report.kind in LOSSES:
+                self.damage.add(report)
+            yield report
 
     def trouble(self) -> str | None:
         """Why durable appends are refused, if they are."""

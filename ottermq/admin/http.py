@@ -33,6 +33,7 @@ class Pages(NamedTuple):
     trouble: Callable[[], str | None]  # why durable appends aren't taken: the store's own word
     metrics: Callable[[], str]  # what is counted, in Prometheus' words
     hidden: Callable[[], list[str]]  # queues that Kafka's clients can't see
+    damage: Callable[[], str | None] = lambda: None  # which records are lost or can't be read
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,9 @@ def answer(request: Request, pages: Pages) -> Answer:
 def _health(pages: Pages) -> Answer:
     if reason := pages.trouble():
         body = {"status": "refusing appends", "reason": reason}
+        return Answer(HTTPStatus.SERVICE_UNAVAILABLE, body)
+    if reason := pages.damage():
+        body = {"status": "damaged", "reason": reason}
         return Answer(HTTPStatus.SERVICE_UNAVAILABLE, body)
     return Answer(HTTPStatus.OK, {"status": "ok"})
 

@@ -101,6 +101,10 @@ def _log(store: Store) -> Iterator[Metric]:
     now = store.stat()
     yield _gauge("logs", "Logs: one a queue, stream or partition, and our own.", now.logs)
     yield _gauge("refusing_appends", "1 while durable appends are refused.", bool(store.trouble()))
+    lost = "Places where records are lost or can't be read: found at the start or since."
+    yield _counter("damaged_places_total", lost, store.damage.places)
+    lost = "Records in there, at most."
+    yield _counter("damaged_records_total", lost, store.damage.records)
     yield _counter("wal_written_bytes_total", "Bytes written ahead.", now.wal_bytes)
     yield _counter("wal_syncs_total", "Groups written ahead, a sync each.", now.wal_groups)
     seconds = now.wal_sync_ns * NANOSECOND

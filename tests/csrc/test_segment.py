@@ -471,16 +471,43 @@ def test_an_index_of_another_segment_gives_right_answers(sealed: Segment) -> Non
     other.close()
 
 
-def test_a_batch_header_that_is_none_fences_the_segment(sealed: Segment) -> None:
-    victim = sealed.batches[40]
+def surveyed(segment: Segment) -> list[tuple[int, int, int, int]]:
+    survey = ffi.new("om_survey *")
+    nowhere = (1 << 64) - 1
+    size, end = segment.size, segment.next_offset
+    assert lib.om_segment_survey(segment.c, size, end, nowhere, survey) == lib.OM_OK
+    found = [survey.items[i] for i in range(survey.count)]
+    bad = [(each.position, each.end, each.first, each.last) for each in found]
+    lib.om_survey_free(survey)
+    return bad
+
+
+@pytest.mark.parametrize(
+    "at, byte",
+    [(16, 7), (8, 1), (11, 255), (0, 1), (7, 200), (17, 9), (23, 255), (60, 255), (70, 1)],
+    ids=["magic", "longer", "shorter", "far off", "offset", "crc", "delta", "count", "record"],
+)
+def test_a_bad_batch_costs_itself_and_no_other(sealed: Segment, at: int, byte: int) -> None:
+    victim, after = sealed.batches[40], sealed.batches[41]
+    gap = sealed.batches[39].last_offset + 1
     with sealed.path().open("r+b") as file:
-        file.seek(victim.position + 16)
-        file.write(b"\x07")
+        file.seek(victim.position + at)
+        before = file.read(1)
+        file.seek(-1, 1)
+        file.write(bytes([before[0] ^ byte]))
     again = sealed.reopen()
-    assert again.find(sealed.batches[3].base_offset) == (lib.OM_OK, sealed.batches[3].position)
+    assert surveyed(again) == [(victim.position, after.position, gap, after.base_offset - 1)]
     assert again.find(victim.base_offset)[0] == lib.OM_E_UNREADABLE
-    assert again.find(sealed.batches[3].base_offset)[0] == lib.OM_E_UNREADABLE
-    assert again.view()[0] == lib.OM_E_UNREADABLE
+    for batch in [*sealed.batches[:40], *sealed.batches[41:]]:
+        assert again.find(batch.base_offset) == (lib.OM_OK, batch.position)
+    again.close()
+    # What was damaged and isn't any more is read again.
+    with sealed.path().open("r+b") as file:
+        file.seek(victim.position + at)
+        file.write(before)
+    again = sealed.reopen()
+    assert surveyed(again) == []
+    assert again.find(victim.base_offset) == (lib.OM_OK, victim.position)
     again.close()
 
 
