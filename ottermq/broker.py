@@ -45,7 +45,14 @@ from ottermq.listeners import Bound, Door
 from ottermq.lockfile import claim
 from ottermq.queues import Queues
 from ottermq.reload import Reloader, ignore_signals
-from ottermq.store import log_options, open_store, recovered, store_options, tell_reports
+from ottermq.store import (
+    log_options,
+    open_store,
+    recovered,
+    store_options,
+    tell_reports,
+    told_in_one_line,
+)
 from ottermq.tls import Contexts
 from ottermq.topology import MetaDb, Topology, restore
 from ottermq.tunnel import Tunnel
@@ -115,14 +122,17 @@ class Rooms(NamedTuple):
 async def open_rooms(config: Config, store: Store, stop: trio.Event) -> AsyncIterator[Rooms]:
     """What all doors lead to: the log, the topology and the users as they were left, and the
     engine. Interrupted: `stop` was set before the log was recovered."""
-    with MetaDb(config.data) as db:
+    with told_in_one_line(config):
+        opened = MetaDb(config.data)
+    with opened as db:
         doubtful = store.is_doubtful  # then meta.db isn't written to before the log has seen it
         async with trio.open_nursery() as nursery:
             if doubtful:
                 await recovered(config, store, stop)
             else:
                 nursery.start_soon(recovered, config, store, stop)
-            topology, auth = await _remember(config, db)
+            with told_in_one_line(config, db):
+                topology, auth = await _remember(config, db)
         engine = Engine(store, engine_options(config))
         try:
             timeout = config.amqp.consumer_timeout
@@ -134,17 +144,18 @@ async def open_rooms(config: Config, store: Store, stop: trio.Event) -> AsyncIte
                 holds=Holds(topology, lambda name: config.for_queue(name).retention.legal_hold),
                 consumer_timeout_ms=None if timeout is None else timeout // MILLISECOND,
             )
-            with uncollected():
-                queues.start()
-            cluster, table = open_cluster(db), EngineTable(engine)
-            topics = Topics(topology, queues, cluster, vhost=config.kafka.vhost, table=table)
-            configs = Altered(db, store, topology, topics, config.for_queue, queues.holds)
-            configs.start()
-            compactor = Compactor(db, store, configs)
+            with told_in_one_line(config, db):
+                with uncollected():
+                    queues.start()
+                cluster, table = open_cluster(db), EngineTable(engine)
+                topics = Topics(topology, queues, cluster, vhost=config.kafka.vhost, table=table)
+                configs = Altered(db, store, topology, topics, config.for_queue, queues.holds)
+                configs.start()
+                compactor = Compactor(db, store, configs)
+                quotas = Quotas(db, engine)
+                quotas.start()
             groups = await Groups.open(store, group_settings(config.kafka.groups))
             groups.follow(topics)
-            quotas = Quotas(db, engine)
-            quotas.start()
             transactions = await Transactions.open(
                 store, topics, groups, transaction_settings(config.kafka.transactions)
             )

@@ -1,8 +1,10 @@
 """The broker's log: opened by its configuration, heard out, closed with a checkpoint."""
 
 import logging
+import re
 import resource
 import sqlite3
+import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -16,8 +18,9 @@ from ottermq.config import Config, QueueSettings
 from ottermq.contained import contained
 from ottermq.errors import OtterError, StartupError
 from ottermq.recovery import recover
-from ottermq.wal import FlushMode, LogError, LogOptions, Options, Report, ReportKind, Store
-from ottermq.wal.store import DirectIO
+from ottermq.topology import MetaDb
+from ottermq.wal import FlushMode, LogError, LogOptions, Options, Report, ReportKind, Store, unknown
+from ottermq.wal.store import DirectIO, Interrupted
 
 # How loud a report is: what only tells that all is well again, or is normal after a crash, isn't.
 LEVELS = {
@@ -35,7 +38,7 @@ async def open_store(
     config: Config, *, accept_missing_metadata: bool = False
 ) -> AsyncIterator[Store]:
     """The one place where the log is opened and closed. It takes work once it is `recovered`."""
-    with _told_in_one_line(config):
+    with told_in_one_line(config):
         store = await trio.to_thread.run_sync(_make, config, accept_missing_metadata)
     try:
         yield store
@@ -46,19 +49,47 @@ async def open_store(
 
 async def recovered(config: Config, store: Store, stop: trio.Event) -> None:
     """Return when it is. Interrupted: `stop` was set first."""
-    with _told_in_one_line(config):
+    with told_in_one_line(config):
         await recover(store, stop)
 
 
+# What rows that aren't ours any more raise where they are understood.
+NOT_A_ROW = (
+    ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, re.error,
+    OtterError,
+)  # fmt: skip
+DAMAGED = frozenset(
+    (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_ERROR)
+)
+
+
 @contextmanager
-def _told_in_one_line(config: Config) -> Iterator[None]:
+def told_in_one_line(config: Config, db: MetaDb | None = None) -> Iterator[None]:
+    """What can't be read of the log or of meta.db ends the start. db: where rows come from."""
     try:
         yield
     except Exception as caught:
         reason = eventlog.cause(caught)
+        if isinstance(reason, StartupError | Interrupted):
+            raise
+        where = f"data directory {config.data}"
+        if isinstance(reason, NOT_A_ROW) or _is_damage(reason):
+            if eventlog.LOG.isEnabledFor(logging.DEBUG):
+                traceback.print_exception(caught)
+            table = f"table {db.reading}: " if db is not None and db.reading else ""
+            raise StartupError(
+                f"{where}: meta.db is damaged ({table}{eventlog.describe(reason)}): put a backup in"
+                f" its place, or move it away and start once with {unknown.FLAG}"
+            ) from None
         if isinstance(reason, LogError | sqlite3.Error | OSError):
-            raise StartupError(f"data directory {config.data}: {reason}") from None
+            raise StartupError(f"{where}: {reason}") from None
         raise
+
+
+def _is_damage(error: BaseException) -> bool:
+    code = getattr(error, "sqlite_errorcode", None)  # the low byte: the rest is detail
+    # One that SQLite didn't raise is of Python's own binding: text that isn't UTF-8.
+    return isinstance(error, sqlite3.Error) and (code is None or code & 0xFF in DAMAGED)
 
 
 def _make(config: Config, accept_missing_metadata: bool) -> Store:

@@ -1,8 +1,8 @@
 """What was altered of a topic's configs: kept in meta.db, and put into effect.
 
-Rows hang on the log of a topic's first partition, whose number is never given again: a topic that
-was deleted, by whichever door, leaves rows that nobody will ever look for, and the next start
-sweeps them up.
+Rows hang on the log of a topic's first partition, whose number is never given again. They go with
+that log's row, in the same commit, by whichever door the topic was deleted; a start sweeps up what
+earlier versions left.
 
 A config is what was altered, else what the queue was declared with (`x-max-age` is a retention.ms),
 else what config.yaml says, else Kafka's default.
@@ -33,6 +33,9 @@ CREATE TABLE IF NOT EXISTS kafka_configs (
     topic  TEXT NOT NULL,
     PRIMARY KEY (log, name)
 ) WITHOUT ROWID;
+CREATE TRIGGER IF NOT EXISTS kafka_configs_go AFTER DELETE ON logs BEGIN
+    DELETE FROM kafka_configs WHERE log = old.id;
+END;
 """
 NOT_FOR_WORK_QUEUES = frozenset(("retention.ms", "retention.bytes", "cleanup.policy"))
 
@@ -240,5 +243,9 @@ def _key(topic: Topic) -> int:
 
 
 def _rows(topic: Topic, values: Values) -> list[Statement]:
-    sql = "INSERT OR REPLACE INTO kafka_configs VALUES (?, ?, ?, ?)"
+    # The topic may be gone by the time of the commit.
+    sql = (
+        "INSERT OR REPLACE INTO kafka_configs SELECT ?1, ?2, ?3, ?4"
+        " WHERE EXISTS (SELECT 1 FROM logs WHERE id = ?1)"
+    )
     return [(sql, (_key(topic), name, value, topic.name)) for name, value in values.items()]

@@ -31,6 +31,9 @@ CREATE TABLE IF NOT EXISTS kafka_cleaned (
     log  INTEGER PRIMARY KEY,
     up_to  INTEGER NOT NULL
 );
+CREATE TRIGGER IF NOT EXISTS kafka_cleaned_go AFTER DELETE ON logs BEGIN
+    DELETE FROM kafka_cleaned WHERE log = old.id;
+END;
 """
 
 
@@ -121,7 +124,11 @@ class Compactor:
             )
             outcome = await trio.to_thread.run_sync(sift)
         if outcome.cleaned_to > cleaned_to:
-            sql = "INSERT OR REPLACE INTO kafka_cleaned VALUES (?, ?)"
+            # The log may be gone by the time of the commit.
+            sql = (
+                "INSERT OR REPLACE INTO kafka_cleaned SELECT ?1, ?2"
+                " WHERE EXISTS (SELECT 1 FROM logs WHERE id = ?1)"
+            )
             await self._db.commit([(sql, (log.id, outcome.cleaned_to))])
             self._cleaned[log.id] = outcome.cleaned_to
         eventlog.log(

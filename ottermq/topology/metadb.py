@@ -40,6 +40,7 @@ class MetaDb:
         self.lock = threading.Lock()  # held over each transaction
         self._waiting: list[_Waiter] = []
         self._running = False
+        self.reading = ""  # the table that was read last, for messages
         self.commits = 0  # transactions, for the metrics and the curious
         try:
             self.connection.execute("PRAGMA journal_mode=WAL")
@@ -66,6 +67,7 @@ class MetaDb:
     def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Blocks: for the start."""
         with self.lock:
+            self.reading = sql.partition(" FROM ")[2].split(" ", 1)[0]
             return self.connection.execute(sql, parameters).fetchall()
 
     def commit_now(self, statements: Iterable[Statement]) -> None:

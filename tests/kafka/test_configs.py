@@ -257,3 +257,17 @@ async def test_a_topic_that_could_not_be_made_leaves_no_configs(house: House) ->
     }
     await house.ask(Api.CREATE_TOPICS, {"topics": [asked]})
     assert house.db.read("SELECT * FROM kafka_configs") == []
+
+
+async def test_a_deleted_topics_configs_go_in_the_same_commit(house: House) -> None:
+    """By whichever door, and also when a change of them comes too late."""
+    for name in ("deleted", "late"):
+        await house.topics.create(name)
+    assert await set_config(house, "deleted", retention_ms="1000") is Error.NONE
+    assert len(house.db.read("SELECT * FROM kafka_configs")) == 1
+    late = found(house, "late")
+    for name in ("deleted", "late"):
+        await house.topics.delete(name)
+    assert house.db.read("SELECT * FROM kafka_configs") == []
+    await house.configs.set(late, {"retention.ms": "1000"})
+    assert house.db.read("SELECT * FROM kafka_configs") == []
