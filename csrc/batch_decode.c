@@ -163,6 +163,19 @@ int om_records_survey(const uint8_t *data, size_t len, int keyed, int64_t *first
     return result == OM_END ? OM_OK : OM_E_CORRUPT;
 }
 
+int om_records_find_time(const uint8_t *data, size_t len, int64_t from, int64_t wanted, int64_t *offset, int64_t *time) {
+    om_record_iter iter;
+    om_record record;
+    int result = om_record_iter_init(&iter, data, len);
+    while (result == OM_OK && (result = om_record_next(&iter, &record, NULL, 0)) == OM_OK)
+        if (record.offset >= from && record.timestamp >= wanted) {
+            *offset = record.offset;
+            *time = record.timestamp;
+            return OM_OK;
+        }
+    return result;
+}
+
 int om_batch_validate(const uint8_t *data, size_t len, int compacted, om_batch_info *info) {
     int result = om_batch_check(data, len, info);
     if (result != OM_OK)

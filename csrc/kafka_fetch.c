@@ -16,6 +16,7 @@
 #define FLEXIBLE_FROM 12
 #define IDS_FROM 13
 #define TOPIC_LEAST 3
+#define NAME_MAX_KEPT 250            /* bytes of a topic's name: one that long is no topic's */
 #define PARTITION_LEAST 16
 #define PARTS_MAX 100000             /* a request may name so many */
 #define SESSION_MAX 10000            /* ... and a session holds so many */
@@ -208,6 +209,8 @@ static named read_name(om_wire *wire, int version) {
         named.name = om_wire_string(wire);
     if (!named.id && (named.name.len < 0 || named.name.len > INT16_MAX))
         wire->bad = 1;
+    else if (named.name.len > NAME_MAX_KEPT)
+        named.name.len = NAME_MAX_KEPT; /* thousands of longer ones would fill our memory for nothing */
     return named;
 }
 

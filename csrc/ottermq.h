@@ -121,6 +121,8 @@ int om_record_next(om_record_iter *iter, om_record *record, om_header *headers, 
 /* All records of such a batch: when was the first and the last of them? OM_E_INVALID: one has no key, though
  * `keyed`; OM_E_CORRUPT: they don't lie within their bounds, or are more or fewer than the header says. */
 int om_records_survey(const uint8_t *data, size_t len, int keyed, int64_t *first_time, int64_t *last_time);
+/* The first record of it at `from` or behind that is of the time `wanted` or later; OM_END: there is none. */
+int om_records_find_time(const uint8_t *data, size_t len, int64_t from, int64_t wanted, int64_t *offset, int64_t *time);
 
 /* ---- cursors (cursor.c): what is settled, in flight, to be given out again ----------- */
 

@@ -18,6 +18,8 @@ from enum import IntEnum, IntFlag
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import trio
+
 from ottermq._core import ffi, lib
 from ottermq.wal import Log, Store
 from ottermq.wal.errors import check
@@ -249,6 +251,9 @@ class EngineStat(NamedTuple):
     blocked: int
 
 
+UNPACKING = 2  # compressed batches at a time
+
+
 class Added(IntEnum):
     """What became of a consumer."""
 
@@ -262,6 +267,9 @@ class Added(IntEnum):
 class Engine:
     store: Store
     options: EngineOptions = field(default_factory=EngineOptions)
+    # Who opens compressed batches, for whatever reason, does so in turn: each may want a hundred
+    # megabytes for a moment.
+    unpacking: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(UNPACKING))
 
     def __post_init__(self) -> None:
         options = ffi.new("om_engine_options *")

@@ -11,14 +11,11 @@ from ottermq.codecs import NotOpened, open_records
 from ottermq.contained import contained
 from ottermq.engine import Engine, Event
 
-AT_ONCE = 2  # each may want SIZE_LIMIT bytes
-
 
 class Opener:
     def __init__(self, engine: Engine, nursery: trio.Nursery) -> None:
         self._engine = engine
         self._nursery = nursery
-        self._places = trio.CapacityLimiter(AT_ONCE)
 
     def take(self, event: Event) -> None:
         """OM_EV_OPEN."""
@@ -32,7 +29,7 @@ class Opener:
     async def _open_one(self, event: Event, log: int, offset: int) -> None:
         try:
             records = await trio.to_thread.run_sync(
-                open_records, event.code, event.payload, limiter=self._places
+                open_records, event.code, event.payload, limiter=self._engine.unpacking
             )
             if self._engine.batch_opened(log, offset, records):
                 return

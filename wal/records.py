@@ -52,6 +52,19 @@ class Batch:
         data = with_records(self.data, self.attributes & ~CODECS, records)
         return next(batches(data))
 
+    def find_time(self, records: bytes, first: int, wanted: int) -> tuple[int, int] | None:
+        """Offset and time of the first of these, which are the batch's records as they were before
+        they were compressed, at `first` or behind and of that time or later."""
+        data = bytearray(self.data[:OVERHEAD])
+        data += records
+        _seal(data, self.attributes & ~CODECS)
+        found, time = ffi.new("int64_t *"), ffi.new("int64_t *")
+        buffer = ffi.from_buffer(data)
+        at_end = check(
+            lib.om_records_find_time(buffer, len(data), first, wanted, found, time), "batch"
+        )
+        return None if at_end else (found[0], time[0])
+
     def records(self) -> Iterator[Record]:
         """Uncompressed batches only: what is compressed stays as its producer sent it."""
         iterator, before = ffi.new("om_record_iter *"), ffi.new("om_record_iter *")
@@ -72,16 +85,27 @@ class Batch:
 
 def with_records(header: bytes, attributes: int, records: bytes) -> bytes:
     """A batch with this one's header around these records."""
-    data = bytearray(header[:OVERHEAD] + records)
+    data = bytearray(header[:OVERHEAD])
+    data += records
+    _seal(data, attributes)
+    return bytes(data)
+
+
+def _seal(data: bytearray, attributes: int) -> None:
+    """A header for what follows it: length, attributes, checksum."""
     struct.pack_into(">i", data, 8, len(data) - 12)
     struct.pack_into(">h", data, 21, attributes)
-    return sealed(data)
+    _checksum(data)
 
 
 def sealed(data: bytearray) -> bytes:
     """With the checksum it ought to have."""
-    struct.pack_into(">I", data, 17, lib.om_crc32c(0, ffi.from_buffer(data) + 21, len(data) - 21))
+    _checksum(data)
     return bytes(data)
+
+
+def _checksum(data: bytearray) -> None:
+    struct.pack_into(">I", data, 17, lib.om_crc32c(0, ffi.from_buffer(data) + 21, len(data) - 21))
 
 
 def batches(data: bytes) -> Iterator[Batch]:

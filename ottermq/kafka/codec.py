@@ -4,8 +4,8 @@ into a reader and a writer, on first use.
     request = decode_request(conn, payload)      # payload: without its size
     answer = encode_response(request, body)      # answer: whole, with its size
 
-Malformed is all that bytes from the wire can raise; UnknownVersion is for an API or a version
-that we have no table of.
+Malformed is all that bytes from the wire can raise, TooLarge for what is more than we take;
+UnknownVersion is for an API or a version that we have no table of.
 
 A struct is a dict of its fields. Tagged fields that nobody knows are kept, raw, under TAGS and
 written again.
@@ -20,12 +20,36 @@ from ottermq.errors import Malformed
 from ottermq.kafka.api import Api
 from ottermq.kafka.request import Body, Connection, Request
 from ottermq.kafka.schema import MESSAGES, Field
-from ottermq.kafka.wire import Reader, Writer
+from ottermq.kafka.wire import MOST_ELEMENTS, Reader, TooMany, Writer
 
 TAGS = "_tags"
 Read = Callable[[Reader], Any]
 Write = Callable[[Writer, Any], None]
 
+# Of all arrays of a request together, where each costs a look at permissions or a page of answer;
+# others have MOST_ELEMENTS.
+NAMES = 10_000
+ELEMENTS: dict[Api, int] = {
+    Api.FIND_COORDINATOR: NAMES,
+    Api.DESCRIBE_CONFIGS: NAMES,
+    Api.ALTER_CONFIGS: NAMES,
+    Api.INCREMENTAL_ALTER_CONFIGS: NAMES,
+    Api.DESCRIBE_GROUPS: NAMES,
+    Api.LIST_GROUPS: NAMES,
+    Api.DELETE_GROUPS: NAMES,
+    Api.LEAVE_GROUP: NAMES,
+    Api.SYNC_GROUP: NAMES,
+    Api.JOIN_GROUP: 1000,
+    Api.CREATE_ACLS: NAMES,
+    Api.DELETE_ACLS: NAMES,
+    Api.DELETE_TOPICS: NAMES,
+    Api.DESCRIBE_TRANSACTIONS: NAMES,
+    Api.LIST_TRANSACTIONS: NAMES,
+    Api.DESCRIBE_CLIENT_QUOTAS: NAMES,
+    Api.ALTER_CLIENT_QUOTAS: NAMES,
+    Api.DESCRIBE_USER_SCRAM_CREDENTIALS: NAMES,
+    Api.ALTER_USER_SCRAM_CREDENTIALS: NAMES,
+}
 LONGEST_TEXT = 1000  # characters of an error's
 FIXED_SIZES = {
     "bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "float64": 8, "uuid": 16
@@ -43,6 +67,14 @@ class UnknownVersion(Exception):
         self.client_id = client_id
 
 
+class TooLarge(Malformed):
+    """A request of more elements than are taken at a time; what is known of it is its header."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(f"more than {ELEMENTS.get(request.api, MOST_ELEMENTS)} elements")
+        self.request = request
+
+
 def decode_request(conn: Connection, payload: bytes) -> Request:
     reader = Reader(payload)
     try:
@@ -51,9 +83,12 @@ def decode_request(conn: Connection, payload: bytes) -> Request:
         if not is_known(api, version):
             raise UnknownVersion(api, version, correlation, client_id)
         message = MESSAGES[Api(api)]
+        reader.budget = ELEMENTS.get(message.api, MOST_ELEMENTS)
         if message.is_flexible(version):
             reader.tags()
         body = reader_of(message.api, version, False)(reader)
+    except TooMany:
+        raise TooLarge(Request(conn, message.api, version, correlation, client_id, {})) from None
     except (struct.error, UnicodeDecodeError) as error:
         raise Malformed(f"request: {error}") from None
     return Request(conn, message.api, version, correlation, client_id, body)

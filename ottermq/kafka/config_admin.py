@@ -14,12 +14,16 @@ from ottermq.kafka.altered import Effective
 from ottermq.kafka.api import Api
 from ottermq.kafka.configs import TOPIC_CONFIGS, BadValue, Source, Type, listed
 from ottermq.kafka.errors import Error, KafkaError
+from ottermq.kafka.pace import paced
 from ottermq.kafka.request import Body, Handler, Request
 from ottermq.kafka.room import Room
 from ottermq.kafka.topics import Topic
 from ottermq.wal import LogError
 
 MILLISECOND = timedelta(milliseconds=1)
+
+
+AT_A_TIME = 16  # topics, of some forty configs each
 
 
 class Resource(IntEnum):
@@ -37,10 +41,10 @@ class Operation(IntEnum):
 # -- asked for
 
 
-def describe_configs(kafka: Room, request: Request) -> Body:
+async def describe_configs(kafka: Room, request: Request) -> Body:
     body = request.body
     results = []
-    for each in body["resources"]:
+    async for each in paced(body["resources"], AT_A_TIME):
         answer: Body = {
             "resource_type": each["resource_type"],
             "resource_name": each["resource_name"],

@@ -164,8 +164,11 @@ class Door:
             request = codec.decode_request(conn, event.payload)
         except UnknownVersion as unknown:
             self._unknown(conn, slot, unknown)
-        except Malformed as error:
-            self._end(conn, f"malformed request: {error}", api=event.code, version=event.method)
+        except codec.TooLarge as large:
+            error = KafkaError(Error.INVALID_REQUEST, str(large))
+            self._fail(large.request, slot, error)
+        except Malformed as malformed:
+            self._end(conn, f"malformed request: {malformed}", api=event.code, version=event.method)
         else:
             conn.client_id = request.client_id
             self._serve(conn, slot, request)

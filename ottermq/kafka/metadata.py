@@ -1,7 +1,8 @@
 """Metadata, DescribeCluster, DescribeTopicPartitions: one broker, and the topics it has.
 
 Clients ask for metadata again and again, and a thousand partitions take milliseconds to write
-down: an answer is kept, encoded, until a topic or a permission changes.
+down: an answer is kept, encoded, until a topic or a permission changes. Not one that names what
+isn't there, or many topics: what a client makes up must not fill our memory.
 """
 
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ from ottermq.kafka import codec
 from ottermq.kafka.admin import check_limit, refusal
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error, KafkaError
+from ottermq.kafka.pace import LARGE, paced
 from ottermq.kafka.request import Answer, Body, Connection, Handler, Request
 from ottermq.kafka.room import Room
 from ottermq.kafka.schema import NO_UUID
@@ -33,6 +35,7 @@ DESCRIBE = 1 << 8
 CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 ANYBODY_OPERATIONS = sum(1 << bit for bit in (8, 12))  # DESCRIBE, IDEMPOTENT_WRITE
 BROKERS, CONTROLLERS = 1, 2  # endpoint types
+WORTH_KEEPING = 100  # topics that were asked for by name: more of them are no two clients' question
 
 
 def metadata(kafka: Room, request: Request) -> Answer:
@@ -40,7 +43,16 @@ def metadata(kafka: Room, request: Request) -> Answer:
     missing = [name for each in asked if (name := each["name"]) and not kafka.topics.find(name)]
     if missing and kafka.settings.auto_create and request.body["allow_auto_topic_creation"]:
         return _create_first(kafka, request, missing)
+    if len(asked) > LARGE:
+        return _many(kafka, request)
     return _metadata(kafka, request, {})
+
+
+async def _many(kafka: Room, request: Request) -> bytes:
+    wants, version = request.body["include_topic_authorized_operations"], request.version
+    asked = request.body["topics"]
+    topics = [_asked(kafka, request.conn, each, wants, version, {}) async for each in paced(asked)]
+    return _encoded(kafka, request, topics)
 
 
 async def _create_first(kafka: Room, request: Request, missing: list[str]) -> bytes:
@@ -69,9 +81,17 @@ def _metadata(kafka: Room, request: Request, errors: dict[str, Error]) -> bytes:
         ]
     else:
         topics = [_asked(kafka, conn, each, wants_topics, version, errors) for each in asked]
-    answer = codec.encode_body(
+    answer = _encoded(kafka, request, topics)
+    if asked is None or (len(asked) <= WORTH_KEEPING and not any(map(_failed, topics))):
+        kafka.kept.keep(state, key, answer)
+    return answer
+
+
+def _encoded(kafka: Room, request: Request, topics: list[Body]) -> bytes:
+    conn, wants_cluster = request.conn, request.body["include_cluster_authorized_operations"]
+    return codec.encode_body(
         Api.METADATA,
-        version,
+        request.version,
         {
             "brokers": [{"node_id": kafka.node_id, **_address(conn)}],
             "cluster_id": kafka.cluster_id,
@@ -80,9 +100,10 @@ def _metadata(kafka: Room, request: Request, errors: dict[str, Error]) -> bytes:
             "cluster_authorized_operations": _of_cluster(conn) if wants_cluster else NOT_ASKED,
         },
     )
-    if not errors:
-        kafka.kept.keep(state, key, answer)
-    return answer
+
+
+def _failed(topic: Body) -> bool:
+    return bool(topic.get("error_code"))
 
 
 async def _create(kafka: Room, request: Request, name: str) -> Error:

@@ -1,12 +1,15 @@
 """Places in a log: where it begins and ends, what was there at a time, where an epoch ended.
 
 Instead of a time a client may ask for a mark, by a number below zero. Marks are known at once; a
-time or an epoch may have to be read from the disk, so such requests are answered from a thread.
+time or an epoch may have to be read from the disk and a batch to be opened, so such requests are
+answered from a thread: a few partitions at a time, in turn with all others that open batches, and
+no longer than the client is there. A batch that opens to more than LARGEST is answered with its
+first offset.
 
 Leader epochs only grow from the start of a log to its end, so where one ended is found by halving.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -16,7 +19,8 @@ import trio
 from ottermq.codecs import NotOpened, open_records
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error, error_of
-from ottermq.kafka.request import Body, Handler, Request
+from ottermq.kafka.pace import batched
+from ottermq.kafka.request import Body, Connection, Handler, Request
 from ottermq.kafka.room import Room
 from ottermq.wal import Log, LogError
 from ottermq.wal.log import LogStat
@@ -26,6 +30,8 @@ READ_COMMITTED = 1
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 MARKS = frozenset((LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED))  # known without a look
 NO_EPOCH = -1
+AT_A_TIME = 4  # partitions before others get their turn
+LARGEST = 32 << 20  # bytes of records in a batch that is looked into
 LAST_TIME = 1 << 62
 
 Place = tuple[int, int]  # offset, timestamp
@@ -36,6 +42,7 @@ Answer = Callable[[Found, Body], Body]
 
 
 def list_offsets(kafka: Room, request: Request) -> Body | Coroutine[Any, Any, Body]:
+    seen: set[tuple[str, int]] = set()
     committed = request.body["isolation_level"] == READ_COMMITTED
     answer = partial(_list_one, committed)
     jobs: Jobs = []
@@ -43,38 +50,59 @@ def list_offsets(kafka: Room, request: Request) -> Body | Coroutine[Any, Any, Bo
     for topic in request.body["topics"]:
         name, partitions = topic["name"], topic["partitions"]
         waits = waits or any(each["timestamp"] not in MARKS for each in partitions)
-        found = [log_of(kafka, request, name, each["partition_index"]) for each in partitions]
+        found = [_once(kafka, request, name, each["partition_index"], seen) for each in partitions]
         jobs.append((name, list(zip(found, partitions, strict=True))))
-    return _in_a_thread("name", jobs, answer) if waits else _answered("name", jobs, answer)
+    if waits:
+        return _in_a_thread(kafka, request.conn, "name", jobs, answer)
+    return _answered("name", jobs, answer)
 
 
 def offset_for_leader_epoch(kafka: Room, request: Request) -> Coroutine[Any, Any, Body]:
+    seen: set[tuple[str, int]] = set()
     jobs: Jobs = []
     for topic in request.body["topics"]:
         name, partitions = topic["topic"], topic["partitions"]
-        found = [log_of(kafka, request, name, each["partition"]) for each in partitions]
+        found = [_once(kafka, request, name, each["partition"], seen) for each in partitions]
         jobs.append((name, list(zip(found, partitions, strict=True))))
-    return _in_a_thread("topic", jobs, _end_of_epoch)
+    return _in_a_thread(kafka, request.conn, "topic", jobs, _end_of_epoch)
 
 
-async def _in_a_thread(key: str, jobs: Jobs, answer: Answer) -> Body:
+def _once(
+    kafka: Room, request: Request, name: str, index: int, seen: set[tuple[str, int]]
+) -> Found:
+    """As Kafka has it: a partition that is named again is a mistake."""
+    if (name, index) in seen:
+        return Error.INVALID_REQUEST
+    seen.add((name, index))
+    return log_of(kafka, request, name, index)
+
+
+async def _in_a_thread(kafka: Room, conn: Connection, key: str, jobs: Jobs, answer: Answer) -> Body:
     with ExitStack() as holds:
 
         def hold(found: Found) -> Found:
             """Whoever deletes the topic meanwhile doesn't take the log from under us."""
             return found if isinstance(found, Error) else holds.enter_context(found.held())
 
-        held = [(name, [(hold(found), asked) for found, asked in each]) for name, each in jobs]
-        return await trio.to_thread.run_sync(partial(_answered, key, held, answer))
+        topics = []
+        for name, each in jobs:
+            partitions: list[Body] = []
+            for some in batched([(hold(found), asked) for found, asked in each], AT_A_TIME):
+                if conn.is_closed:
+                    return {"topics": []}  # nobody reads it
+                partitions += await trio.to_thread.run_sync(
+                    partial(_all, some, answer), limiter=kafka.engine.unpacking
+                )
+            topics.append({key: name, "partitions": partitions})
+        return {"topics": topics}
 
 
 def _answered(key: str, jobs: Jobs, answer: Answer) -> Body:
-    return {
-        "topics": [
-            {key: name, "partitions": [answer(found, asked) for found, asked in each]}
-            for name, each in jobs
-        ]
-    }
+    return {"topics": [{key: name, "partitions": _all(each, answer)} for name, each in jobs]}
+
+
+def _all(some: Sequence[tuple[Found, Body]], answer: Answer) -> list[Body]:
+    return [answer(found, asked) for found, asked in some]
 
 
 def log_of(kafka: Room, request: Request, name: str, index: int) -> Found:
@@ -144,11 +172,10 @@ def _inside(log: Log, found: Place, wanted: int) -> Place:
     if batch is None or not batch.codec:
         return found
     try:
-        records = batch.opened(open_records(batch.codec, batch.data[OVERHEAD:])).records()
-        at = next((r for r in records if r.offset >= found[0] and r.timestamp >= wanted), None)
+        records = open_records(batch.codec, batch.data[OVERHEAD:], LARGEST)
+        return batch.find_time(records, found[0], wanted) or found
     except (NotOpened, LogError):
         return found
-    return found if at is None else (at.offset, at.timestamp)
 
 
 def _newest(log: Log) -> Place | None:

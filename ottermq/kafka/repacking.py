@@ -24,7 +24,6 @@ from ottermq.engine import Engine, Event, Repacked
 from ottermq.kafka.errors import Error
 from ottermq.wal.records import CODECS, OVERHEAD, with_records
 
-AT_ONCE = 2  # each may want codecs.SIZE_LIMIT bytes, and then some
 HEAD = struct.Struct(">IbBiI")
 AS_SENT = int(lib.OM_KAFKA_AS_SENT)
 
@@ -40,14 +39,13 @@ class Parcel(NamedTuple):
 class Repacker:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._places = trio.CapacityLimiter(AT_ONCE)
 
     async def repack(self, event: Event) -> None:
         """KAFKA_BATCHES."""
         limit = self._engine.options.kafka_max_request
         try:
             done = await trio.to_thread.run_sync(
-                repack_all, event.payload, limit, limiter=self._places
+                repack_all, event.payload, limit, limiter=self._engine.unpacking
             )
         except BaseException as error:
             if not is_failure(error):

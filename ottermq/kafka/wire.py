@@ -13,7 +13,7 @@ from uuid import UUID
 
 from ottermq.errors import Malformed
 
-MOST_ELEMENTS = 1 << 18
+MOST_ELEMENTS = 100_000
 LONGEST_STRING = 32767  # bytes; compact lengths could say more, and Kafka refuses it, too
 
 _INT8 = struct.Struct(">b")
@@ -23,17 +23,21 @@ _INT64 = struct.Struct(">q")
 _FLOAT64 = struct.Struct(">d")
 
 
+class TooMany(Malformed):
+    """Well-formed so far, but it has more elements than we take."""
+
+
 class Reader:
     """Over one message; struct.error and UnicodeDecodeError leave it too and mean the same as
     Malformed: who calls (codec.py) makes one of them all."""
 
     __slots__ = ("at", "budget", "data", "end")
 
-    def __init__(self, data: bytes, at: int = 0) -> None:
+    def __init__(self, data: bytes, at: int = 0, budget: int = MOST_ELEMENTS) -> None:
         self.data = data
         self.at = at
         self.end = len(data)
-        self.budget = MOST_ELEMENTS
+        self.budget = budget
 
     @property
     def left(self) -> int:
@@ -139,7 +143,7 @@ class Reader:
             raise Malformed(f"{count} elements announced, {self.left} bytes left")
         self.budget -= count
         if self.budget < 0:
-            raise Malformed(f"more than {MOST_ELEMENTS} elements")
+            raise TooMany("more elements than a request may have")
 
     def tags(self) -> dict[int, bytes]:
         """Tagged fields in their raw form: each tag once, in rising order."""

@@ -43,6 +43,7 @@ from ottermq.kafka.groups.records import (
     encode_key,
     subscribed,
 )
+from ottermq.kafka.groups.roster import size_of
 from ottermq.kafka.groups.settings import GroupSettings
 from ottermq.kafka.statelog import StateLog
 from ottermq.kafka.topics import Topic, Topics
@@ -52,6 +53,8 @@ from ottermq.wal import LogError, Store
 LOG = "kafka groups"
 AT_A_TIME = 4096  # offsets in a batch
 CONSUMER = "consumer"
+LITTLE = 16 << 10  # bytes of a member's metadata that nobody counts
+MOST_METADATA = 64 << 20  # bytes of all members'
 
 T = TypeVar("T")
 Saved = Callable[[bool], None]
@@ -149,6 +152,8 @@ class Groups:
     async def join(self, id: str, wanted: Joining) -> Joined:
         if not self._is_session_timeout(wanted.session_timeout):
             return Joined(Error.INVALID_SESSION_TIMEOUT, wanted.member_id)
+        if not self._has_memory_for(wanted):
+            return Joined(Error.GROUP_MAX_SIZE_REACHED, wanted.member_id)
         entry = self._entries.get(id)
         if entry is None:
             if wanted.member_id:
@@ -158,6 +163,14 @@ class Groups:
         entry.group.join(wanted, answer.set)
         self._forget_unused(entry)
         return await answer.wait()
+
+    def _has_memory_for(self, wanted: Joining) -> bool:
+        """Members stay for as long as their sessions, also when their clients are gone: what they
+        all tell about themselves together has a limit. Usual ones tell little."""
+        size = size_of(wanted.protocols)
+        if size <= LITTLE:
+            return True
+        return size + sum(each.group.roster.metadata_bytes for each in self) <= MOST_METADATA
 
     def _forget_unused(self, entry: Entry) -> None:
         """Somebody was refused, and there is nothing but the name: it isn't kept."""

@@ -133,6 +133,8 @@ class Group:
 
     def _has_room(self, member_id: str) -> bool:
         most = self._settings.max_size
+        if not member_id and len(self._pending) >= most:
+            return False
         if len(self.roster) < most:
             return True
         if self.state is State.PREPARING:  # who hasn't rejoined may be out soon

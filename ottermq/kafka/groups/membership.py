@@ -3,26 +3,35 @@
 A user may take part in a group whose name its `read` permission matches.
 """
 
+from collections.abc import Coroutine
+from typing import Any
+
 from ottermq.kafka import ids
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error
 from ottermq.kafka.groups.member import Joining, Who
+from ottermq.kafka.pace import LARGE, paced
 from ottermq.kafka.request import Body, Handler, Request
 from ottermq.kafka.room import Room
 
 LARGEST_METADATA = 1 << 20  # bytes: of all protocols that a member speaks
-LARGEST_ASSIGNMENTS = 16 << 20  # bytes: a leader's, for all members
+LARGEST_ASSIGNMENTS = 4 << 20  # bytes: a leader's, for all members
 
 
-def find_coordinator(kafka: Room, request: Request) -> Body:
-    body, version = request.body, request.version
-    keys: list[str] = body["coordinator_keys"] if version >= 4 else [body["key"]]
-    found = [_coordinator(kafka, request, key) for key in keys]
-    if version >= 4:
-        return {"coordinators": found}
-    [only] = found
-    del only["key"]
-    return only
+def find_coordinator(kafka: Room, request: Request) -> Body | Coroutine[Any, Any, Body]:
+    if request.version < 4:
+        only = _coordinator(kafka, request, request.body["key"])
+        del only["key"]
+        return only
+    keys: list[str] = request.body["coordinator_keys"]
+    if len(keys) > LARGE:
+        return _find_many(kafka, request, keys)
+    return {"coordinators": [_coordinator(kafka, request, key) for key in keys]}
+
+
+async def _find_many(kafka: Room, request: Request, keys: list[str]) -> Body:
+    found = [_coordinator(kafka, request, key) async for key in paced(keys)]
+    return {"coordinators": found}
 
 
 def _coordinator(kafka: Room, request: Request, key: str) -> Body:

@@ -7,6 +7,10 @@ from ottermq.kafka.errors import Error
 from ottermq.kafka.groups.member import Member, Protocols
 
 
+def size_of(protocols: Protocols) -> int:
+    return sum(len(metadata) for _, metadata in protocols)
+
+
 class Roster:
     def __init__(self) -> None:
         self.leader: str | None = None
@@ -14,6 +18,7 @@ class Roster:
         self._members: dict[str, Member] = {}  # in the order they came
         self._static: dict[str, str] = {}  # instance id → member id
         self._supported: Counter[str] = Counter()  # by how many members
+        self.metadata_bytes = 0  # of all of them
 
     def __len__(self) -> int:
         return len(self._members)
@@ -76,6 +81,7 @@ class Roster:
         self._count(protocols, 1)
 
     def _count(self, protocols: Protocols, step: int) -> None:
+        self.metadata_bytes += step * size_of(protocols)
         for name in {name for name, _ in protocols}:
             self._supported[name] += step
             if not self._supported[name]:
