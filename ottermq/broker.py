@@ -11,10 +11,9 @@ released
 import logging
 import resource
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
-from functools import partial
 from typing import NamedTuple
 
 import trio
@@ -22,6 +21,7 @@ import trio
 from ottermq import eventlog, events, listeners, retention, systemd
 from ottermq.admin import http as admin
 from ottermq.admin import metrics
+from ottermq.admin.guard import Guard
 from ottermq.amqp.door import Door as AmqpDoor
 from ottermq.amqp.room import Room as AmqpRoom
 from ottermq.auth import Auth, open_auth
@@ -62,7 +62,8 @@ from ottermq.wal.store import Interrupted
 
 Signals = AsyncIterator[int]
 MILLISECOND = timedelta(milliseconds=1)
-OTHER_FILES = 256  # descriptors for what is neither a connection nor a segment
+ADMIN_MOST = admin.MOST_WAITING + 50  # connections, with those that are being answered
+OTHER_FILES = 512  # descriptors for what is neither a connection nor a segment
 
 
 def run(read: Callable[[], Config], *, accept_missing_metadata: bool = False) -> None:
@@ -95,9 +96,8 @@ async def _serve(
             try:
                 opening = open_store(config, accept_missing_metadata=accept_missing_metadata)
                 async with opening as store, open_rooms(config, store, stop) as rooms:
-                    reloader = Reloader(config, read, contexts, rooms.amqp, rooms.kafka)
-                    reload = partial(reloader.run, asked)
-                    await _keep_doors_open(config, bound, contexts, store, rooms, stop, reload)
+                    reloader = Reloader(config, read, asked, contexts, rooms.amqp, rooms.kafka)
+                    await _keep_doors_open(config, bound, contexts, store, rooms, stop, reloader)
             except* Interrupted:
                 eventlog.info("recovery called off")
             nursery.cancel_scope.cancel()
@@ -178,15 +178,18 @@ async def _keep_doors_open(
     store: Store,
     rooms: Rooms,
     stop: trio.Event,
-    reload: Callable[[], Awaitable[None]],
+    reloader: Reloader,
 ) -> None:
     amqp, kafka = AmqpDoor(rooms.amqp), KafkaDoor(rooms.kafka)
     engine, queues = rooms.amqp.engine, rooms.amqp.queues
     read = metrics.reader(engine, store, rooms.kafka.groups, rooms.kafka.transactions)
     hidden = rooms.kafka.topics.hidden
     pages = admin.Pages(store.trouble, read, hidden, lambda: store.damage.reason)
-    serve_admin = partial(admin.serve, pages=pages)
-    doors = [Door("admin", serve_admin, 100, log_level=logging.DEBUG)]
+    guard = Guard(rooms.amqp.auth.users, lambda: reloader.config.admin, config.listen.admin.host)
+    doors = [Door("admin", admin.Desk(pages, guard).serve, ADMIN_MOST, log_level=logging.DEBUG)]
+    if "health" in bound:
+        desk = admin.Desk(pages, guard, admin.ONLY_HEALTH)
+        doors.append(Door("health", desk.serve, ADMIN_MOST, log_level=logging.DEBUG))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(tell_reports, store)
         nursery.start_soon(retention.keep, store, config, rooms.retention_of)
@@ -219,7 +222,7 @@ async def _keep_doors_open(
         addresses = {name: str(place.address) for name, place in bound.items()}
         eventlog.info("ready", **addresses, data=config.data.resolve())
         systemd.notify("READY=1")
-        nursery.start_soon(reload)
+        nursery.start_soon(reloader.run)
         await stop.wait()
         systemd.notify("STOPPING=1")
         kafka.stop()
@@ -274,7 +277,7 @@ async def _heed(signals: Signals, stop: trio.Event, ask: "trio.MemorySendChannel
 def _bind(config: Config) -> Iterator[dict[str, Bound]]:
     with ExitStack() as stack:
         bound = {}
-        for name in ("amqp", "amqps", "kafka", "kafkas", "admin"):
+        for name in ("amqp", "amqps", "kafka", "kafkas", "admin", "health"):
             wanted = getattr(config.listen, name)
             if wanted is not None:
                 bound[name] = listeners.bind(name, wanted)

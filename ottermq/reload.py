@@ -34,6 +34,8 @@ RELOADED: frozenset[Keys] = frozenset(
         ("log", "level"),
         *((TLS, name) for name in ("cert", "key", "ca", "verify", "min_version", "check_interval")),
         ("auth", "loopback_users"),
+        ("admin", "names_need_login"),
+        ("admin", "hosts"),
         ("memory", "high_watermark"),
         # For connections that come from then on:
         ("amqp", "heartbeat"),
@@ -60,13 +62,14 @@ def ignore_signals() -> None:
 class Reloader:
     config: Config  # as it runs
     read: Callable[[], Config]  # the files, the environment and the flags, once more
+    asked: "trio.MemoryReceiveChannel[None]"  # a signal has come
     contexts: Contexts | None
     amqp: AmqpRoom
     kafka: KafkaRoom
 
-    async def run(self, asked: "trio.MemoryReceiveChannel[None]") -> None:
+    async def run(self) -> None:
         """Reload whenever asked, until cancelled."""
-        async for _ in asked:
+        async for _ in self.asked:
             try:
                 await self.reload()
             except Exception as error:

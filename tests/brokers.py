@@ -12,7 +12,7 @@ from types import TracebackType
 
 READY = re.compile(
     r" ready amqp=(?P<amqp>\S+)( amqps=(?P<amqps>\S+))? kafka=(?P<kafka>\S+)"
-    r"( kafkas=(?P<kafkas>\S+))? admin=(?P<admin>\S+)"
+    r"( kafkas=(?P<kafkas>\S+))? admin=(?P<admin>\S+)( health=\S+)?"
     r" data=(?P<data>\S+)$"
 )
 ANY_PORT = {"amqp": "127.0.0.1:0", "kafka": "127.0.0.1:0", "admin": "127.0.0.1:0"}

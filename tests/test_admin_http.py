@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, memory_stream_pair
 
 from ottermq.admin import http
+from ottermq.admin.guard import Guard
+from ottermq.config.schema import AdminSettings
+from tests.auth.rooms import room
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -27,8 +30,13 @@ async def exchange(
 
     async def serve() -> None:
         nonlocal ending
-        pages = http.Pages(trouble, lambda: "ottermq_logs 3\n", lambda: ["a b"])
-        ending = await http.serve(server, pages)
+        pages = http.Pages(
+            trouble,
+            lambda with_names: "ottermq_holds 3\n" if with_names else "ottermq_logs 3\n",
+            lambda: ["a b"],
+        )
+        guard = Guard(room().users, lambda: AdminSettings(names_need_login=True, hosts=("x",)))
+        ending = await http.Desk(pages, guard).serve(server)
         await server.aclose()
 
     received = b""
@@ -143,4 +151,4 @@ PATHS = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), max_size=
 @given(PATHS)
 def test_a_path_is_what_stands_before_the_question_mark(path: str) -> None:
     request = http.parse(f"GET /{path} HTTP/1.1\r\nHost: x".encode())
-    assert request == http.Request("GET", f"/{path}".split("?")[0])
+    assert request == http.Request("GET", f"/{path}".split("?")[0], "x")

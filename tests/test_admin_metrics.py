@@ -79,7 +79,7 @@ async def begun(hall: Hall, transactions: Transactions, id: str, topic: str) -> 
 
 
 def held(transactions: Transactions) -> dict[str, float]:
-    text = exposition(metrics._transactions(transactions))
+    text = exposition(metrics._held(transactions))
     name = "ottermq_kafka_transaction_holds_seconds"
     return {key.removeprefix(name): age for key, age in samples(text).items() if name in key}
 

@@ -1,27 +1,33 @@
 """As much HTTP/1.1 as these few pages need: a request's head in, an answer out, goodbye.
 
-One request a connection, a limit on its size and on its time. Bytes to request and request to
-answer are plain functions; only `serve` touches a socket.
+One request a connection, a limit on its size and on its time. Bytes to request is a plain function;
+only `serve` touches a socket. Who may ask what is guard.py's.
 """
 
 import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from http import HTTPStatus
 from typing import NamedTuple
 
 import trio
 
+from ottermq.admin.guard import Guard
+from ottermq.admin.waiting import Waiting
+from ottermq.errors import AccessRefused, LoginRefused
 from ottermq.listeners import part
 
 HEAD_LIMIT = 8192
-PATIENCE = 5.0  # seconds for the whole request, and again for the answer
+PATIENCE = 5.0  # seconds for the whole request, for a login, and again for the answer
+MOST_WAITING = 100  # connections whose client is to say something
 
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _REQUEST = re.compile(rf"({_TOKEN}) ([!-~]+) HTTP/1\.([01])")
 _HEADER = re.compile(rf"({_TOKEN}):[ \t]*([\t -~\x80-\xff]*)")
 
+HEALTH = "/health"
 HIDDEN = "/kafka/hidden"
 JSON = "application/json"
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
@@ -31,7 +37,7 @@ class Pages(NamedTuple):
     """What there is to tell, whenever it is asked."""
 
     trouble: Callable[[], str | None]  # why durable appends aren't taken: the store's own word
-    metrics: Callable[[], str]  # what is counted, in Prometheus' words
+    metrics: Callable[[bool], str]  # what is counted, in Prometheus' words; with names?
     hidden: Callable[[], list[str]]  # queues that Kafka's clients can't see
     damage: Callable[[], str | None] = lambda: None  # which records are lost or can't be read
 
@@ -40,6 +46,8 @@ class Pages(NamedTuple):
 class Request:
     method: str
     path: str
+    host: str | None = None
+    authorization: str | None = None
 
 
 @dataclass(frozen=True)
@@ -77,30 +85,54 @@ def parse(head: bytes) -> Request:
     if line is None:
         raise BadRequest("not an HTTP/1.1 request line")
     method, target, minor = line.groups()
-    hosts = 0
+    found: dict[str, list[str]] = {"host": [], "authorization": []}
     for text in rest:
         header = _HEADER.fullmatch(text)
         if header is None:
             raise BadRequest("not a header line")
-        hosts += header[1].lower() == "host"
-    if hosts > 1 or (minor == "1" and hosts == 0):
+        found.get(header[1].lower(), []).append(header[2].strip())
+    hosts, logins = found["host"], found["authorization"]
+    if len(hosts) > 1 or (minor == "1" and not hosts):
         raise BadRequest("one Host header is needed")
+    if len(logins) > 1:
+        raise BadRequest("one Authorization header is enough")
     if not target.startswith("/"):
         raise BadRequest("the target must be a path")
-    return Request(method, target.partition("?")[0])
+    return Request(
+        method, target.partition("?")[0], *(each[0] if each else None for each in (hosts, logins))
+    )
 
 
-def answer(request: Request, pages: Pages) -> Answer:
-    tell = TELLERS.get(request.path)
-    if tell is None:
+async def answer(
+    request: Request, page: "Page | None", pages: Pages, guard: Guard, peer: str
+) -> Answer:
+    if page is None:
         return Answer(HTTPStatus.NOT_FOUND, {"error": "no such page"})
+    if page.checks_host and not guard.knows(request.host):
+        why = {"error": "the Host header isn't a name of this broker: see admin.hosts"}
+        return Answer(HTTPStatus.MISDIRECTED_REQUEST, why)
     if request.method not in ("GET", "HEAD"):
         allow = {"Allow": "GET, HEAD"}
         return Answer(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "only GET and HEAD"}, allow)
-    return tell(pages)
+    with_names = False
+    if page.names is not Names.NONE:
+        try:
+            with_names = await guard.allows_names(request.authorization, peer)
+        except LoginRefused:
+            return _unauthorized("wrong name or password")
+        except AccessRefused as error:
+            return Answer(HTTPStatus.FORBIDDEN, {"error": str(error)})
+        if page.names is Names.ONLY and not with_names:
+            return _unauthorized("a login is needed: a user with the tag monitoring")
+    return page.tell(pages, with_names)
 
 
-def _health(pages: Pages) -> Answer:
+def _unauthorized(why: str) -> Answer:
+    challenge = {"WWW-Authenticate": 'Basic realm="ottermq", charset="UTF-8"'}
+    return Answer(HTTPStatus.UNAUTHORIZED, {"error": why}, challenge)
+
+
+def _health(pages: Pages, with_names: bool) -> Answer:
     if reason := pages.trouble():
         body = {"status": "refusing appends", "reason": reason}
         return Answer(HTTPStatus.SERVICE_UNAVAILABLE, body)
@@ -110,33 +142,79 @@ def _health(pages: Pages) -> Answer:
     return Answer(HTTPStatus.OK, {"status": "ok"})
 
 
-TELLERS: Mapping[str, Callable[[Pages], Answer]] = {
-    "/health": _health,
-    "/metrics": lambda pages: Answer(HTTPStatus.OK, pages.metrics()),
-    HIDDEN: lambda pages: Answer(HTTPStatus.OK, {"queues": pages.hidden()}),
+class Names(Enum):
+    """Does a page tell names of queues, topics, transactional ids?"""
+
+    NONE = "no"
+    MORE = "to who may know them"
+    ONLY = "nothing else"
+
+
+class Page(NamedTuple):
+    tell: Callable[[Pages, bool], Answer]
+    names: Names = Names.NONE
+    checks_host: bool = True
+
+
+PAGES: Mapping[str, Page] = {
+    HEALTH: Page(_health, checks_host=False),
+    "/metrics": Page(
+        lambda pages, with_names: Answer(HTTPStatus.OK, pages.metrics(with_names)), Names.MORE
+    ),
+    HIDDEN: Page(lambda pages, _: Answer(HTTPStatus.OK, {"queues": pages.hidden()}), Names.ONLY),
 }
+ONLY_HEALTH = {HEALTH: PAGES[HEALTH]}
 
 
-async def serve(stream: trio.abc.HalfCloseableStream, pages: Pages) -> str:
-    method = ""
-    with trio.move_on_after(PATIENCE) as patience:
-        try:
-            head = await _receive_head(stream)
-            if head is None:
-                return "left without a request"
-            request = parse(head)
-            method = request.method
-            reply = answer(request, pages)
-        except BadRequest as error:
-            reply = Answer(HTTPStatus.BAD_REQUEST, {"error": str(error)})
-        except _TooLarge:
-            reply = Answer(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, {"error": "too large"})
-    if patience.cancelled_caught:
-        reply = Answer(HTTPStatus.REQUEST_TIMEOUT, {"error": "too slow"})
-    with trio.move_on_after(PATIENCE):
-        await stream.send_all(reply.encode(with_body=method != "HEAD"))
-        await part(stream)
-    return f"answered {reply.status.value}"
+@dataclass(frozen=True)
+class Desk:
+    """Serves the admin port's connections."""
+
+    pages: Pages
+    guard: Guard
+    table: Mapping[str, Page] = field(default_factory=lambda: PAGES)
+    waiting: Waiting = field(default_factory=lambda: Waiting(MOST_WAITING))
+
+    async def serve(self, stream: trio.abc.HalfCloseableStream) -> str:
+        """How it ended, for the log."""
+        head: bytes | None = None
+        reply: Answer | None = None
+        with self.waiting.for_client() as place, trio.move_on_after(PATIENCE) as patience:
+            try:
+                head = await _receive_head(stream)
+                if head is None:
+                    return "left without a request"
+            except _TooLarge:
+                reply = Answer(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, {"error": "too large"})
+        if place.cancelled_caught:
+            return "silent for longest, and others came"
+        if patience.cancelled_caught:
+            reply = Answer(HTTPStatus.REQUEST_TIMEOUT, {"error": "too slow"})
+        if reply is None:
+            reply = await self._answer(head or b"", _host_of(stream))
+        with self.waiting.for_client(), trio.move_on_after(PATIENCE):
+            await stream.send_all(reply.encode(with_body=not (head or b"").startswith(b"HEAD ")))
+            await part(stream)
+        return f"answered {reply.status.value}"
+
+    async def _answer(self, head: bytes, peer: str) -> Answer:
+        with trio.move_on_after(PATIENCE):
+            try:
+                request = parse(head)
+                page = self.table.get(request.path)
+                return await answer(request, page, self.pages, self.guard, peer)
+            except BadRequest as error:
+                return Answer(HTTPStatus.BAD_REQUEST, {"error": str(error)})
+        return Answer(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "too many logins: try again"})
+
+
+def _host_of(stream: trio.abc.HalfCloseableStream) -> str:
+    if not isinstance(stream, trio.SocketStream):
+        return ""
+    try:
+        return str(stream.socket.getpeername()[0])
+    except OSError:  # it left before we looked
+        return ""
 
 
 class _TooLarge(Exception):

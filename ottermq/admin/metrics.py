@@ -5,13 +5,13 @@
     ottermq_connections 3
 
 All of it lies ready: a scrape asks each part once and looks at no queue. Only transactions that
-readers wait for are told one by one: the oldest few, however many there are.
+readers wait for are told one by one, to who may know names: the oldest few, however many there are.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from ottermq import __version__
@@ -29,7 +29,7 @@ GAUGE, COUNTER = "gauge", "counter"
 NANOSECOND = 1e-9
 
 Labels = Mapping[str, object]
-Read = Callable[[], str]
+Read = Callable[[bool], str]
 
 
 class Metric(NamedTuple):
@@ -40,11 +40,12 @@ class Metric(NamedTuple):
 
 
 def reader(engine: Engine, store: Store, groups: Groups, transactions: Transactions) -> Read:
-    """Whatever is true when it is called."""
+    """Whatever is true when it is called, with names of topics and transactional ids or without."""
 
-    def read() -> str:
+    def read(with_names: bool) -> str:
         parts = (_broker(engine), _log(store), _groups(groups), _transactions(transactions))
-        return exposition(metric for part in parts for metric in part)
+        named = _held(transactions) if with_names else ()
+        return exposition(chain(*parts, named))
 
     return read
 
@@ -130,6 +131,12 @@ def _transactions(transactions: Transactions) -> Iterator[Metric]:
     states = Counter(transaction.state for transaction in transactions.all())
     samples = [({"state": state.value}, states[state]) for state in TransactionState]
     yield Metric("ottermq_kafka_transactions", GAUGE, "Transactional ids.", samples)
+    oldest = next(iter(transactions.holding(HELD_AFTER_MS)), None)
+    help = "Age of the oldest transaction that readers of a partition wait for."
+    yield _gauge("kafka_transaction_holds_max_seconds", help, oldest.age_ms / 1000 if oldest else 0)
+
+
+def _held(transactions: Transactions) -> Iterator[Metric]:
     held = [
         (
             {

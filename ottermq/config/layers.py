@@ -18,10 +18,10 @@ from ottermq.config.units import format_size
 from ottermq.errors import ConfigError
 
 PREFIX = "OTTERMQ_"
-# Variables that carry our name and are no settings: the project's own tests, and what
-# Kubernetes puts into each pod beside a service called "ottermq".
+# Variables that carry our name and are no settings: a command's password, the project's own tests,
+# and what Kubernetes puts into each pod beside a service called "ottermq".
 NOT_SETTINGS = re.compile(
-    r"OTTERMQ_(SANITIZE|SOAK|SHIM(_.*)?|SERVICE_(HOST|PORT)(_.*)?|PORT(_.*)?)"
+    r"OTTERMQ_(PASSWORD|SANITIZE|SOAK|SHIM(_.*)?|SERVICE_(HOST|PORT)(_.*)?|PORT(_.*)?)"
 )
 
 

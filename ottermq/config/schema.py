@@ -55,6 +55,7 @@ class ListenSettings:
     kafka: Address = setting(Listen(), "localhost:9092")
     kafkas: Address | None = setting(Maybe(Listen()), "null")
     admin: Address = setting(Listen(), "localhost:15672")
+    health: Address | None = setting(Maybe(Listen()), "null")
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,12 @@ class TlsSettings:
     login_from: str = setting(Choice(("distinguished_name", "common_name")), "distinguished_name")
     min_version: str = setting(Choice(("1.2", "1.3")), "1.2")
     check_interval: timedelta = setting(Time("1s", "1d", "10s"), "10s")
+
+
+@dataclass(frozen=True)
+class AdminSettings:
+    names_need_login: bool = setting(Flag(), "true")
+    hosts: tuple[str, ...] | None = setting(Maybe(Names("broker.example.org, ottermq")), "null")
 
 
 @dataclass(frozen=True)
@@ -219,6 +226,7 @@ class Config:
     listen: ListenSettings = section(ListenSettings)
     tls: TlsSettings = section(TlsSettings)
     auth: AuthSettings = section(AuthSettings)
+    admin: AdminSettings = section(AdminSettings)
     amqp: AmqpSettings = section(AmqpSettings)
     kafka: KafkaSettings = section(KafkaSettings)
     memory: MemorySettings = section(MemorySettings)
