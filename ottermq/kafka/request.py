@@ -59,6 +59,9 @@ class Connection:
     def user_name(self) -> str | None:
         return None if self.user is None else self.user.name
 
+    def is_there(self) -> bool:
+        return not self.is_closed
+
     def whose(self) -> User:
         """Who it is; only once it is logged in."""
         assert self.user is not None

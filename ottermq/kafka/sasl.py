@@ -42,7 +42,8 @@ class Plain:
     mechanism: str = "PLAIN"
 
     async def take(self, conn: Connection, token: bytes) -> tuple[bytes, User | None]:
-        return b"", await conn.room.auth.users.authenticate("PLAIN", token, conn.host)
+        users = conn.room.auth.users
+        return b"", await users.authenticate("PLAIN", token, conn.host, is_there=conn.is_there)
 
 
 @dataclass
