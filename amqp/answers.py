@@ -3,6 +3,7 @@
 from collections.abc import Coroutine
 from typing import Any, TypeAlias
 
+from ottermq.amqp.acts import Act
 from ottermq.amqp.channel import Channel
 from ottermq.topology import Change
 
@@ -11,19 +12,20 @@ from ottermq.topology import Change
 Answer: TypeAlias = bytes | Coroutine[Any, Any, bytes | None] | None
 
 
-def saved(channel: Channel, change: Change, ok: bytes) -> Answer:
+def saved(channel: Channel, change: Change, ok: bytes, act: Act) -> Answer:
     """`ok` when what was made, or found, is on disk: at once, if nothing of it belongs there."""
     if change.statements or change.maker:
-        return _when_saved(channel, change, ok)
+        return _when_saved(channel, change, ok, act)
     return ok
 
 
-async def _when_saved(channel: Channel, change: Change, ok: bytes) -> bytes:
-    await channel.room.queues.save(change)
+async def _when_saved(channel: Channel, change: Change, ok: bytes, act: Act) -> bytes:
+    with act.around(channel, change):
+        await channel.room.queues.save(change)
     return ok
 
 
-def removed(channel: Channel, change: Change, ok: bytes) -> Answer:
+def removed(channel: Channel, change: Change, ok: bytes, act: Act) -> Answer:
     """`ok` when what went is gone from the disk, too. Behind it what the channel's own consumers
     are told of that, as RabbitMQ has it: amqplib's users close the channel at the cancel. If the
     disk refuses, the channel is closed, and they with it."""
@@ -33,9 +35,12 @@ def removed(channel: Channel, change: Change, ok: bytes) -> Answer:
         ok += channel.behind
     finally:
         channel.behind = None
-    return ok if waiting is None else _when_removed(waiting, ok)
+    return ok if waiting is None else _when_removed(channel, change, waiting, ok, act)
 
 
-async def _when_removed(waiting: Coroutine[Any, Any, None], ok: bytes) -> bytes:
-    await waiting
+async def _when_removed(
+    channel: Channel, change: Change, waiting: Coroutine[Any, Any, None], ok: bytes, act: Act
+) -> bytes:
+    with act.around(channel, change):
+        await waiting
     return ok

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from ottermq.amqp.acts import Act
 from ottermq.amqp.channel import Channel
 from ottermq.errors import AccessRefused
 from ottermq.kafka.topics import may_join
@@ -19,6 +20,9 @@ class Ends:
     destination: str
     key: str
     arguments: Table
+
+    def act(self, name: str) -> Act:
+        return Act(name, self.destination, source=self.source, key=self.key)
 
 
 def _check_super_stream(channel: Channel, exchange: Exchange | None, ends: Ends) -> None:

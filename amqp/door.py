@@ -330,6 +330,7 @@ class Door:
             conn.log_level,
             "refused",
             peer=conn.peer,
+            user=conn.user.name if conn.user else "-",
             channel=number,
             method=name_of(reply.method),
             reply=f"{reply.code} {reply.full_text}",

@@ -2,6 +2,7 @@
 
 from pamqp.commands import Exchange as Methods
 
+from ottermq.amqp.acts import Act
 from ottermq.amqp.answers import Answer, removed, saved
 from ottermq.amqp.bindings import Ends, change_binding
 from ottermq.amqp.channel import Channel
@@ -34,7 +35,7 @@ def declare(channel: Channel, method: Methods.Declare) -> Answer:
         arguments=method.arguments,
     )
     room.queues.declared(change)
-    return saved(channel, change, ok)
+    return saved(channel, change, ok, Act("exchange.declare", name, type=method.exchange_type))
 
 
 def delete(channel: Channel, method: Methods.Delete) -> Answer:
@@ -43,17 +44,22 @@ def delete(channel: Channel, method: Methods.Delete) -> Answer:
     if name and not name.startswith("amq."):  # those are refused by the topology, whoever asks
         conn.check("configure", "exchange", name)
     change = channel.room.topology.delete_exchange(conn.vhost, name, if_unused=method.if_unused)
-    return removed(channel, change, b"" if method.nowait else channel.reply(Methods.DeleteOk))
+    ok = b"" if method.nowait else channel.reply(Methods.DeleteOk)
+    return removed(channel, change, ok, Act("exchange.delete", name))
 
 
 def bind(channel: Channel, method: Methods.Bind) -> Answer:
-    change = change_binding(channel, _ends(method))
-    return saved(channel, change, b"" if method.nowait else channel.reply(Methods.BindOk))
+    ends = _ends(method)
+    change = change_binding(channel, ends)
+    ok = b"" if method.nowait else channel.reply(Methods.BindOk)
+    return saved(channel, change, ok, ends.act("exchange.bind"))
 
 
 def unbind(channel: Channel, method: Methods.Unbind) -> Answer:
-    change = change_binding(channel, _ends(method), unbind=True)
-    return removed(channel, change, b"" if method.nowait else channel.reply(Methods.UnbindOk))
+    ends = _ends(method)
+    change = change_binding(channel, ends, unbind=True)
+    ok = b"" if method.nowait else channel.reply(Methods.UnbindOk)
+    return removed(channel, change, ok, ends.act("exchange.unbind"))
 
 
 def _ends(method: Methods.Bind | Methods.Unbind) -> Ends:

@@ -2,6 +2,7 @@
 
 from pamqp.commands import Queue as Methods
 
+from ottermq.amqp.acts import Act
 from ottermq.amqp.answers import Answer, removed, saved
 from ottermq.amqp.bindings import REPLY_TO, Ends, change_binding
 from ottermq.amqp.channel import Channel
@@ -42,11 +43,12 @@ def declare(channel: Channel, method: Methods.Declare) -> Answer:
     )
     declared = change.queue
     assert declared is not None
+    act = Act("queue.declare", declared.name, type=declared.type.value)
     if not change.created:
         room.engine.touch(declared.id)
-        return saved(channel, change, _declared(channel, declared, method.nowait))
+        return saved(channel, change, _declared(channel, declared, method.nowait), act)
     room.queues.declared(change)
-    return saved(channel, change, _declared(channel, declared, method.nowait, new=True))
+    return saved(channel, change, _declared(channel, declared, method.nowait, new=True), act)
 
 
 def _check_new(channel: Channel, method: Methods.Declare, name: str) -> None:
@@ -96,13 +98,16 @@ def _count(messages: int) -> int:
 
 
 def bind(channel: Channel, method: Methods.Bind) -> Answer:
-    change = change_binding(channel, _ends(channel, method))
-    return saved(channel, change, b"" if method.nowait else channel.reply(Methods.BindOk))
+    ends = _ends(channel, method)
+    change = change_binding(channel, ends)
+    ok = b"" if method.nowait else channel.reply(Methods.BindOk)
+    return saved(channel, change, ok, ends.act("queue.bind"))
 
 
 def unbind(channel: Channel, method: Methods.Unbind) -> Answer:
-    change = change_binding(channel, _ends(channel, method), unbind=True)
-    return removed(channel, change, channel.reply(Methods.UnbindOk))
+    ends = _ends(channel, method)
+    change = change_binding(channel, ends, unbind=True)
+    return removed(channel, change, channel.reply(Methods.UnbindOk), ends.act("queue.unbind"))
 
 
 def _ends(channel: Channel, method: Methods.Bind | Methods.Unbind) -> Ends:
@@ -122,11 +127,13 @@ def purge(channel: Channel, method: Methods.Purge) -> Answer:
     room.queues.holds.refuse(queue, "purged")
     purged = _purged(room.engine, queue)
     if purged is not None and not (purged.seq and queue.durable):
-        return _purge_ok(channel, method, purged)
+        return _purge_ok(channel, method, queue, purged)
     return _purge_later(channel, method, queue, purged)
 
 
-def _purge_ok(channel: Channel, method: Methods.Purge, purged: Purged) -> bytes:
+def _purge_ok(channel: Channel, method: Methods.Purge, queue: Queue, purged: Purged) -> bytes:
+    if queue.durable:
+        Act("queue.purge", queue.name, messages=purged.messages).record(channel)
     return b"" if method.nowait else channel.reply(Methods.PurgeOk, _count(purged.messages))
 
 
@@ -149,7 +156,7 @@ async def _purge_later(
         purged = _purged(room.engine, queue)
     if purged.seq and queue.durable:
         await room.queues.wait_durable(purged.seq)
-    return _purge_ok(channel, method, purged)
+    return _purge_ok(channel, method, queue, purged)
 
 
 def delete(channel: Channel, method: Methods.Delete) -> Answer:
@@ -164,7 +171,7 @@ def delete(channel: Channel, method: Methods.Delete) -> Answer:
         messages = _deletable(room.engine, queue, method.if_unused, method.if_empty)
     change = room.topology.delete_queue(conn.vhost, name, conn.id)
     ok = b"" if method.nowait else channel.reply(Methods.DeleteOk, _count(messages))
-    return removed(channel, change, ok)
+    return removed(channel, change, ok, Act("queue.delete", name, messages=messages))
 
 
 def _deletable(engine: Engine, queue: Queue, if_unused: bool, if_empty: bool) -> int:

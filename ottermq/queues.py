@@ -23,7 +23,7 @@ from typing import Any
 
 import trio
 
-from ottermq import eventlog
+from ottermq import auditlog, eventlog
 from ottermq.contained import contained
 from ottermq.engine import Consumer, Engine, QueueFlags, QueueOptions
 from ottermq.holds import Holds
@@ -209,6 +209,9 @@ class Queues:
             self._store.keep_settled(log, held or self._rules(log.name).keep_settled)
             self._store.note(log, Rule.HOLD if held else Rule.LIFTED)
         (self._held.add if held else self._held.discard)(queue.id)
+        if self._nursery is not None:  # the start tells how many there are
+            act = "hold.set" if held else "hold.lift"
+            auditlog.record(act, user=None, peer="-", what=queue.name, vhost=queue.vhost)
 
     def _names(self, thing: Queue | Exchange) -> list[str]:
         if isinstance(thing, Exchange):

@@ -16,7 +16,7 @@ from typing import Any
 
 import trio
 
-from ottermq import eventlog
+from ottermq import auditlog, eventlog
 from ottermq.amqp.room import Room as AmqpRoom
 from ottermq.config import Config
 from ottermq.config.messages import dotted
@@ -88,6 +88,8 @@ class Reloader:
         self._apply(_with(self.config, wanted, took))
         restart = [path for path in others if path not in RELOADED]
         eventlog.info("reloaded", took=_listed(took), restart=_listed(restart))
+        if took:
+            auditlog.record("config.reload", user=None, peer="SIGHUP", what=_listed(took))
         await self._load_definitions()
 
     def _apply(self, config: Config) -> None:

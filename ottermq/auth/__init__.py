@@ -46,16 +46,17 @@ users.py        the users and how one logs in
 permissions.py  configure, write, read by regular expression; topics
 grants.py       Kafka's groups and transactional ids
 limits.py       connections, channels, queues
-granted.py      what definitions files brought, and the next one may take back
+defined.py      what definitions files brought, and the next one may take back
 changes.py      who is told that something changed
 database.py     what is asked of meta.db
 """
 
 from dataclasses import dataclass
 
+from ottermq import auditlog
 from ottermq.auth.changes import Change, Changes, Listener
 from ottermq.auth.database import SCHEMA, Database
-from ottermq.auth.granted import Granted
+from ottermq.auth.defined import Defined
 from ottermq.auth.grants import Grant, Grants
 from ottermq.auth.limits import Limits
 from ottermq.auth.permissions import Access, Kind, Permission, Permissions, TopicPermission
@@ -91,7 +92,7 @@ class Auth:
     changes: Changes
     database: Database
     settings: AuthSettings
-    granted: Granted
+    defined: Defined
 
     def on_change(self, callback: Listener) -> None:
         self.changes.listen(callback)
@@ -109,6 +110,7 @@ class Auth:
         if not self.users.all():
             name = self.settings.default_user
             await self.users.put(name, self.settings.default_password, ("administrator",))
+            auditlog.record("user.create", user=None, peer="first start", what=name)
             await self.permissions.set(Permission(name, DEFAULT_VHOST, ".*", ".*", ".*"))
         await self.database.commit([("INSERT INTO auth_marks VALUES ('first start')", ())])
 
@@ -137,4 +139,4 @@ def open_auth(database: Database, settings: AuthSettings) -> Auth:
     permissions = Permissions(database, users, changes)
     limits = Limits(database, users, changes)
     grants = Grants(database, changes)
-    return Auth(users, permissions, limits, grants, changes, database, settings, Granted(database))
+    return Auth(users, permissions, limits, grants, changes, database, settings, Defined(database))

@@ -58,7 +58,7 @@ SCHEMA = """
         PRIMARY KEY (scope, owner, name)
     ) WITHOUT ROWID;
     -- What definitions files brought, and the next one may take back.
-    CREATE TABLE IF NOT EXISTS granted (
+    CREATE TABLE IF NOT EXISTS defined (
         section TEXT NOT NULL,
         user TEXT NOT NULL,
         vhost TEXT NOT NULL,

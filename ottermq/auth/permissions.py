@@ -115,20 +115,22 @@ class Permissions:
 
     # -- granting
 
-    async def set(self, entry: Permission, *, for_nobody: bool = False) -> None:
-        """for_nobody: also if there is no such user yet, as Kafka's ACLs may be."""
+    async def set(self, entry: Permission, *, for_nobody: bool = False) -> bool:
+        """False: it is so already. for_nobody: also if there is no such user yet, as Kafka's ACLs
+        may be."""
         for pattern in (entry.configure, entry.write, entry.read):
             _validate(pattern)
         async with self._changes.one_at_a_time:
             if not for_nobody:
                 self._users.existing(entry.user)
             if self._granted.get((entry.user, entry.vhost)) == entry:
-                return
+                return False
             values = (entry.user, entry.vhost, entry.configure, entry.write, entry.read)
             sql = "REPLACE INTO permissions VALUES (?, ?, ?, ?, ?)"
             await self._database.commit([(sql, values)])
             self._granted[entry.user, entry.vhost] = entry
         self._changes.tell(Change(entry.user, entry.vhost))
+        return True
 
     async def clear(self, user: str, vhost: str) -> bool:
         """False: there was nothing to take away."""
@@ -141,18 +143,20 @@ class Permissions:
         self._changes.tell(Change(user, vhost))
         return True
 
-    async def set_topic(self, entry: TopicPermission) -> None:
+    async def set_topic(self, entry: TopicPermission) -> bool:
+        """False: it is so already."""
         for pattern in (entry.write, entry.read):
             _validate(pattern.replace("{username}", "u").replace("{vhost}", "v"))
         key = (entry.user, entry.vhost, entry.exchange)
         async with self._changes.one_at_a_time:
             self._users.existing(entry.user)
             if self._topics.get(key) == entry:
-                return
+                return False
             sql = "REPLACE INTO topic_permissions VALUES (?, ?, ?, ?, ?)"
             await self._database.commit([(sql, (*key, entry.write, entry.read))])
             self._topics[key] = entry
         self._changes.tell(Change(entry.user, entry.vhost))
+        return True
 
     async def clear_topic(self, user: str, vhost: str, exchange: str | None = None) -> bool:
         """exchange is None: of all of them. False: there was nothing to take away."""

@@ -3,11 +3,11 @@
 Exchanges and queues that are there stay as they are, even if the file says otherwise: that is
 RabbitMQ's way, and it keeps a file that is loaded at each start from stopping the broker. Users,
 permissions and policies become what the file says. Users and permissions that an earlier load
-brought and the file no longer has are taken back (ottermq/auth/granted.py); queues, exchanges,
+brought and the file no longer has are taken back (ottermq/auth/defined.py); queues, exchanges,
 bindings, vhosts and policies are not, for messages may depend on them.
 
 The topology's part is one commit, the logs of new queues with it. Users and permissions follow,
-each on disk before the next.
+each on disk before the next. What changes has a line in the audit log.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,9 +18,10 @@ from typing import Protocol
 import trio
 
 from ottermq.auth import Auth, Permission, TopicPermission
-from ottermq.auth.granted import PERMISSIONS, TOPIC_PERMISSIONS, USERS, Grant
+from ottermq.auth.defined import PERMISSIONS, TOPIC_PERMISSIONS, USERS, Entry
 from ottermq.errors import OtterError
 from ottermq.topology.change import Change
+from ottermq.topology.definitions.acts import Acts
 from ottermq.topology.definitions.records import (
     BindingRecord,
     Definitions,
@@ -46,9 +47,14 @@ class Running(Protocol):
 
 
 async def apply(
-    definitions: Definitions, topology: Topology, auth: Auth, queues: Running | None = None
+    definitions: Definitions,
+    topology: Topology,
+    auth: Auth,
+    queues: Running | None = None,
+    origin: str = "definitions",
 ) -> None:
-    """queues: what is new goes into the engine at once; at the start, all of it does later.
+    """queues: what is new goes into the engine at once; at the start, all of it does later. origin:
+    where the audit log says that it came from.
 
     DefinitionsError: what the rules refuse, line by line; then the topology is as it was.
     """
@@ -62,8 +68,10 @@ async def apply(
         await queues.save(*done)
     else:
         await topology.save_all(done)
-    await _apply_to_auth(definitions, auth)
-    await _take_back(definitions, auth)
+    acts = Acts(origin)
+    acts.of_topology(done)
+    await _apply_to_auth(definitions, auth, acts)
+    await _take_back(definitions, auth, acts)
 
 
 def _apply_to_topology(definitions: Definitions, topology: Topology) -> list[Change]:
@@ -151,41 +159,47 @@ def _put_binding(topology: Topology, record: BindingRecord) -> Change:
     )
 
 
-async def _apply_to_auth(definitions: Definitions, auth: Auth) -> None:
+async def _apply_to_auth(definitions: Definitions, auth: Auth, acts: Acts) -> None:
     for at, user in enumerate(definitions.users):
         with _placed(f"users[{at}]"):
+            before = auth.users.get(user.name)
             await _put_user(auth, user)
+            acts.of_user(before, auth.users.existing(user.name))
     for vhost in definitions.vhosts:
         for limit, most in vhost.limits.items():
             with _placed(f"limits of vhost '{vhost.name}'"):
                 await auth.limits.set_vhost(vhost.name, limit, most)
     for at, each in enumerate(definitions.permissions):
         with _placed(f"permissions[{at}]"):
-            await auth.permissions.set(
-                Permission(each.user, each.vhost, each.configure, each.write, each.read)
-            )
+            entry = Permission(each.user, each.vhost, each.configure, each.write, each.read)
+            if await auth.permissions.set(entry):
+                acts.record("permission.set", each.user, vhost=each.vhost)
     for at, topic in enumerate(definitions.topic_permissions):
         with _placed(f"topic_permissions[{at}]"):
-            await auth.permissions.set_topic(
-                TopicPermission(topic.user, topic.vhost, topic.exchange, topic.write, topic.read)
+            granted = TopicPermission(
+                topic.user, topic.vhost, topic.exchange, topic.write, topic.read
             )
+            if await auth.permissions.set_topic(granted):
+                where = {"vhost": topic.vhost, "exchange": topic.exchange}
+                acts.record("topic_permission.set", topic.user, **where)
 
 
-async def _take_back(definitions: Definitions, auth: Auth) -> None:
-    now = [Grant(USERS, user.name) for user in definitions.users]
-    now += [Grant(PERMISSIONS, each.user, each.vhost) for each in definitions.permissions]
+async def _take_back(definitions: Definitions, auth: Auth, acts: Acts) -> None:
+    now = [Entry(USERS, user.name) for user in definitions.users]
+    now += [Entry(PERMISSIONS, each.user, each.vhost) for each in definitions.permissions]
     now += [
-        Grant(TOPIC_PERMISSIONS, each.user, each.vhost, each.exchange)
+        Entry(TOPIC_PERMISSIONS, each.user, each.vhost, each.exchange)
         for each in definitions.topic_permissions
     ]
-    for section, user, vhost, exchange in auth.granted.withdrawn(now, definitions.sections):
-        if section == PERMISSIONS:
-            await auth.permissions.clear(user, vhost)
+    for section, user, vhost, exchange in auth.defined.withdrawn(now, definitions.sections):
+        if section == PERMISSIONS and await auth.permissions.clear(user, vhost):
+            acts.record("permission.clear", user, vhost=vhost)
         elif section == TOPIC_PERMISSIONS:
-            await auth.permissions.clear_topic(user, vhost, exchange)
-        else:
-            await auth.delete_user(user)
-    await auth.granted.remember(now, definitions.sections)
+            if await auth.permissions.clear_topic(user, vhost, exchange):
+                acts.record("topic_permission.clear", user, vhost=vhost, exchange=exchange)
+        elif section == USERS and await auth.delete_user(user):
+            acts.record("user.delete", user)
+    await auth.defined.remember(now, definitions.sections)
 
 
 @contextmanager

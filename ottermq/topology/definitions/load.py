@@ -18,7 +18,7 @@ async def load(path: Path, topology: Topology, auth: Auth, queues: Running | Non
     with the file; nothing of its topology is in force then."""
     try:
         text = await trio.Path(path).read_text(encoding="utf-8")
-        await apply(parse(text), topology, auth, queues)
+        await apply(parse(text), topology, auth, queues, origin=f"definitions:{path}")
     except UnicodeDecodeError as error:
         raise _refusal(path, f"not UTF-8 at byte {error.start}") from None
     except OSError as error:

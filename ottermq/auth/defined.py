@@ -14,31 +14,31 @@ from ottermq.auth.database import Database
 USERS, PERMISSIONS, TOPIC_PERMISSIONS = "users", "permissions", "topic_permissions"
 
 
-class Grant(NamedTuple):
+class Entry(NamedTuple):
     section: str  # of the file
     user: str
     vhost: str = ""
     exchange: str = ""
 
 
-class Granted:
+class Defined:
     def __init__(self, database: Database) -> None:
         self._database = database
-        rows = database.read("SELECT section, user, vhost, exchange FROM granted")
-        self._all = {Grant(*row) for row in rows}
+        rows = database.read("SELECT section, user, vhost, exchange FROM defined")
+        self._all = {Entry(*row) for row in rows}
 
-    def withdrawn(self, now: Collection[Grant], sections: Collection[str]) -> list[Grant]:
+    def withdrawn(self, now: Collection[Entry], sections: Collection[str]) -> list[Entry]:
         """What is granted no more, by a file that has these sections; users come last."""
         gone = {each for each in self._all if each.section in sections} - set(now)
         return sorted(gone, key=lambda each: (each.section == USERS, each))
 
-    async def remember(self, now: Collection[Grant], sections: Collection[str]) -> None:
+    async def remember(self, now: Collection[Entry], sections: Collection[str]) -> None:
         kept = {each for each in self._all if each.section not in sections}
         wanted = kept | set(now)
         if wanted == self._all:
             return
-        delete = "DELETE FROM granted WHERE section = ? AND user = ? AND vhost = ? AND exchange = ?"
-        insert = "INSERT INTO granted VALUES (?, ?, ?, ?)"
+        delete = "DELETE FROM defined WHERE section = ? AND user = ? AND vhost = ? AND exchange = ?"
+        insert = "INSERT INTO defined VALUES (?, ?, ?, ?)"
         await self._database.commit(
             [
                 *((delete, tuple(each)) for each in self._all - wanted),

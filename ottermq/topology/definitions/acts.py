@@ -1,0 +1,38 @@
+"""What a definitions file changes, for the audit log (ottermq/auditlog.py).
+
+    audit act=user.password user=- peer=definitions:/etc/ottermq/definitions.json what=ann result=ok
+
+The topology has one line for all of it, users and permissions one each; what was so already has
+none.
+"""
+
+from collections.abc import Iterable
+
+from ottermq import auditlog
+from ottermq.auth import User
+from ottermq.topology.change import Change
+
+
+class Acts:
+    def __init__(self, origin: str) -> None:
+        self._origin = origin
+
+    def record(self, act: str, what: str, **details: object) -> None:
+        auditlog.record(act, user=None, peer=self._origin, what=what, result=auditlog.OK, **details)
+
+    def of_topology(self, changes: Iterable[Change]) -> None:
+        """How much of it is new; policies and parameters are written anew each time."""
+        made = [change for change in changes if change.created]
+        queues = sum(change.queue is not None for change in made)
+        others = len(made) - queues
+        if made:
+            self.record("definitions.load", "topology", queues=queues, others=others)
+
+    def of_user(self, before: User | None, after: User) -> None:
+        if before is None:
+            self.record("user.create", after.name, tags=",".join(after.tags))
+            return
+        if before.secrets != after.secrets:
+            self.record("user.password", after.name)
+        if before.tags != after.tags:
+            self.record("user.tags", after.name, tags=",".join(after.tags))
