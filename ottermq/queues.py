@@ -111,6 +111,8 @@ class Queues:
 
     async def run(self) -> None:
         """What happens without anybody asking: queues expire. Until cancelled."""
+        if self._held:
+            eventlog.info("legal holds", queues=len(self._held))
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             while True:
