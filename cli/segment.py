@@ -1,4 +1,5 @@
-"""`ottermq segment`: look into the files of a data directory, and check them. Nothing is changed.
+"""`ottermq segment`: look into the files of a data directory, check them, and cut out damage. Only
+`repair` changes anything.
 
 Exit codes: 0 all is well, 1 something is damaged, 2 it couldn't be looked at.
 """
@@ -20,7 +21,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ottermq import lockfile
+from ottermq.errors import OtterError
 from ottermq.wal import dump as dumping
+from ottermq.wal import repair as repairing
 from ottermq.wal import verify as verifying
 from ottermq.wal.errors import LogError
 
@@ -290,6 +294,63 @@ def _progress(folder: Path, quiet: bool) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("reading", total=verifying.size_of(folder))
         yield lambda size: bar.advance(task, size)
+
+
+# -- repair
+
+
+@segment.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Say what would be cut out, and change nothing.")
+@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each cut.")
+def repair(folder: Path, dry_run: bool, as_json: bool) -> None:
+    """Cut out of FOLDER, a data directory, the batches that can't be read.
+
+    The broker must be stopped. A segment that is changed is kept as it was, as *.log.corrupt-n.
+    """
+    if not (folder / "meta.db").exists() and not (folder / "wal").is_dir():
+        raise CantLook(f"{folder}: not a data directory")
+    try:
+        with lockfile.claim(folder):
+            repairs = list(repairing.repair(folder, dry_run=dry_run))
+    except OSError as error:
+        raise CantLook(f"{error.filename or folder}: {error.strerror}") from None
+    except (LogError, OtterError) as error:
+        raise CantLook(str(error)) from None
+    for done in repairs:
+        for cut in done.cuts:
+            _print_cut(done, cut, dry_run, as_json)
+    if not as_json:
+        cuts = [cut for done in repairs for cut in done.cuts]
+        records = sum(cut.last_offset - cut.first_offset + 1 for cut in cuts)
+        said = "would be cut out" if dry_run else "cut out"
+        click.echo(
+            f"{_count(len(cuts), 'place')}, {_count(records, 'offset')}: {said}"
+            if cuts
+            else "nothing to repair"
+        )
+
+
+def _print_cut(done: repairing.Repair, cut: repairing.Cut, dry_run: bool, as_json: bool) -> None:
+    kept = done.kept.name if done.kept else None
+    if as_json:
+        fields = {
+            "kind": "cut",
+            "path": str(done.path),
+            "position": cut.position,
+            "bytes": cut.end - cut.position,
+            "first_offset": cut.first_offset,
+            "last_offset": cut.last_offset,
+            "kept_as": kept,
+            "dry_run": dry_run,
+        }
+        click.echo(json.dumps(fields, separators=(",", ":")))
+        return
+    as_it_was = f"; as it was: {kept}" if kept else ""
+    click.echo(
+        f"{done.path}: offsets {cut.first_offset} to {cut.last_offset}, bytes {cut.position:,} to "
+        f"{cut.end - 1:,}{as_it_was}"
+    )
 
 
 def _totals(result: verifying.Result) -> dict[str, int]:

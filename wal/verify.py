@@ -177,7 +177,7 @@ class _Directory:
     def _logs(self, saved: Checkpoint | None) -> list["_Log"]:
         names = self._names()
         logs = []
-        for folder in sorted(self.data.glob("vhosts/*/queues/*")):
+        for folder in sorted({*self.data.glob("vhosts/*/queues/*"), *self._missing(names, saved)}):
             relative = folder.relative_to(self.data)
             if names is not None and str(relative) not in names:
                 self.others.append(self._about_unknown(relative))
@@ -196,6 +196,13 @@ class _Directory:
         what = "a log that meta.db doesn't know: its row is lost, or was never written"
         # A queue that is being declared has its row in a moment.
         return Finding(folder, what, is_problem=not is_running(self.data))
+
+    def _missing(self, names: dict[str, str] | None, saved: Checkpoint | None) -> Iterator[Path]:
+        """Folders of logs that had segments by the checkpoint, and aren't there."""
+        for name in names or ():
+            known = saved.logs.get(_id_of(Path(name))) if saved else None
+            if known and known.recovery_segment >= 0 and known.recovery_point > known.start_offset:
+                yield self.data / name
 
     def _names(self) -> dict[str, str] | None:
         """Folder → name, by the catalogue."""
