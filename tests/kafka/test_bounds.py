@@ -111,9 +111,11 @@ def by_time(topic: str, times: int = 1) -> dict[str, object]:
 
 
 def plant_bomb(link: Link) -> None:
-    """A batch of some kilobytes that opens to a hundred megabytes, and a small one."""
+    """A batch of 120 kilobytes that opens to a hundred megabytes, and a small one."""
     link.create("bomb")
-    link.send_produce("bomb", 0, batch(bytes(100 * MIB), codec=ZSTD, when=1_000))
+    # As much noise as lets a hundred megabytes out of it: more than a thousandfold is refused.
+    value = os.urandom(120_000) + bytes(100 * MIB)
+    link.send_produce("bomb", 0, batch(value, codec=ZSTD, when=1_000))
     assert link.produced()[0] == 0
     link.send_produce("bomb", 0, batch(b"small", b"next", codec=ZSTD, when=9_000))
     assert link.produced()[0] == 0

@@ -464,7 +464,7 @@ def test_a_commit_is_as_good_as_a_heartbeat() -> None:
 
 def test_the_cost_of_a_round_grows_with_the_members_and_not_with_their_square() -> None:
     def cost(count: int) -> float:
-        hall = Hall()
+        hall = Hall(GroupSettings(initial_rebalance_delay=0, max_size=count))
         [first] = hall.stable()
         others = [hall.join() for _ in range(count - 1)]
         hall.join(first)

@@ -347,6 +347,7 @@ class Groups:
             return Error.GROUP_ID_NOT_FOUND
         if entry.group.state is not State.EMPTY or entry.group.is_waiting:
             return Error.NON_EMPTY_GROUP
+        eventlog.info("group deleted", group=id, offsets=len(entry.offsets.committed))
         return await self._write(self._remove(entry), lambda: None)
 
     def _remove(self, entry: Entry) -> Writes:

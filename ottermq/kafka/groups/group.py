@@ -24,6 +24,7 @@ from functools import partial
 from typing import Protocol
 from uuid import uuid4
 
+from ottermq import eventlog
 from ottermq.kafka.errors import Error
 from ottermq.kafka.groups.member import (
     Joined,
@@ -294,6 +295,7 @@ class Group:
         """All have joined, or have had their time."""
         for member in self.roster:
             if member.join is None and not member.is_static:
+                self._tell_lost(member, "it didn't join again")
                 self._drop(member)
         if len(self.roster) and not self.roster.elect():
             # Only static members that are away: their sessions decide.
@@ -301,6 +303,12 @@ class Group:
             return
         self._cancel_round()
         self.generation += 1
+        eventlog.info(
+            "group rebalanced",
+            group=self.id,
+            generation=self.generation,
+            members=len(self.roster),
+        )
         if not len(self.roster):
             self.state = State.EMPTY
             self.protocol = None
@@ -375,6 +383,8 @@ class Group:
 
     def _syncs_late(self) -> None:
         late = [member for id in self._unsynced if (member := self.roster.get(id))]
+        for member in late:
+            self._tell_lost(member, "it didn't ask for its assignment")
         self._timer = None
         self._remove(late)
 
@@ -446,6 +456,7 @@ class Group:
     def _silent(self, member: Member) -> None:
         # Who waits for our answer can't be expected to say anything; its time begins with it.
         if member.is_new or not (member.join or member.sync):
+            self._tell_lost(member, "its session timed out")
             self._remove([member])
 
     def _pending_expired(self, id: str) -> None:
@@ -464,6 +475,15 @@ class Group:
         if gone:
             self._start_round()
         self._complete_if_all_joined()
+
+    def _tell_lost(self, member: Member, why: str) -> None:
+        eventlog.info(
+            "group member lost",
+            group=self.id,
+            member=member.id,
+            host=member.client_host.removeprefix("/"),
+            why=why,
+        )
 
     def _drop(self, member: Member) -> None:
         member.forget_session()
