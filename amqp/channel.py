@@ -66,10 +66,6 @@ def open_channel(conn: "Connection", number: int, method: Frame) -> bytes:
     """The first method on a channel number must be channel.open."""
     if not isinstance(method, Methods.Open):
         raise Refused(504, "expected 'channel.open'")
-    if number > conn.channel_max > len(conn.channels):
-        raise Refused(
-            504, f"channel number {number} is above the negotiated channel_max ({conn.channel_max})"
-        )
     conn.room.auth.limits.channel_opened(conn.whose(), len(conn.channels), conn.channel_max)
     conn.channels[number] = Channel(conn, number)
     conn.room.engine.channel_open(conn.id, number)

@@ -3,30 +3,55 @@
 
 #include <stdlib.h>
 
-om_channel *om_channel_find(om_conn *conn, int number) {
-    return number > 0 && (uint32_t)number < conn->channel_cap ? conn->channels[number] : NULL;
+/* ---- a connection's channels: a hash by number ----
+ *
+ * Numbers that follow each other, as clients give them, have a slot each; one far off, up to 65535, costs
+ * no more than they do. Never full: a search ends at a free slot. */
+
+static uint32_t slot_of(const om_conn *conn, uint32_t number) {
+    uint32_t mask = conn->channel_cap - 1, slot = number & mask;
+    while (conn->channels[slot] && conn->channels[slot]->number != number)
+        slot = (slot + 1) & mask;
+    return slot;
 }
 
-static int need_slot(om_conn *conn, uint32_t number) {
-    uint32_t cap = conn->channel_cap ? conn->channel_cap : 2;
-    while (cap <= number)
-        cap *= 2;
-    if (cap == conn->channel_cap)
+om_channel *om_channel_find(om_conn *conn, int number) {
+    return conn->channel_cap ? conn->channels[slot_of(conn, (uint32_t)number)] : NULL;
+}
+
+static int need_slot(om_conn *conn) {
+    uint32_t before = conn->channel_cap, cap = before ? before * 2 : 2;
+    if ((conn->channel_count + 1) * 4 <= before * 3)
         return OM_OK;
-    om_channel **channels = realloc(conn->channels, cap * sizeof *channels);
+    om_channel **channels = calloc(cap, sizeof *channels), **old = conn->channels;
     if (!channels)
         return OM_E_NO_MEMORY;
-    memset(channels + conn->channel_cap, 0, (cap - conn->channel_cap) * sizeof *channels);
     conn->channels = channels;
     conn->channel_cap = cap;
+    for (uint32_t i = 0; i < before; i++)
+        if (old[i])
+            channels[slot_of(conn, old[i]->number)] = old[i];
+    free(old);
     return OM_OK;
+}
+
+/* Those behind it, up to a free slot, may have wanted its place. */
+static void leave_slot(om_conn *conn, uint32_t number) {
+    uint32_t mask = conn->channel_cap - 1, slot = slot_of(conn, number);
+    conn->channels[slot] = NULL;
+    for (slot = (slot + 1) & mask; conn->channels[slot]; slot = (slot + 1) & mask) {
+        om_channel *moved = conn->channels[slot];
+        conn->channels[slot] = NULL;
+        conn->channels[slot_of(conn, moved->number)] = moved;
+    }
+    conn->channel_count--;
 }
 
 static int open_channel(om_conn *conn, int number) {
     if (number < 1 || number > 65535 || om_channel_find(conn, number))
         return OM_E_INVALID;
     om_channel *channel = calloc(1, sizeof *channel);
-    if (!channel || need_slot(conn, (uint32_t)number) != OM_OK) {
+    if (!channel || need_slot(conn) != OM_OK) {
         free(channel);
         return OM_E_NO_MEMORY;
     }
@@ -34,7 +59,7 @@ static int open_channel(om_conn *conn, int number) {
     channel->number = (uint16_t)number;
     channel->state = OM_CH_OPEN;
     channel->unacked.next_tag = 1;
-    conn->channels[number] = channel;
+    conn->channels[slot_of(conn, (uint32_t)number)] = channel;
     conn->channel_count++;
     conn->engine->stat.channels++;
     return OM_OK;
@@ -65,8 +90,7 @@ void om_channel_free(om_channel *channel) {
     om_confirm_clear(channel);
     free(channel->unacked.slots);
     engine->stat.channels--;
-    channel->conn->channels[channel->number] = NULL;
-    channel->conn->channel_count--;
+    leave_slot(channel->conn, channel->number);
     free(channel);
 }
 

@@ -81,11 +81,13 @@ om_conn *om_conn_new(om_engine *engine, int fd, int door, const char *peer) {
 
 /* Whatever it holds of queues: at once, so that others get it. */
 void om_conn_drop_contents(om_conn *conn) {
-    for (uint32_t i = 0; i < conn->channel_cap; i++) {
-        if (!conn->channels[i])
+    for (uint32_t i = 0; i < conn->channel_cap;) {
+        if (!conn->channels[i]) {
+            i++;
             continue;
+        }
         om_channel_let_go(conn->channels[i]);
-        om_channel_free(conn->channels[i]);
+        om_channel_free(conn->channels[i]); /* another may take its slot */
     }
     free(conn->channels);
     conn->channels = NULL;

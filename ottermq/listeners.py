@@ -9,6 +9,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from ipaddress import IPv6Address
 
 import trio
 
@@ -47,9 +48,13 @@ class Bound:
 def bind(name: str, wanted: Address) -> Bound:
     """Every address the host's name stands for, all on the same port."""
     try:
-        found = socket.getaddrinfo(
-            wanted.host, wanted.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
+        found = [
+            place
+            for host in _hosts(wanted.host)
+            for place in socket.getaddrinfo(
+                host, wanted.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+        ]
     except OSError as error:
         raise StartupError(f"{name}: can't listen on {wanted}: {error.strerror}") from None
     sockets: list[socket.socket] = []
@@ -75,6 +80,16 @@ def bind(name: str, wanted: Address) -> Bound:
     if failure and not sockets:
         raise _refusal(name, wanted, failure)
     return Bound(Address(wanted.host, port), tuple(sockets))
+
+
+def _hosts(host: str) -> tuple[str, ...]:
+    """`::` is every address, of IPv4 too, as with RabbitMQ and Kafka: by a socket of its own, so
+    that nobody is seen as ::ffff:192.0.2.1."""
+    try:
+        is_any = IPv6Address(host).is_unspecified
+    except ValueError:
+        is_any = False
+    return (host, "0.0.0.0") if is_any else (host,)
 
 
 def _refusal(name: str, wanted: Address, error: OSError) -> StartupError:

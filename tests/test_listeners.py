@@ -18,6 +18,24 @@ def test_port_0_picks_the_same_free_port_for_all_of_a_hosts_addresses() -> None:
     bound.close()
 
 
+def test_every_address_of_ipv6_means_those_of_ipv4_too() -> None:
+    bound = listeners.bind("amqp", Address("::", 0))
+    assert "0.0.0.0" in bound.hosts
+    assert {sock.getsockname()[1] for sock in bound.sockets} == {bound.address.port}
+    listeners.listen("amqp", bound)
+    socket.create_connection(("127.0.0.1", bound.address.port)).close()
+    bound.close()
+
+
+def test_one_address_of_ipv6_means_no_other() -> None:
+    try:
+        bound = listeners.bind("amqp", Address("::1", 0))
+    except StartupError:
+        pytest.skip("no IPv6 on this machine")
+    assert bound.hosts == ["::1"]
+    bound.close()
+
+
 def test_a_name_nobody_knows_is_told() -> None:
     with pytest.raises(StartupError, match="amqp: can't listen on no.invalid:5672: "):
         listeners.bind("amqp", Address("no.invalid", 5672))

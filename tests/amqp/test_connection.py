@@ -235,6 +235,25 @@ def test_the_negotiated_channel_max_is_enforced(connect: Connect) -> None:
         client.channel()
 
 
+def test_channels_may_have_any_number_as_long_as_they_are_not_too_many(connect: Connect) -> None:
+    client = connect(channel_max=5)
+    numbers = (65535, 1, 4097, 8193, 2)  # some of them want the same slot
+    channels = {number: client.channel(number) for number in numbers}
+    with pytest.raises(Refused) as no:
+        other = connect(channel_max=1)
+        other.channel(60000)
+        other.channel(60001)
+    assert no.value.code == 530
+    for number in (1, 65535, 8193):
+        channels.pop(number).close()
+        for channel in channels.values():
+            channel.round_trip()
+        channels[number] = client.channel(number)
+    for channel in channels.values():
+        assert channel.declare()
+    client.close()
+
+
 def test_a_closed_channel_makes_room_for_another(connect: Connect) -> None:
     client = connect(channel_max=1)
     for _ in range(3):
