@@ -84,11 +84,22 @@ void om_log_limits(const om_log *log, om_segment_limits *out) {
 
 /* ---- trim ---- */
 
-static uint32_t hot_placed(const om_log *log) {
-    uint32_t placed = 0;
-    while (placed < log->hot.count && om_hot_at(&log->hot, placed)->segment)
-        placed++;
-    return placed;
+/* Of the first `gone` segments, how many can go. What of them wasn't written yet need never be: nobody
+ * is given it any more. But what the writer has in its hands goes where it was told to: such a segment
+ * stays until it is done. A batch never keeps a place in a segment that is gone. */
+static uint32_t give_up_places(om_log *log, uint32_t gone) {
+    const om_hot *first = log->hot.count ? om_hot_at(&log->hot, 0) : NULL;
+    if (log->writing)
+        for (uint32_t i = 0; i < gone; i++)
+            if (log->segments[i] == first->segment)
+                gone = i;
+    uint32_t given_up = 0;
+    while (gone && given_up < log->hot.count && om_hot_at(&log->hot, given_up)->segment &&
+           om_hot_at(&log->hot, given_up)->last_offset < log->segments[gone - 1]->next_offset)
+        given_up++;
+    if (given_up)
+        om_log_drop_hot(log, given_up);
+    return gone;
 }
 
 void om_log_start_at(om_log *log, int64_t offset) {
@@ -101,10 +112,7 @@ void om_log_start_at(om_log *log, int64_t offset) {
         om_producers_trim(log, offset);
     }
     /* One that an earlier trim had to leave goes now. */
-    uint32_t gone = om_log_segment_for(log, log->start_offset);
-    /* The segment that unwritten batches have their places in stays for now. */
-    if (gone == log->segment_count && gone && hot_placed(log))
-        gone--;
+    uint32_t gone = give_up_places(log, om_log_segment_for(log, log->start_offset));
     if (gone)
         om_log_doom_segments(log, 0, gone, 0, log->trim_rule);
     if (log->missing)

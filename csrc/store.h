@@ -262,6 +262,7 @@ struct om_store {
     pthread_cond_t writer_wake, writer_done;
     int writer_kick;
     int writer_stuck;        /* atomic: the last round met an error and will be tried again */
+    char writer_error[320];  /* ... and which, where */
 
     /* checkpoint */
     om_list touched;

@@ -36,7 +36,7 @@ typedef struct run {
     om_segment *segment;
     uint64_t position, len;
     uint32_t first, count;   /* in the round's batches */
-    int result;
+    int result, error;       /* OM_E_IO: the errno that goes with it */
 } run;
 
 typedef struct om_round {
@@ -227,6 +227,7 @@ static void write_runs(om_round *round) {
         om_log_limits(run->log, &limits);
         run->result = om_segment_write(run->segment, &limits, &round->iov[round->iov_first[i]],
                                        (int)(round->iov_first[i + 1] - round->iov_first[i]), run->position);
+        run->error = run->result == OM_OK ? 0 : errno;
     }
 }
 
@@ -256,7 +257,17 @@ static int finish_run(om_store *store, run *run) {
         requeue(store, log);
     }
     log->writing = 0;
+    /* What was trimmed while it was being written needn't be tried again. */
+    if (result != OM_OK && !log->deleted)
+        om_log_start_at(log, log->start_offset);
     return result;
+}
+
+/* For who wants to know why nothing moves. */
+static void note_failure(om_store *store, const run *run) {
+    const char *why = run->result == OM_E_IO ? strerror(run->error) : om_result_text(run->result);
+    snprintf(store->writer_error, sizeof store->writer_error, "%s/%020lld.log: %s", run->log->folder,
+             (long long)run->segment->base_offset, why);
 }
 
 static int finish_round(om_store *store, om_round *round) {
@@ -264,6 +275,8 @@ static int finish_round(om_store *store, om_round *round) {
     om_turn_take(&store->turn);
     for (uint32_t i = 0; i < round->run_count; i++) {
         int finished = finish_run(store, &round->runs[i]);
+        if (result == OM_OK && finished != OM_OK)
+            note_failure(store, &round->runs[i]);
         result = result == OM_OK ? finished : result;
     }
     om_turn_give(&store->turn);
@@ -285,27 +298,32 @@ static void seal_file(om_segment *segment) {
     om_index_free(&unsaved);
 }
 
+/* It was trimmed, written or not, or the whole log was deleted. */
+static int is_gone(const om_segment_node *node) {
+    return node->log->deleted || node->segment->next_offset <= node->log->start_offset;
+}
+
 static void seal_segments(om_store *store) {
     om_turn_take(&store->turn);
-    om_segment_node *ready = NULL, **link = &store->seals;
+    om_segment_node *ready = NULL, *gone = NULL, **link = &store->seals;
     while (*link) {
         om_segment_node *node = *link;
-        if (__atomic_load_n(&node->segment->written, __ATOMIC_ACQUIRE) < node->segment->size && !node->log->deleted) {
+        int trimmed = is_gone(node);
+        if (!trimmed && __atomic_load_n(&node->segment->written, __ATOMIC_ACQUIRE) < node->segment->size) {
             link = &node->next;
             continue;
         }
         *link = node->next;
-        node->next = ready;
-        ready = node;
+        node->next = trimmed ? gone : ready;
+        *(trimmed ? &gone : &ready) = node;
     }
     om_turn_give(&store->turn);
+    om_segment_nodes_free(gone);
     while (ready) {
         om_segment_node *node = ready;
         ready = node->next;
-        if (!node->log->deleted) {
-            seal_file(node->segment); /* a failure costs an index: it is made again when missing */
-            om_producers_save(node->log, node->segment);
-        }
+        seal_file(node->segment); /* a failure costs an index: it is made again when missing */
+        om_producers_save(node->log, node->segment);
         om_segment_node_free(node);
     }
 }
@@ -445,8 +463,8 @@ static void note_result(om_store *store, int result) {
         om_store_add_report(store, OM_REPORT_NO_SPACE, NULL, 0, 0,
                             "no space left for segments: appends are refused, the WAL keeps what was taken");
     else if (result != OM_OK)
-        om_store_add_report(store, OM_REPORT_WRITE_FAILED, NULL, 0, 0, "a segment can't be written: %s; trying again",
-                            strerror(errno));
+        om_store_add_report(store, OM_REPORT_WRITE_FAILED, NULL, 0, 0, "a segment can't be written: %.200s; trying again",
+                            store->writer_error);
     else if (was == OM_E_NO_SPACE)
         om_store_add_report(store, OM_REPORT_SPACE_BACK, NULL, 0, 0, "segments can be written again");
 }

@@ -4,7 +4,6 @@ lost, and it heals by itself when space returns."""
 import errno
 import os
 import select
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,6 +13,7 @@ import pytest
 
 from ottermq.wal import Log, LogFlags, Record, ReportKind, Store
 from ottermq.wal.errors import Full, LogError, NoSpace
+from tests.faults.mounted import any_disk
 from tests.faults.rules import Op
 from tests.faults.shim import recorded
 from tests.wal.faulty import OPTIONS, Life, command, outlive
@@ -164,6 +164,38 @@ def test_what_was_settled_needs_no_space(memory_path: Path) -> None:
     outlive(a_full_disk_does_not_hold_a_checkpoint_up, memory_path)
 
 
+def trimmed_before_it_was_written(life: Life) -> None:
+    """Batches have their places in several segments, none of which could be written. What is trimmed
+    of them goes with its places: nobody tries for ever to write into a file that is gone."""
+    stream = life.scribe.create("s", "stream")
+    life.scribe.append(stream, [1_000])
+    life.scribe.confirm()
+    life.store.checkpoint()
+    full = life.faults.fail(GROWING, "vhosts/*", error=errno.ENOSPC)
+    for _ in range(8):
+        life.scribe.append(stream, [60_000])
+    life.scribe.confirm()
+    with pytest.raises(NoSpace):
+        life.store.checkpoint()
+    life.scribe.trim(stream, stream.stat().next_offset - 3)
+    with pytest.raises(NoSpace):
+        life.store.checkpoint()  # which lets go what was trimmed
+    folder = life.store.data / f"vhosts/%2F/queues/s.{stream.id}"
+    life.until(lambda: not (folder / f"{0:020}.log").exists(), "it isn't removed")
+    life.pause(0.5)  # it is tried meanwhile
+    full.clear()
+    life.hear(ReportKind.SPACE_BACK)
+    life.store.checkpoint()
+    is_whole(life, stream)
+    life.scribe.append(stream, [1_000])
+    life.scribe.confirm()
+    assert life.count(ReportKind.WRITE_FAILED) == 0
+
+
+def test_what_was_trimmed_before_it_was_written_needs_no_place(memory_path: Path) -> None:
+    outlive(trimmed_before_it_was_written, memory_path)
+
+
 # -- full for other reasons ----------------------------------------------------------------------
 
 
@@ -223,30 +255,8 @@ def test_a_start_on_a_full_disk_works_or_says_why_not_and_loses_nothing(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 24 MiB of its own: ext4 in a file, or memory."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    image = tmp_path / "image"
-    image.touch()
-    os.truncate(image, 24 << 20)
-    ways = [
-        [f"mkfs.ext4 -q -m 0 {image}", f"mount -o loop {image} {place}"],
-        [f"mount -t tmpfs -o size=24m tmpfs {place}"],
-    ]
-    why = []
-    for steps in ways:
-        try:
-            for step in steps:
-                subprocess.run(step.split(), check=True, capture_output=True, text=True)
-            break
-        except FileNotFoundError as error:
-            why.append(str(error))
-        except subprocess.CalledProcessError as error:
-            why.append(error.stderr.strip())
-    else:
-        pytest.skip(f"no file system can be mounted here: {'; '.join(why)}")
-    yield place
-    subprocess.run(["umount", "-l", place], check=True)
+    with any_disk(tmp_path, 24) as place:
+        yield place
 
 
 def test_a_disk_that_is_really_full(small_disk: Path) -> None:
