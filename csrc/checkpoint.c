@@ -306,12 +306,18 @@ static int gather_entries(om_store *store, om_blob *entries, uint64_t *count, in
     return result;
 }
 
-/* The last sequence given so far, durable. */
+/* The last sequence given so far, durable. Without a file to go on in that may take for ever. */
+#define SETTLE_LOOK_MS 500
+
 static int settle_wal(om_store *store, uint64_t *seq) {
     om_store_enter(store);
     store->urgent = 1;
     *seq = om_store_leave(store);
-    return om_wal_wait(store->wal, *seq, -1);
+    int result;
+    do {
+        result = om_wal_wait(store->wal, *seq, SETTLE_LOOK_MS);
+    } while (result == OM_E_TIMEOUT && !om_wal_stands_still(store->wal));
+    return result == OM_E_TIMEOUT ? OM_E_NO_SPACE : result;
 }
 
 static void put_back(om_store *store, om_segment_node *doomed);

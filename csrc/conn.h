@@ -35,6 +35,7 @@ struct om_conn {
     int fd;                  /* -1: without a socket */
     int door;
     uint8_t state, paused, stalled, reading, writing, flushed, blocked, told_output, wants_room, throttled, clogged;
+    uint8_t held_back;       /* stalled because no publish is taken now */
     uint8_t broken;          /* to be closed at the end of the tick */
     uint8_t has_last_word;   /* something was said with the close: see part() in conn.c */
     const char *why;         /* ... and how it came to that */

@@ -193,7 +193,7 @@ static void set_alarm(om_engine *engine, const char *reason) {
         om_conn *conn = engine->conns[i];
         if (!conn || conn->broken || conn->state != OM_CONN_OPEN || !(conn->flags & OM_CONN_BLOCKED_CAPABLE))
             continue;
-        if (on && conn->stalled && !conn->blocked)
+        if (on && conn->held_back && !conn->blocked)
             put_blocked(conn, reason);
         else if (!on && conn->blocked)
             put_blocked(conn, NULL);
@@ -207,14 +207,19 @@ static void retry_stalled(om_engine *engine) {
         set_alarm(engine, engine->memory_full ? "low on memory" : "low on disk");
     else if (engine->alarm && takes != OM_E_FULL)
         set_alarm(engine, NULL);
-    if (!om_engine_takes(engine))
-        return;
+    int open = om_engine_takes(engine);
     om_conn *conn = engine->stalled;
     engine->stalled = NULL;
     while (conn) {
         om_conn *next = conn->next_stalled;
         conn->on_stalled = conn->stalled = 0;
-        om_conn_continue(conn);
+        if (conn->held_back && !open) {
+            om_conn_stall(conn);
+        } else {
+            /* Who waits for something else goes on: consumers drain what fills the disk. */
+            conn->held_back = 0;
+            om_conn_continue(conn);
+        }
         conn = next;
     }
 }

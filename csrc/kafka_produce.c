@@ -315,7 +315,10 @@ int om_kafka_produce(const om_kafka_request *request, const uint8_t *body) {
         om_conn_break(conn, "asked for a version of Produce that we don't have");
         return 1;
     }
-    if (om_kafka_gate_is_full(conn) || !om_engine_takes(engine)) {
+    /* A full disk may stay full for longer than a producer waits: it is told, and comes again. */
+    int is_full = om_store_takes(engine->store) == OM_E_NO_SPACE, takes = is_full || om_engine_takes(engine);
+    if (om_kafka_gate_is_full(conn) || !takes) {
+        conn->held_back = !takes;
         om_conn_stall(conn);
         return 0;
     }
@@ -334,7 +337,8 @@ int om_kafka_produce(const om_kafka_request *request, const uint8_t *body) {
     p.error = p.version < 3                               ? OM_KAFKA_E_UNSUPPORTED_VERSION
               : may_id <= 0                               ? OM_KAFKA_E_TRANSACTIONAL_ID_AUTHORIZATION_FAILED
               : p.acks != 0 && p.acks != 1 && p.acks != -1 ? OM_KAFKA_E_INVALID_REQUIRED_ACKS
-                                                          : 0;
+              : is_full                                    ? OM_KAFKA_E_STORAGE_ERROR
+                                                           : 0;
     if (p.opens && !p.error && !kafka->parcels && ask_repack(&p, request))
         return 0;
     uint8_t *reply = om_kafka_reply_room(engine, p.bound);

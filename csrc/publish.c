@@ -67,8 +67,10 @@ static void forget_route(om_address *address) {
 enum om_verdict om_publish_method(om_channel *channel, const uint8_t *args, size_t len) {
     om_conn *conn = channel->conn;
     om_address *address = &channel->address;
-    if (!om_engine_takes(conn->engine))
+    if (!om_engine_takes(conn->engine)) {
+        conn->held_back = 1;
         return OM_STALL;
+    }
     if (!address->method_len || !same(address->method, address->method_len, args, len)) {
         forget_route(address);
         address->method_len = 0;

@@ -9,12 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory stays bounded: what was replayed goes to segments as the hot tail fills. */
+/* Memory stays bounded: what was replayed goes to segments as the hot tail fills. On a full disk it
+ * stays in memory, bounded by the WAL's size: consumers must be able to drain it. */
 static int make_room(om_store *store) {
     int64_t wrote = 1;
-    while (wrote > 0 && store->hot_bytes > store->options.hot_buffer_size / 2)
+    while (wrote > 0 && !store->no_space && store->hot_bytes > store->options.hot_buffer_size / 2)
         wrote = om_writer_round(store);
-    return wrote < 0 ? (int)wrote : OM_OK;
+    store->no_space |= wrote == OM_E_NO_SPACE;
+    return wrote < 0 && wrote != OM_E_NO_SPACE ? (int)wrote : OM_OK;
 }
 
 /* Is what lies at that place this very batch? Its base offset and its epoch have no checksum. */
@@ -176,6 +178,10 @@ int om_replay_remove_cut(om_store *store, int rule) {
         cut = node;
     }
     int result = om_removal_record(store, cut);
+    if (result == OM_E_NO_SPACE) {
+        om_removal_note_later(store, cut);
+        result = OM_OK;
+    }
     while (cut) {
         om_segment_node *node = cut;
         cut = node->next;

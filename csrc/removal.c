@@ -207,6 +207,19 @@ void om_removal_note_range(om_log *log, int rule, int64_t first, int64_t next) {
     log->store->notes = note;
 }
 
+void om_removal_note_later(om_store *store, const om_segment_node *nodes) {
+    for (; nodes; nodes = nodes->next) {
+        om_removal_note *note = is_worth_recording(nodes->log, nodes->segment) ? calloc(1, sizeof *note) : NULL;
+        if (!note)
+            continue;
+        om_log_ref(nodes->log);
+        note->log = nodes->log;
+        note->removed = about(nodes->log, nodes->segment, nodes->rule);
+        note->next = store->notes;
+        store->notes = note;
+    }
+}
+
 void om_removal_notes_free(om_removal_note *list) {
     while (list) {
         om_removal_note *note = list;

@@ -189,6 +189,8 @@ om_removed_file *om_removed_open(const char *data, uint64_t file_size, int *fres
     snprintf(file->dir, sizeof file->dir, "%.*s/removals", OM_PATH_MAX - 32, data);
     *fresh = mkdir(file->dir, 0750) == 0;
     int result = *fresh || errno == EEXIST ? find_end(file) : om_errno_result();
+    if (result == OM_E_NO_SPACE)
+        result = OM_OK; /* the first write begins the file, and says so if it can't */
     if (result != OM_OK) {
         snprintf(err, err_len, "can't keep the record of removed segments in %.400s: %s", file->dir,
                  om_result_text(result));

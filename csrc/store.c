@@ -400,7 +400,8 @@ static int open_wal(om_store *store, const om_wal_tail *tail, char *err, size_t 
     om_wal_options wal = {
         .file_size = options->wal_file_size,
         .max_size = options->wal_max_size,
-        .reserve = options->wal_max_size / 8,
+        /* A file at least: how much of the others is used up nobody knows before they are full. */
+        .reserve = options->wal_max_size / 8 > options->wal_file_size ? options->wal_max_size / 8 : options->wal_file_size,
         .batch_max_size = options->batch_max_size,
         .backlog_max = options->batch_max_size * 4,
         .batch_max_wait_us = options->batch_max_wait_us,
@@ -455,6 +456,8 @@ int om_store_start(om_store *store, char *err, size_t err_len) {
         result = om_removal_baseline(store);
     if (result == OM_OK)
         result = om_removal_record(store, NULL); /* skipped offsets: before a record stands behind them */
+    if (result == OM_E_NO_SPACE)
+        result = OM_OK; /* said with the next checkpoint: until there is space, no record comes behind them */
     if (result == OM_OK)
         result = open_wal(store, &store->tail, err, err_len);
     if (result != OM_OK)

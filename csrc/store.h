@@ -493,6 +493,8 @@ int om_removal_record_deleted(om_store *store, const om_grave *graves);
 int om_removal_record_one(om_log *log, const om_segment *segment, int rule, int64_t first, int64_t next, uint64_t left);
 /* Records went, under the lock: said with the next checkpoint. */
 void om_removal_note_range(om_log *log, int rule, int64_t first, int64_t next);
+/* The same of files that go now, because there is no space to record them first. */
+void om_removal_note_later(om_store *store, const om_segment_node *nodes);
 void om_removal_notes_free(om_removal_note *list);
 /* The first time that there is a record: what is gone already. */
 int om_removal_baseline(om_store *store);

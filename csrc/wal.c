@@ -289,15 +289,18 @@ int om_wal_admit(const om_wal *wal, enum om_wal_class klass)
     const om_wal_options *options = &wal->options;
     if (atomic_load_explicit(&wal->fenced, memory_order_acquire))
         return OM_E_FENCED;
-    uint64_t limit = options->max_size, backlog = 2 * options->backlog_max;
-    if (klass == OM_WAL_APPEND) {
-        if (atomic_load_explicit(&wal->starved, memory_order_relaxed))
-            return OM_E_NO_SPACE;
-        limit -= options->reserve;
-        backlog = options->backlog_max;
-    }
+    uint64_t limit = options->max_size + options->reserve, backlog = 2 * options->backlog_max;
     uint64_t committed = atomic_load_explicit(&wal->committed, memory_order_acquire);
     uint64_t pending = atomic_load_explicit(&wal->appended, memory_order_relaxed) - committed;
+    if (klass == OM_WAL_APPEND) {
+        if (om_wal_starved(wal))
+            return OM_E_NO_SPACE;
+        if (atomic_load_explicit(&wal->lean, memory_order_relaxed) &&
+            atomic_load_explicit(&wal->head_room, memory_order_relaxed) < pending + om_wal_lean_reserve(wal))
+            return OM_E_FULL;
+        limit -= 2 * options->reserve;
+        backlog = options->backlog_max;
+    }
     uint64_t used = atomic_load_explicit(&wal->used, memory_order_relaxed);
     return used + pending > limit || pending > backlog ? OM_E_FULL : OM_OK;
 }
@@ -323,6 +326,13 @@ uint64_t om_wal_used(const om_wal *wal)
 }
 
 int om_wal_starved(const om_wal *wal)
+{
+    return om_wal_stands_still(wal) ||
+           (atomic_load_explicit(&wal->lean, memory_order_relaxed) &&
+            atomic_load_explicit(&wal->head_room, memory_order_relaxed) < om_wal_lean_reserve(wal));
+}
+
+int om_wal_stands_still(const om_wal *wal)
 {
     return atomic_load_explicit(&wal->starved, memory_order_relaxed);
 }

@@ -59,6 +59,7 @@ typedef struct om_wal_tail {
     uint64_t next_seq;       /* the next to give out */
     uint64_t last_number;
     uint64_t good_number;
+    uint64_t good_end;       /* of what that file holds; 0: not known */
     uint32_t epoch;
     uint32_t hole;           /* 1: it ended at one */
 } om_wal_tail;
@@ -102,8 +103,11 @@ void om_wal_release(om_wal *wal, uint64_t seq);
 uint64_t om_wal_used(const om_wal *wal);         /* bytes between the oldest needed and the head */
 
 /* -- faults -- */
-/* No file to go on in, and no space for one: what was taken waits, appends are told NO_SPACE. */
+/* There is no spare file, no space for one, and what is left of the head is for settles: appends are
+ * told NO_SPACE. */
 int om_wal_starved(const om_wal *wal);
+/* ... and that is used up, too: what was taken waits. */
+int om_wal_stands_still(const om_wal *wal);
 /* A failed write or sync fences: durable_seq stops for good in this epoch, records past it
  * are refused. Before the fence shows, the failed group's first block is overwritten with
  * zeros and `fence` (epoch, last good seq; checksummed, synced, replaced atomically) is

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #define STARVED_RETRY_NS 250000000u
+#define KEPT_FOR_A_START (16 * OM_WAL_BLOCK)
 
 /* ---- gathering: with the lock held ---- */
 
@@ -200,11 +201,24 @@ static int roll(om_wal *wal, uint64_t first_seq)
     return 1;
 }
 
+/* Bytes at the head's end that stay unused while no spare file is there: the next start may find no
+ * other place (wal_open.c). */
+static uint64_t kept_for_a_start(om_wal *wal, uint64_t end)
+{
+    uint64_t size = wal->head_file->size, kept = KEPT_FOR_A_START < size / 4 ? KEPT_FOR_A_START : size / 4;
+    if (end + kept <= size)
+        return 0;
+    pthread_mutex_lock(&wal->lock);
+    int spare = wal->spares != NULL;
+    pthread_mutex_unlock(&wal->lock);
+    return spare ? 0 : kept;
+}
+
 static int commit(om_wal *wal, om_wal_group *group)
 {
     char text[384];
-    uint64_t size = om_wal_round(group->size, OM_WAL_BLOCK);
-    if (wal->position + size > wal->head_file->size && !roll(wal, group->first_seq))
+    uint64_t size = om_wal_round(group->size, OM_WAL_BLOCK), end = wal->position + size;
+    if (end + kept_for_a_start(wal, end) > wal->head_file->size && !roll(wal, group->first_seq))
         return 0;
     chain_crcs(wal, group, wal->position);
     if (om_wal_write_group(wal, group) != OM_OK) {

@@ -104,6 +104,8 @@ struct om_wal {
     atomic_uint_fast64_t used;
     atomic_uint_fast32_t epoch;
     atomic_int fenced, starved, notify_fd, stop;
+    atomic_int lean;          /* no spare file, and no space for one */
+    atomic_uint_fast64_t head_room; /* bytes that the head can still take */
     atomic_int direct;
     atomic_uint_fast64_t groups, group_bytes, group_records, sync_ns;
     om_wal_file *head_file;   /* changed under the lock; the file itself is the committer's */
@@ -181,6 +183,12 @@ void om_wal_use_file(om_wal *wal, om_wal_file *file, int header_pending);
 /* With the lock held: files whose records are all released become spare or go. 1: some did. */
 int om_wal_recycle(om_wal *wal);
 void om_wal_update_used(om_wal *wal); /* with the lock held */
+/* Of the head of a lean WAL, the share that only settles may use: consumers must be able to drain
+ * what fills the disk, and a start needs room, too (wal_open.c). */
+static inline uint64_t om_wal_lean_reserve(const om_wal *wal)
+{
+    return wal->options.file_size / 4;
+}
 
 /* wal_fence.c: the group at `position` of the head file (0: nothing was written) is lost. */
 void om_wal_fence_raise(om_wal *wal, const char *why, uint64_t position);

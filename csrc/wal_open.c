@@ -15,6 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define LEAST_FILE (4 * OM_WAL_BLOCK)
+
 static const char *refuse_options(const om_wal_options *options)
 {
     if (options->file_size < 1u << 20 || options->file_size % OM_WAL_BLOCK != 0)
@@ -205,15 +207,59 @@ static int sync_adopted(om_wal *wal, char *err, size_t err_len)
     return OM_OK;
 }
 
+/* The last life's head was seldom full, and nobody will write there again. Killed again and again without
+ * a checkpoint, such files would fill the WAL with nothing, and a disk without a block left would keep
+ * the broker from starting: what is behind the head's end goes back. Failing that, it stays as it is. */
+static void cut_last_head(om_wal *wal, const om_wal_tail *after)
+{
+    char err[256];
+    om_wal_file *last = wal->head_file;
+    if (last == NULL || after->hole || after->good_end == 0 || last->header.number != after->good_number ||
+        last->size <= after->good_end || om_wal_file_open(wal->dir_fd, last, O_RDWR, err, sizeof err) != OM_OK)
+        return;
+    if (ftruncate(last->fd, (off_t)after->good_end) == 0 && fsync(last->fd) == 0)
+        last->size = after->good_end;
+    om_wal_file_close(last);
+}
+
+/* Are more files in use than a life that ended well would leave? */
+static int is_crowded(const om_wal *wal)
+{
+    return wal->live_files + 1 > wal->max_files / 2;
+}
+
+/* Consumers must be able to drain a full disk: acks need no more than a small file. That there is room
+ * for one, in the last life's head, is om_wal_lean_reserve's doing. */
+static int make_small_file(om_wal *wal, const om_wal_tail *after, char *err, size_t err_len)
+{
+    om_wal_file *file;
+    int result = wal->head_file == NULL ? OM_E_INVALID : OM_E_NO_SPACE; /* a new log has nobody to serve */
+    cut_last_head(wal, after);
+    for (uint64_t size = wal->options.file_size / 2; result == OM_E_NO_SPACE && size >= LEAST_FILE; size /= 2)
+        result = om_wal_file_create(wal->dir_fd, om_wal_round(size, OM_WAL_BLOCK), &file, err, err_len);
+    if (result != OM_OK)
+        return result;
+    file->next = wal->spares;
+    wal->spares = file;
+    wal->spare_files++;
+    return OM_OK;
+}
+
 static int start_file(om_wal *wal, const om_wal_tail *after, char *err, size_t err_len)
 {
     om_wal_file *file;
     uint32_t epoch = after->epoch + 1;
     uint64_t first_seq = atomic_load(&wal->last_seq) + 1;
+    if (is_crowded(wal))
+        cut_last_head(wal, after);
     int result = om_wal_take_file(wal, epoch, after->last_seq, first_seq, &file, err, err_len);
+    if (result == OM_E_NO_SPACE && make_small_file(wal, after, err, err_len) == OM_OK)
+        result = om_wal_take_file(wal, epoch, after->last_seq, first_seq, &file, err, err_len);
     if (result != OM_OK)
         return result;
-    int direct = om_wal_direct_choose(file->fd, wal->options.direct_io);
+    int small = file->size < wal->options.file_size;
+    atomic_store(&wal->lean, small);
+    int direct = small ? 0 : om_wal_direct_choose(file->fd, wal->options.direct_io);
     if (direct < 0) {
         snprintf(err, err_len, "measuring %s: %m", file->name);
         om_wal_file_close(file);

@@ -30,11 +30,13 @@ static void push_spare(om_wal *wal, om_wal_file *file)
     file->next = wal->spares;
     wal->spares = file;
     wal->spare_files++;
+    atomic_store(&wal->lean, 0);
 }
 
 void om_wal_update_used(om_wal *wal)
 {
     atomic_store_explicit(&wal->used, wal->sealed_bytes + wal->head_bytes, memory_order_relaxed);
+    atomic_store_explicit(&wal->head_room, wal->head_file->size - wal->head_bytes, memory_order_relaxed);
 }
 
 /* A sealed file stays until its successor's header is on disk: the newest durable header is
@@ -273,9 +275,14 @@ static int prepare_one(om_wal *wal)
     pthread_mutex_lock(&wal->lock);
     wal->preparing = wal->hurry = 0;
     wal->making_files--;
+    int was_lean = atomic_load(&wal->lean);
     if (result == OM_OK)
         push_spare(wal, file);
+    else if (result == OM_E_NO_SPACE && wal->spares == NULL)
+        atomic_store(&wal->lean, 1);
     pthread_cond_broadcast(&wal->room);
+    if (was_lean != atomic_load(&wal->lean))
+        om_wal_notify(wal);
     return result;
 }
 
@@ -294,7 +301,7 @@ void *om_wal_prepare_main(void *argument)
             struct timespec until = om_wal_timespec(retry_at);
             pthread_cond_timedwait(&wal->prepare, &wal->lock, &until);
         } else if (prepare_one(wal) != OM_OK) {
-            /* A full disk shows itself where a file is really needed; here it is only early. */
+            /* A full disk is early here: there is still the head (om_wal_admit). */
             retry_at = om_wal_now() + RETRY_NS;
         }
     }

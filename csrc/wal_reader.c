@@ -436,6 +436,7 @@ static int end_file(om_wal_reader *reader)
     }
     om_wal_file_close(reader->file);
     reader->bytes += reader->file->size;
+    reader->tail.good_end = om_wal_round(reader->position, OM_WAL_BLOCK);
     reader->position = 0;
     reader->index++;
     return OM_OK;

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import trio
 
-from ottermq import eventlog, events, listeners, retention, systemd
+from ottermq import ballast, eventlog, events, listeners, retention, systemd
 from ottermq.admin import http as admin
 from ottermq.admin import metrics
 from ottermq.admin.guard import Guard
@@ -75,7 +75,7 @@ def run(read: Callable[[], Config], *, accept_missing_metadata: bool = False) ->
     _raise_file_limit()
     secure = config.listen.amqps or config.listen.kafkas
     contexts = Contexts(config.tls) if secure else None
-    with claim(config.data), _bind(config) as bound:
+    with claim(config.data), ballast.in_need(config.data), _bind(config) as bound:
         anonymous.check_doors(config, bound)
         trio.run(_serve, config, read, bound, contexts, accept_missing_metadata)
     eventlog.info("stopped")
@@ -192,6 +192,7 @@ async def _keep_doors_open(
         doors.append(Door("health", desk.serve, ADMIN_MOST, log_level=logging.DEBUG))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(tell_reports, store)
+        nursery.start_soon(ballast.keep, config.data)
         nursery.start_soon(retention.keep, store, config, rooms.retention_of)
         nursery.start_soon(rooms.compactor.keep, config.kafka.compaction_interval.total_seconds())
         nursery.start_soon(queues.run)

@@ -7,7 +7,7 @@ pid, is only for the message: a pid in a file proves nothing, the lock does.
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ottermq.errors import StartupError
@@ -29,7 +29,8 @@ def claim(data: Path, what: str = "data directory", by: str = "broker") -> Itera
             holder = f"the {by} with pid {pid}" if pid.isdigit() else f"another {by}"
             raise StartupError(f"{what} {data}: in use by {holder}") from None
         os.ftruncate(lock, 0)
-        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        with suppress(OSError):  # a full disk is no reason not to start
+            os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         yield
         os.ftruncate(lock, 0)
     finally:

@@ -13,7 +13,7 @@ from functools import cache
 
 import trio
 
-from ottermq import eventlog, holds
+from ottermq import ballast, eventlog, holds
 from ottermq.config import Config, QueueSettings
 from ottermq.contained import contained
 from ottermq.errors import OtterError, StartupError
@@ -82,7 +82,8 @@ def told_in_one_line(config: Config, db: MetaDb | None = None) -> Iterator[None]
                 f" its place, or move it away and start once with {unknown.FLAG}"
             ) from None
         if isinstance(reason, LogError | sqlite3.Error | OSError):
-            raise StartupError(f"{where}: {reason}") from None
+            full = ", and the disk is full" if ballast.free(config.data) < ballast.LEAST else ""
+            raise StartupError(f"{where}: {reason}{full}") from None
         raise
 
 

@@ -165,8 +165,8 @@ def test_what_was_settled_needs_no_space(memory_path: Path) -> None:
 
 
 def trimmed_before_it_was_written(life: Life) -> None:
-    """Batches have their places in several segments, none of which could be written. What is trimmed
-    of them goes with its places: nobody tries for ever to write into a file that is gone."""
+    """Batches have their places in several segments, none of which could be written. What is
+    trimmed of them goes with its places: nobody writes for ever into a file that is gone."""
     stream = life.scribe.create("s", "stream")
     life.scribe.append(stream, [1_000])
     life.scribe.confirm()
