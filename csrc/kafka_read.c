@@ -23,6 +23,7 @@
 #define ABORTED_SIZE 17
 #define PLANS_KEPT 8192
 #define STRETCH_MAX (8u << 20)       /* of a segment, in one answer */
+#define EMPTY_MAX 1024               /* segments without records that one answer passes over */
 
 typedef struct om_kafka_plan {
     om_kafka_part *part;
@@ -118,31 +119,45 @@ static void plan_hot(om_kafka_plan *plan, int64_t offset, int64_t end, uint64_t 
     plan->hot_first = first;
 }
 
+/* One batch without records, as compaction leaves it at a segment's end, gives a client nothing to go
+ * on with (librdkafka calls it MSG_SIZE_TOO_LARGE): what comes behind it is looked for. OM_END: the
+ * segments have no more. */
+static int locate(om_log *log, int64_t *offset, int64_t end, uint64_t limit, om_stretch *out) {
+    for (int left = EMPTY_MAX; *offset < end; left--) {
+        if (!log->segment_count || (log->hot.count && *offset >= om_hot_at(&log->hot, 0)->base_offset))
+            break;
+        int result = om_log_locate(log, *offset, end, limit, out);
+        if (result != OM_OK || out->len != OM_BATCH_OVERHEAD || !left)
+            return result;
+        *offset = out->next_offset;
+        om_segment_unref(out->segment);
+        *out = (om_stretch){0};
+    }
+    return OM_END;
+}
+
 static void plan_data(reading *r, om_kafka_plan *plan, uint64_t limit, int at_least_one) {
     om_log *log = plan->log;
     int64_t offset = plan->part->offset, end = r->fetch->committed ? plan->stable : plan->watermark;
     if (offset >= end || (!limit && !at_least_one))
         return;
-    if (log->segment_count && !(log->hot.count && offset >= om_hot_at(&log->hot, 0)->base_offset)) {
-        int result = om_log_locate(log, offset, end, limit < STRETCH_MAX ? limit : STRETCH_MAX, &plan->stretch);
-        if (result == OM_OK && (plan->stretch.len <= limit || at_least_one)) {
-            plan->bytes = plan->stretch.len;
-            plan->next_offset = plan->stretch.next_offset;
-            return;
-        }
-        if (result == OM_OK)
-            om_segment_unref(plan->stretch.segment);
-        plan->stretch = (om_stretch){0};
-        r->cold |= result == OM_E_NOT_RESIDENT;
-        /* A client is told, and seeks behind it: a record that is passed over in silence is lost in silence. */
-        if (result == OM_E_UNREADABLE)
-            plan->error = OM_KAFKA_E_CORRUPT_MESSAGE;
-        else if (result < 0 && result != OM_E_NOT_RESIDENT)
-            plan->error = OM_KAFKA_E_STORAGE_ERROR;
-        if (result != OM_END)
-            return;
+    int result = locate(log, &offset, end, limit < STRETCH_MAX ? limit : STRETCH_MAX, &plan->stretch);
+    if (result == OM_OK && (plan->stretch.len <= limit || at_least_one)) {
+        plan->bytes = plan->stretch.len;
+        plan->next_offset = plan->stretch.next_offset;
+        return;
     }
-    plan_hot(plan, offset, end, limit, at_least_one);
+    if (result == OM_OK)
+        om_segment_unref(plan->stretch.segment);
+    plan->stretch = (om_stretch){0};
+    r->cold |= result == OM_E_NOT_RESIDENT;
+    /* A client is told, and seeks behind it: a record that is passed over in silence is lost in silence. */
+    if (result == OM_E_UNREADABLE)
+        plan->error = OM_KAFKA_E_CORRUPT_MESSAGE;
+    else if (result < 0 && result != OM_E_NOT_RESIDENT)
+        plan->error = OM_KAFKA_E_STORAGE_ERROR;
+    if (result == OM_END)
+        plan_hot(plan, offset, end, limit, at_least_one);
 }
 
 /* ---- all of them ---- */

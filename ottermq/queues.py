@@ -33,6 +33,7 @@ from ottermq.wal.catalog import Catalog, Statement
 from ottermq.wal.retention import Policy
 from ottermq.wal.store import SCRATCH_IDS
 
+SEGMENT_LEAST = 64 << 10  # bytes
 DELAY_PREFIX = "\0delay\0"
 OVERFLOW = {
     "drop-head": QueueFlags(0),
@@ -456,7 +457,7 @@ def _flags_of(durable: bool, is_stream: bool) -> LogFlags:
 
 def segment_size(wanted: int) -> int:
     """Whole pages, within what a segment may be."""
-    return min(max(wanted, 64 << 10), 1 << 30) & -4096
+    return min(max(wanted, SEGMENT_LEAST), 1 << 30) & -4096
 
 
 def _bytes(text: str | None) -> bytes | None:

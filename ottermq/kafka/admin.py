@@ -82,7 +82,9 @@ async def _create(kafka: Room, request: Request, asked: Body) -> Body:
     check_hold(request, {}, values)
     kafka.topics.check_new(name, partitions)
     check_limit(kafka, name, partitions)
-    answer: Body = {"name": name, "num_partitions": partitions, "replication_factor": 1}
+    answer: Body = {
+        "name": name, "error_message": None, "num_partitions": partitions, "replication_factor": 1,
+    }  # fmt: skip
     if request.body["validate_only"]:
         return answer
     topic = await kafka.topics.create(name, partitions, values)
@@ -127,7 +129,9 @@ def _how_many(kafka: Room, asked: Body) -> int:
         factor < 1 or (factor > 1 and not kafka.settings.any_replication_factor)
     ):
         raise KafkaError(
-            Error.INVALID_REPLICATION_FACTOR, f"replication factor {factor}: there is one broker"
+            Error.INVALID_REPLICATION_FACTOR,
+            f"replication factor {factor}: there is one broker"
+            " (kafka.any_replication_factor: true takes any)",
         )
     return partitions
 

@@ -14,6 +14,7 @@ from enum import IntEnum
 
 from ottermq.codecs import Codec
 from ottermq.config.schema import QueueSettings
+from ottermq.queues import SEGMENT_LEAST
 
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
@@ -345,7 +346,7 @@ TOPIC_CONFIGS: dict[str, Config] = {
             1 << 30,
             "How large a segment's file may become.",
             "log.segment.bytes",
-            least=14,
+            least=SEGMENT_LEAST,
             acts=True,
         ),
         _int(

@@ -11,6 +11,7 @@ import pytest
 
 from ottermq.engine import KafkaRights, Kind
 from ottermq.kafka.api import Api
+from ottermq.wal.compaction import Codecs, Compaction
 from tests.engine.kafka_plane import KafkaClient, KafkaPlane, batch, records_of, request
 from tests.wal.stores import small
 
@@ -475,3 +476,27 @@ def test_a_file_that_is_gone_is_passed_over(plane: KafkaPlane) -> None:
         os.truncate(path, 0)
     got = client.fetch("clicks", 0, wait=600_000)
     assert [(r.offset, r.value) for r in records_of(got.data)] == [(10, b"behind it")]
+
+
+def test_segments_that_compaction_has_emptied_are_passed_over(tmp_path: Path) -> None:
+    """librdkafka takes an answer with nothing but a batch without records for one that is too large
+    for it."""
+    plane = KafkaPlane(tmp_path, small(segment_size=64 << 10))
+    try:
+        plane.topic("keys")
+        client = plane.kafka()
+        value = b"x" * 30_000
+        for n in range(12):
+            assert client.produce("keys", batch(value + b"%d" % n, key=b"k")).error == 0
+        to_files(plane)
+        log = plane.store.get("keys")
+        codecs = Codecs(lambda codec, data: None, lambda codec, data: data)
+        sift = Compaction(log, now_ms=0, delete_retention_ms=0, codecs=codecs)
+        assert sift.run(0, 1 << 62).dropped > 4
+        assert sum(each.size == 61 for each in log.segments()) > 1
+        for offset in range(12):
+            got = client.fetch("keys", offset, partition_bytes=1)
+            assert got.error == 0 and len(got.values) >= 1
+        assert client.fetch("keys", 0, partition_bytes=1).values != []
+    finally:
+        plane.close()

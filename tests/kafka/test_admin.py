@@ -83,6 +83,8 @@ async def test_each_topic_is_answered_for_itself(house: House) -> None:
         Error.NONE,
     ]
     assert all(each["error_message"] for each in answers[:-1])
+    assert "kafka.any_replication_factor" in answers[4]["error_message"]
+    assert answers[-1]["error_message"] is None
     assert [topic.name for topic in house.topics.all()] == ["good", "taken"]
 
 

@@ -65,7 +65,7 @@ def test_every_default_is_a_value_that_may_be_set() -> None:
         ("retention.ms", "-2"),
         ("cleanup.policy", ""),
         ("cleanup.policy", "compact,forget"),
-        ("segment.bytes", "13"),
+        ("segment.bytes", "65535"),
         ("min.cleanable.dirty.ratio", "2"),
         ("message.timestamp.type", "Sometime"),
         ("min.insync.replicas", "0"),
