@@ -1,0 +1,111 @@
+"""A random flaw in a random file of a log: a bit, a sector of zeros, a cut.
+
+Whatever it hits, the store starts, serves each record that is whole exactly once and as it was,
+tells of the others, and keeps the file.
+"""
+
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ottermq.wal import LogFlags, ReportKind, Store
+from ottermq.wal.errors import Unreadable
+from tests.wal.stores import flush, numbered, put, small
+
+OPTIONS = small(segment_size=20_000)
+COUNT = 120
+SECTOR = 512
+LOSSES = (ReportKind.CORRUPT, ReportKind.UNREADABLE)
+
+
+def fill(data: Path, flags: LogFlags) -> None:
+    with Store.open(data, OPTIONS) as store:
+        log = store.create("q", flags=flags)
+        for number in range(COUNT):
+            put(store, log, numbered(1, number, size=700))
+        flush(store)
+
+
+def harm(path: Path, chance: random.Random) -> str:
+    size = path.stat().st_size
+    at = chance.randrange(size)
+    how = chance.choice(["bit", "zeros", "cut"])
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        if how == "bit":
+            file.write(bytes([byte ^ 1 << chance.randrange(8)]))
+        elif how == "zeros":
+            file.write(bytes(min(SECTOR, size - at)))
+    if how == "cut":
+        os.truncate(path, at)
+    return f" {how} at {at} of {size} in {path.name}"
+
+
+def read_all(store: Store) -> tuple[list[int], set[int]]:
+    """Offsets of what was read, and what was refused."""
+    log = store.get("q")
+    found: list[int] = []
+    refused: set[int] = set()
+    at = log.stat().start_offset
+    while at < COUNT:
+        try:
+            batches = log.read(at, max_bytes=1)
+        except Unreadable as error:
+            refused |= set(range(at, error.next_offset))
+            assert error.next_offset > at
+            at = error.next_offset
+            continue
+        if not batches:
+            break
+        for batch in batches:
+            for record in batch.records():
+                assert record.value is not None
+                assert int(record.value.split(b".")[0] or b"-1") == record.offset
+                found.append(record.offset)
+            at = batch.last_offset + 1
+    return found, refused
+
+
+def check(place: Path, data: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    target = place / str(seed)
+    shutil.copytree(data, target)
+    files = sorted(path for path in target.glob("vhosts/*/queues/*/*") if path.stat().st_size)
+    victim = chance.choice(files)
+    what = f"seed {seed}:{harm(victim, chance)}"
+    told: set[int] = set()
+    with Store.open(target, OPTIONS) as store:
+        found, refused = read_all(store)
+        for report in store.reports():
+            if report.kind in LOSSES:
+                told |= set(range(report.first_offset, report.last_offset + 1))
+    missing = set(range(COUNT)) - set(found)
+    assert len(found) == len(set(found)), what
+    assert missing <= told, (what, missing, told)
+    assert len(missing) <= 2 or " cut " in what, (what, missing)  # a sector may touch two batches
+    assert refused <= told, (what, refused, told)
+    if victim.suffix == ".log":
+        assert victim.exists() or list(victim.parent.glob(f"{victim.name}.corrupt-*")), what
+    else:
+        assert not missing, (what, missing)
+    shutil.rmtree(target)
+
+
+@pytest.mark.parametrize("flags", [LogFlags(0), LogFlags.NO_CURSOR], ids=["queue", "stream"])
+def test_a_flaw_anywhere_costs_what_it_hits(tmp_path: Path, flags: LogFlags) -> None:
+    fill(tmp_path / "data", flags)
+    for seed in range(30):
+        check(tmp_path, tmp_path / "data", seed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("flags", [LogFlags(0), LogFlags.NO_CURSOR], ids=["queue", "stream"])
+def test_a_flaw_anywhere_again_and_again(tmp_path: Path, flags: LogFlags) -> None:
+    fill(tmp_path / "data", flags)
+    for seed in range(1000, 6000):
+        check(tmp_path, tmp_path / "data", seed)
