@@ -20,12 +20,12 @@ TESTS ?= -n 2 --dist loadfile
 # write no bytecode, each start of a broker would compile all of it again.
 BYTECODE = $(PY) -m compileall -q $(OURS)
 
-.PHONY: help run test again lint asan bench record fuzz soak clean
+.PHONY: help run test again lint asan bench record fuzz soak constraints sbom clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.core ## set up and start the broker: data in ./data, no configuration needed
 	@exec $(PY) -P -m ottermq serve $(ARGS)
@@ -91,6 +91,15 @@ build/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(C_FILES)
 	@mkdir -p $(@D)
 	clang -std=gnu11 -g -O1 -Icsrc -fsanitize=fuzzer,address,undefined \
 	  -fno-sanitize-recover=undefined -o $@ $< $(wildcard csrc/*.c) -lpthread
+
+# For a release: what a wheel was tried with. Tools in a folder of their own.
+constraints: ## build/constraints.txt: each dependency with its version and hashes
+	$(PYTHON) -m venv build/release
+	build/release/bin/pip --disable-pip-version-check install -q pip-tools cyclonedx-bom
+	build/release/bin/pip-compile -q --generate-hashes --strip-extras -o build/constraints.txt pyproject.toml
+
+sbom: constraints ## build/sbom.json: the same as CycloneDX
+	build/release/bin/cyclonedx-py requirements build/constraints.txt --pyproject pyproject.toml -o build/sbom.json
 
 clean: ## remove all that was built; the data stays
 	rm -rf $(VENV) build dist *.egg-info ottermq/_core*.so ottermq/_core.c

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from ottermq.cli.group import Group
 from ottermq.config import load
 
 Command = Callable[..., None]
@@ -115,7 +116,7 @@ SUBJECTS = (
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def audit() -> None:
     """Audit a data directory with Spark.
 

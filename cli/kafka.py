@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from ottermq.admin.http import HIDDEN
+from ottermq.cli.group import Group
 from ottermq.config import load
 from ottermq.errors import OtterError
 
@@ -21,7 +22,7 @@ PATIENCE = 10.0  # seconds
 PASSWORD = "OTTERMQ_PASSWORD"
 
 
-@click.group()
+@click.group(cls=Group)
 def kafka() -> None:
     """What Kafka clients find, and what they don't."""
 

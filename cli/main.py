@@ -4,19 +4,24 @@ Exit codes: 0 done, 1 it failed, 2 the configuration or the command line is wron
 """
 
 import logging
+import re
 import sys
 import traceback
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
 from ottermq import __version__, eventlog
+from ottermq.cli.group import Group
 from ottermq.errors import OtterError, StartupError
 from ottermq.garbage import uncollected
 
+# click 8.2 and later; before, help is no error.
+NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
-class Commands(click.Group):
+
+class Commands(Group):
     """Each command is the module of its name. It is loaded when it is called: a broker that starts
     needn't know how tables are drawn."""
 
@@ -41,7 +46,16 @@ def ottermq() -> None:
 
 def main() -> NoReturn:
     try:
-        ottermq(prog_name="ottermq")
+        code = ottermq(prog_name="ottermq", standalone_mode=False)
+    except NO_ARGUMENTS as no_arguments:
+        no_arguments.show()
+        sys.exit(no_arguments.exit_code)
+    except click.ClickException as wrong:
+        print(f"ottermq: {_told(wrong)}", file=sys.stderr)
+        sys.exit(wrong.exit_code)
+    except click.Abort:
+        print("ottermq: called off", file=sys.stderr)
+        sys.exit(1)
     except Exception as caught:
         error = eventlog.cause(caught)
         if isinstance(error, OtterError):
@@ -52,4 +66,21 @@ def main() -> NoReturn:
         hint = "OTTERMQ_LOG__LEVEL=debug shows where"
         print(f"ottermq: internal error: {eventlog.describe(error)} ({hint})", file=sys.stderr)
         sys.exit(1)
-    sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _told(error: click.ClickException) -> str:
+    """In one line, with the nearest command for one that there isn't."""
+    text = " ".join(error.format_message().split()).rstrip(".")
+    import difflib  # here and not above: only who mistyped needs it
+
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None:
+        return text
+    wrong = getattr(error, "command_name", None)
+    if isinstance(context.command, click.Group) and "did you mean" not in text.lower():
+        wrong = wrong or next(iter(re.findall(r"^No such command '(.*)'$", text)), None)
+        names = context.command.list_commands(context)
+        near = difflib.get_close_matches(wrong, names, n=1) if wrong else []
+        text += f": did you mean {near[0]}?" if near else ""
+    return f"{text} ({context.command_path} --help tells more)"

@@ -22,6 +22,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ottermq import lockfile
+from ottermq.cli.group import Group
 from ottermq.errors import OtterError
 from ottermq.wal import dump as dumping
 from ottermq.wal import repair as repairing
@@ -33,7 +34,7 @@ ITEMS_A_WRITE = 256
 MOST_ROWS = 40  # of a table; logs with findings are always shown
 
 
-@click.group()
+@click.group(cls=Group)
 def segment() -> None:
     """Look into segments and the other files of a data directory."""
 

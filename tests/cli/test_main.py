@@ -1,6 +1,7 @@
 """The command line: what it prints, and the code it ends with."""
 
 import logging
+import re
 import subprocess
 import sys
 
@@ -109,3 +110,21 @@ def test_the_debug_level_shows_where_it_broke(
     monkeypatch.setattr(serve, "load", fail)
     assert outcome(monkeypatch, "serve") == 1
     assert "in fail" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "near"),
+    [("serv", "serve"), ("audit integritty", "integrity"), ("serve --confg x", "--config")],
+)
+def test_a_mistyped_word_is_one_line_with_the_nearest(arguments: str, near: str) -> None:
+    ended = brokers.run(*arguments.split())
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("ottermq: No such ") and ended.stderr.count("\n") == 1
+    assert re.search(f"did you mean '?{near}'?[?]", ended.stderr, re.IGNORECASE)
+
+
+@pytest.mark.parametrize("group", ["", "audit", "kafka", "segment"])
+def test_help_is_not_cut(group: str) -> None:
+    ended = brokers.run(*group.split(), "--help")
+    commands = ended.stdout.split("Commands:")[1]
+    assert ended.returncode == 0 and "..." not in commands

@@ -109,7 +109,7 @@ def test_what_cant_be_shown_is_one_line_and_ends_with_2(tmp_path: Path, name: st
     (tmp_path / "notes.txt").write_text("hello")
     ended = brokers.run("segment", "dump", str(tmp_path / name))
     assert ended.returncode == 2
-    assert ended.stderr.startswith("Error: ") and ended.stderr.count("\n") == 1
+    assert ended.stderr.startswith("ottermq: ") and ended.stderr.count("\n") == 1
 
 
 def test_a_pipe_that_closes_early_is_no_error(whole: Shelf) -> None:
@@ -164,7 +164,7 @@ def test_verify_in_json_is_logs_findings_and_a_summary(whole: Shelf, tmp_path: P
 def test_what_cant_be_checked_is_one_line_and_ends_with_2(tmp_path: Path, name: str) -> None:
     ended = brokers.run("segment", "verify", str(tmp_path / name))
     assert ended.returncode == 2
-    assert ended.stderr.startswith("Error: ") and ended.stderr.count("\n") == 1
+    assert ended.stderr.startswith("ottermq: ") and ended.stderr.count("\n") == 1
 
 
 def test_a_running_broker_can_be_looked_at(whole: Shelf, tmp_path: Path) -> None:
