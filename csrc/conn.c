@@ -76,6 +76,7 @@ om_conn *om_conn_new(om_engine *engine, int fd, int door, const char *peer) {
     engine->free_count--;
     engine->conns[slot] = conn;
     engine->conn_count++;
+    om_unauth_add(conn);
     return conn;
 }
 
@@ -97,6 +98,7 @@ void om_conn_drop_contents(om_conn *conn) {
 void om_conn_free(om_conn *conn) {
     om_engine *engine = conn->engine;
     uint32_t slot = (uint32_t)(conn->id & ((1u << SLOT_BITS) - 1));
+    om_unauth_remove(conn);
     om_conn_drop_contents(conn);
     om_kafka_conn_free(conn);
     om_output_clear(&conn->out);
@@ -369,10 +371,9 @@ void om_conn_read(om_conn *conn) {
     }
     uint8_t *scratch = conn->engine->scratch;
     size_t have = conn->in_len;
-    size_t want = OM_READ_BUDGET;
     if (have)
         memcpy(scratch, conn->in, have);
-    ssize_t got = recv(conn->fd, scratch + have, want, MSG_DONTWAIT);
+    ssize_t got = recv(conn->fd, scratch + have, om_conn_read_most(conn), MSG_DONTWAIT);
     if (got <= 0) {
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             return;

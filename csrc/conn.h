@@ -4,6 +4,7 @@
 
 #include "output.h"
 #include "store.h"
+#include "unauth.h"
 
 typedef struct om_channel om_channel;
 typedef struct om_conn om_conn;
@@ -65,6 +66,9 @@ struct om_conn {
     uint64_t received_bytes, sent_bytes, published, delivered, acked;
     om_conn *next_dirty, *next_stalled;
     uint8_t on_dirty, on_stalled;
+    uint8_t is_stranger;     /* it hasn't logged in, and must */
+    uint16_t place;          /* ... one of those from around its address */
+    om_age ages[OM_AGE_ROWS];
     om_kafka_conn *kafka;    /* NULL: it speaks AMQP */
 };
 

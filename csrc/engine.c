@@ -142,12 +142,12 @@ int om_engine_takes(om_engine *engine) {
 }
 
 /* What connections hold of messages: output that isn't taken, halves of bodies. Worked out with
- * each sweep; in between, a connection's own limits bound it. */
+ * each sweep; in between, a connection's own limits bound it. Strangers have bounds of their own. */
 static void weigh_memory(om_engine *engine) {
     uint64_t bytes = engine->store->hot_bytes;
     for (uint32_t i = 0; i < engine->conn_cap; i++) {
         const om_conn *conn = engine->conns[i];
-        if (!conn)
+        if (!conn || conn->is_stranger)
             continue;
         bytes += (conn->kafka ? om_kafka_conn_weight(conn) : conn->out.bytes) + conn->in_len;
         for (uint32_t c = 0; c < conn->channel_cap; c++)
@@ -307,6 +307,7 @@ static void sweep(om_engine *engine) {
         forgive(engine, late_ms);
         return;
     }
+    om_unauth_weigh(engine);
     weigh_memory(engine);
     om_routes_sweep(engine);
     for (uint32_t i = 0; i < engine->conn_cap; i++) {
@@ -407,35 +408,41 @@ static void sleep_until(uint64_t ns) {
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
 }
 
+int om_engine_turn(om_store *store, int most_ms) {
+    struct epoll_event ready[READY_MAX];
+    int ms = sleep_ms(store);
+    int count = epoll_wait(store->poll_fd, ready, READY_MAX, most_ms >= 0 && (ms < 0 || ms > most_ms) ? most_ms : ms);
+    if (count < 0 && errno == EINTR)
+        return OM_OK; /* stopped and continued: what came meanwhile is read before anybody is judged by the time */
+    if (count < 0)
+        return OM_E_IO;
+    int news = 0;
+    for (int i = 0; i < count; i++) {
+        uint64_t value;
+        if (ready[i].data.u64 == WAL_EVENT)
+            news = read(store->wal_fd, &value, sizeof value) == (ssize_t)sizeof value;
+    }
+    uint64_t next = tick(store, ready, count, news);
+    if (next && count < READY_MAX) /* else more of them are waiting already */
+        sleep_until(next);
+    if (!news)
+        return OM_OK;
+    if (om_wal_used(store->wal) > store->options.wal_max_size / 2)
+        om_checkpoint_wake(store);
+    om_store_tell(store);
+    return OM_OK;
+}
+
+int om_engine_watch_store(om_store *store) {
+    struct epoll_event watch = {.events = EPOLLIN, .data.u64 = WAL_EVENT};
+    return epoll_ctl(store->poll_fd, EPOLL_CTL_ADD, store->wal_fd, &watch) == 0 ? OM_OK : OM_E_IO;
+}
+
 void *om_engine_main(void *arg) {
     om_store *store = arg;
-    struct epoll_event ready[READY_MAX];
-    struct epoll_event watch = {.events = EPOLLIN, .data.u64 = WAL_EVENT};
-    if (epoll_ctl(store->poll_fd, EPOLL_CTL_ADD, store->wal_fd, &watch) != 0) {
-        om_store_add_report(store, OM_REPORT_FENCED, NULL, 0, 0, "the engine can't watch its events");
-        return NULL;
-    }
-    while (!__atomic_load_n(&store->stopping, __ATOMIC_RELAXED)) {
-        int count = epoll_wait(store->poll_fd, ready, READY_MAX, sleep_ms(store));
-        if (count < 0 && errno == EINTR)
-            continue; /* stopped and continued: what came meanwhile is read before anybody is judged by the time */
-        if (count < 0)
+    while (!__atomic_load_n(&store->stopping, __ATOMIC_RELAXED))
+        if (om_engine_turn(store, -1) != OM_OK)
             break;
-        int news = 0;
-        for (int i = 0; i < count; i++) {
-            uint64_t value;
-            if (ready[i].data.u64 == WAL_EVENT)
-                news = read(store->wal_fd, &value, sizeof value) == (ssize_t)sizeof value;
-        }
-        uint64_t next = tick(store, ready, count, news);
-        if (next && count < READY_MAX) /* else more of them are waiting already */
-            sleep_until(next);
-        if (!news)
-            continue;
-        if (om_wal_used(store->wal) > store->options.wal_max_size / 2)
-            om_checkpoint_wake(store);
-        om_store_tell(store);
-    }
     return NULL;
 }
 
@@ -463,9 +470,10 @@ om_engine *om_engine_new(om_store *store, const om_engine_options *options) {
     engine->scratch = malloc((size_t)options->frame_max + OM_FRAME_OVERHEAD + 2 * OM_READ_BUDGET);
     engine->rewrite = malloc(engine->rewrite_cap);
     engine->foreign = malloc(OM_FOREIGN);
+    engine->unauth = om_unauth_new();
     int has_kafka = om_kafka_new(engine) == OM_OK;
     if (engine->event_fd < 0 || !engine->by_id || !engine->by_name || !engine->exchanges || !engine->routes ||
-        !engine->scratch || !engine->rewrite || !engine->foreign || !has_kafka) {
+        !engine->scratch || !engine->rewrite || !engine->foreign || !engine->unauth || !has_kafka) {
         om_engine_free(engine);
         return NULL;
     }
@@ -542,6 +550,7 @@ void om_engine_free(om_engine *engine) {
     free(engine->scratch);
     free(engine->rewrite);
     free(engine->foreign);
+    free(engine->unauth);
     free(engine);
 }
 

@@ -227,6 +227,7 @@ struct om_engine {
     uint32_t *free_slots;
     uint32_t free_count;
     uint64_t serial;
+    om_unauth *unauth;
     struct { int fd, door; char usual[OM_CONGESTION_NAME]; } listeners[OM_LISTENERS];
     int listener_count;
     int listening;           /* they are watched */

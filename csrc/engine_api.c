@@ -47,6 +47,7 @@ int om_conn_open(om_engine *engine, uint64_t id, uint32_t vhost, const char *use
     om_conn *conn = om_conn_find(engine, id);
     if (conn) {
         conn->state = OM_CONN_OPEN;
+        om_unauth_remove(conn);
         conn->vhost = vhost;
         conn->flags = flags;
         conn->user_len = (uint8_t)len;
@@ -155,7 +156,7 @@ int64_t om_conn_feed(om_engine *engine, uint64_t id, const uint8_t *data, size_t
     if (conn && (conn->paused || conn->stalled || conn->state == OM_CONN_FLUSHING)) {
         conn->wants_room = 1;
     } else if (conn) {
-        size_t room = OM_READ_BUDGET;
+        size_t room = om_conn_read_most(conn);
         taken = (int64_t)(len < room ? len : room);
         om_conn_take(conn, data, (size_t)taken);
     }

@@ -123,6 +123,7 @@ enum om_kafka_wait {
     OM_KAFKA_FETCHING = 5,   /* nobody: a fetch waits for more */
     OM_KAFKA_MUTED = 6,      /* nobody: it was told to keep away for a while */
     OM_KAFKA_ASKED_BATCHES = 7, /* Python repacks batches; the request is still in the input */
+    OM_KAFKA_ASKED_WHO = 8,  /* Python tells whether it must log in; its first request is large for who must */
 };
 
 struct om_kafka_conn {
@@ -132,7 +133,6 @@ struct om_kafka_conn {
     uint8_t drop;            /* the request at the front of the input was answered by Python */
     uint8_t answered;        /* Python has told what it knows about rights */
     uint8_t on_gated;
-    uint8_t trusted;         /* needs no login */
 
     om_kafka_gate *gates;    /* a ring */
     uint32_t gate_head, gate_count, gate_cap;

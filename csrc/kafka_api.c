@@ -8,11 +8,13 @@ static om_conn *find(om_engine *engine, uint64_t id) {
     return conn && conn->kafka && conn->state < OM_CONN_FLUSHING ? conn : NULL;
 }
 
-int om_kafka_trust(om_engine *engine, uint64_t id) {
+int om_kafka_trust(om_engine *engine, uint64_t id, int trusted) {
     om_engine_enter(engine);
     om_conn *conn = find(engine, id);
-    if (conn)
-        conn->kafka->trusted = 1;
+    if (conn && trusted)
+        om_unauth_remove(conn);
+    if (conn && conn->kafka->wait == OM_KAFKA_ASKED_WHO)
+        om_kafka_go_on(conn);
     om_engine_leave(engine);
     return conn ? OM_OK : OM_E_RANGE;
 }
@@ -25,9 +27,12 @@ int om_kafka_open(om_engine *engine, uint64_t id, const char *user) {
     om_conn *conn = find(engine, id);
     if (conn) {
         conn->state = OM_CONN_OPEN;
+        om_unauth_remove(conn);
         conn->user_len = (uint8_t)len;
         memcpy(conn->user, user, len + 1);
         conn->last_in = engine->now_ms;
+        if (conn->kafka->wait == OM_KAFKA_ASKED_WHO)
+            om_kafka_go_on(conn);
     }
     om_engine_leave(engine);
     return conn ? OM_OK : OM_E_RANGE;

@@ -18,7 +18,6 @@
 
 #define REQUEST_MIN 8                /* without a client id there is this much */
 #define KEY_MAX 1000                 /* no API has such a number: it isn't Kafka */
-#define STRANGER_MAX (512u << 10)    /* bytes of a request before its client has logged in */
 #define LARGE_STEP (1u << 20)
 #define REPLY_LEAST (64u << 10)
 #define REPLY_KEPT (4u << 20)
@@ -201,21 +200,34 @@ static int on_request(om_conn *conn, const uint8_t *data, size_t len) {
     return ask_python(&request);
 }
 
+/* A request that is too large before a login. A client that needs none may begin with it: it is read
+ * once Python has told so. */
+static void meet_stranger(om_conn *conn, size_t have) {
+    if (conn->state != OM_CONN_GREETING) {
+        om_conn_break(conn, "sent too large a request before its login");
+    } else if (have >= REQUEST_MIN) {
+        open_door(conn);
+        om_kafka_hold(conn, OM_KAFKA_ASKED_WHO);
+    }
+}
+
 /* Acts on as many requests as there are; returns the bytes used. */
 static size_t cut(om_conn *conn, const uint8_t *data, size_t len) {
     size_t at = 0;
     while (!is_standing(conn) && len - at >= 4) {
-        uint32_t size = om_get_be32(data + at), most = conn->engine->options.kafka_max_request;
+        uint32_t size = om_get_be32(data + at);
         size_t have = len - at - 4;
-        if (conn->state < OM_CONN_OPEN && !conn->kafka->trusted && most > STRANGER_MAX)
-            most = STRANGER_MAX;
-        if (size < REQUEST_MIN || size > most ||
+        if (size < REQUEST_MIN || size > conn->engine->options.kafka_max_request ||
             (conn->state == OM_CONN_GREETING && have >= 2 && om_get_be16(data + at + 4) > KEY_MAX)) {
             if (conn->state == OM_CONN_GREETING)
                 refuse(conn, data, len);
             else
                 om_conn_break(conn, "sent a request of a size that can't be");
             return len;
+        }
+        if (conn->is_stranger && size > OM_STRANGER_INPUT) {
+            meet_stranger(conn, have);
+            break;
         }
         if (have < size)
             break;
@@ -309,7 +321,7 @@ void om_kafka_conn_read(om_conn *conn) {
     }
     if (have)
         memcpy(scratch, conn->in, have);
-    ssize_t got = receive(conn, scratch + have, OM_READ_BUDGET);
+    ssize_t got = receive(conn, scratch + have, om_conn_read_most(conn));
     if (got <= 0)
         return;
     conn->in_len = 0;

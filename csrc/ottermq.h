@@ -560,6 +560,7 @@ typedef struct om_engine_options {
     uint32_t zero_copy_min;          /* bodies from this size on go by sendfile; 0: none */
     uint32_t route_cache;            /* entries */
     uint32_t max_connections;
+    uint32_t strangers_per_address;  /* connections that haven't logged in; of more, the oldest goes. 0: any */
     uint32_t kafka_max_request;      /* bytes; a request that claims more ends its connection */
     uint32_t kafka_patience_ms;      /* how long a half request may stand still */
     uint32_t kafka_idle_ms;          /* how long a connection may be silent; 0: for ever */
@@ -804,8 +805,9 @@ int om_reply_to_exists(om_engine *engine, const uint8_t *address, size_t len);
 
 /* -- Kafka (kafka.h): C cuts requests and answers Produce and Fetch; the rest are events -- */
 
-/* The client needs no login: its requests may be as large as anybody's, before it is let in. */
-int om_kafka_trust(om_engine *engine, uint64_t conn);
+/* The answer to a Kafka client's OM_EV_OPENED. trusted: it needs no login, and its requests may be as large
+ * as anybody's before it is let in. */
+int om_kafka_trust(om_engine *engine, uint64_t conn, int trusted);
 /* The client may be served: from now on Produce and Fetch are C's. Before that every request is an
  * event; one of those two waits for om_kafka_retry (serve it now) or om_kafka_answer. */
 int om_kafka_open(om_engine *engine, uint64_t conn, const char *user);

@@ -462,6 +462,10 @@ int om_store_start(om_store *store, char *err, size_t err_len) {
         result = open_wal(store, &store->tail, err, err_len);
     if (result != OM_OK)
         return result;
+    if (om_engine_watch_store(store) != OM_OK) {
+        snprintf(err, err_len, "the engine can't watch its events: %s", strerror(errno));
+        return OM_E_IO;
+    }
     /* What was replayed is in segments but not synced: the first checkpoint frees its WAL. */
     store->checkpoint_kick = store->progress.replayed > 0;
     struct { pthread_t *thread; void *(*main)(void *); const char *name; } threads[] = {

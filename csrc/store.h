@@ -440,7 +440,9 @@ void om_undo_forget(om_store *store, uint64_t durable); /* of records that are d
 void om_undo_all(om_store *store);                      /* the rest was refused */
 
 /* ---- threads ---- */
+int om_engine_watch_store(om_store *store); /* its news, before the thread starts. OM_E_IO */
 void *om_engine_main(void *store);
+int om_engine_turn(om_store *store, int most_ms); /* one round of it: sleeps (-1: as long as it may), ticks. OM_E_IO */
 void *om_writer_main(void *store);
 void *om_checkpoint_main(void *store);
 void *om_reader_main(void *store);

@@ -123,6 +123,7 @@ class EngineOptions:
     zero_copy_min: int = 64 << 10
     route_cache: int = 65536
     max_connections: int = 100_000
+    strangers_per_address: int = 1000
     kafka_max_request: int = 100 << 20
     kafka_patience_ms: int = 30_000
     kafka_idle_ms: int = 600_000
@@ -509,9 +510,9 @@ class Engine:
 
     # -- Kafka
 
-    def kafka_trust(self, conn: int) -> bool:
-        """It needs no login: its requests may be as large as anybody's."""
-        return bool(lib.om_kafka_trust(self._engine, conn) >= 0)
+    def kafka_trust(self, conn: int, trusted: bool) -> bool:
+        """Whether it needs no login: then its requests may be as large as anybody's."""
+        return bool(lib.om_kafka_trust(self._engine, conn, trusted) >= 0)
 
     def kafka_open(self, conn: int, user: str) -> bool:
         return bool(lib.om_kafka_open(self._engine, conn, user.encode()) >= 0)

@@ -82,6 +82,7 @@ class AuthSettings:
     loopback_users: tuple[str, ...] | None = setting(
         Maybe(Names("guest, monitor")), "guest, anonymous"
     )
+    unauthenticated_per_address: int = setting(Count(1, 1_000_000), "1000")
 
 
 @dataclass(frozen=True)

@@ -143,9 +143,10 @@ class Door:
         self.connections[conn.id] = self._strangers[conn.id] = conn
         if self.stopping:
             self.room.engine.hang_up(conn.id)
-        elif sasl.anonymous(self.room, conn) is not None:
+        else:
             # Clients ask for versions, and then the first batch may come, as large as they make it.
-            self.room.engine.kafka_trust(conn.id)
+            trusted = sasl.anonymous(self.room, conn) is not None
+            self.room.engine.kafka_trust(conn.id, trusted)
 
     def _request(self, event: Event) -> None:
         conn = self.connections.get(event.conn)

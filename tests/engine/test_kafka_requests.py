@@ -90,20 +90,34 @@ def test_a_large_request_comes_whole(plane: KafkaPlane) -> None:
 
 def test_before_its_login_a_client_has_little_to_say(plane: KafkaPlane) -> None:
     client = plane.kafka(opened=False)
-    client.send(request(VERSIONS, 0, 1, b"x" * 500_000))
+    client.send(request(VERSIONS, 0, 1, b"x" * 15_000))
     client.answer(client.asked(), b"versions")
     assert client.response() == b"versions"
-    client.send(request(VERSIONS, 0, 1, b"x" * 600_000))
-    assert client.ends() == "sent a request of a size that can't be"
+    client.send(request(VERSIONS, 0, 1, b"x" * 17_000))
+    assert client.ends() == "sent too large a request before its login"
 
 
 def test_who_needs_no_login_may_begin_with_a_large_batch(plane: KafkaPlane) -> None:
     client = plane.kafka(opened=False)
     client.send(request(VERSIONS, 0, 1))
-    assert plane.engine.kafka_trust(client.id)
+    assert plane.engine.kafka_trust(client.id, True)
     client.answer(client.asked(), b"versions")
     assert client.response() == b"versions"
     client.send(request(METADATA, 0, 2, b"x" * 900_000))
+    client.answer(client.asked(), b"heard")
+    assert client.response() == b"heard"
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_large_first_request_waits_for_who_sends_it(plane: KafkaPlane, trusted: bool) -> None:
+    client = plane.kafka(opened=False)
+    client.send(request(METADATA, 0, 1, b"x" * 900_000)[:1000])
+    assert not client.requests
+    assert plane.engine.kafka_trust(client.id, trusted)
+    if not trusted:
+        assert client.ends() == "sent too large a request before its login"
+        return
+    client.send(request(METADATA, 0, 1, b"x" * 900_000)[1000:])
     client.answer(client.asked(), b"heard")
     assert client.response() == b"heard"
 

@@ -14,6 +14,7 @@
  * and another connection is served behind every input.
  */
 #include "../engine/mini_door.h"
+#include "by_hand.h"
 
 #include <dirent.h>
 #include <unistd.h>
@@ -90,6 +91,8 @@ static void feed(uint64_t conn, const uint8_t *data, size_t len, size_t pace, in
         data += taken;
         len -= (size_t)taken;
         int busy = answer_events(&door);
+        if (!taken)
+            take_turn(door.store);
         if (reads && !drain_some(&door, conn, check))
             return;
         /* Closed, waiting for its client's last word, or for the disk: not for ever. */
@@ -116,6 +119,7 @@ static void serve_other(void)
         if (after.published > before.published)
             break;
         PROMISE(tries < 20000);
+        take_turn(door.store);
         usleep(1000);
     }
     PROMISE(after.consumers == 0 && drain_some(&door, other, &other_check));
@@ -170,6 +174,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t room[16384];
     while (om_conn_drain(door.engine, conn, room, sizeof room) >= 0)
         answer_events(&door);
+    take_turn(door.store);
     answer_events(&door);
     serve_other();
     clear_queues();

@@ -12,6 +12,7 @@
  * and reads it back behind every input.
  */
 #include "../engine/mini_door.h"
+#include "by_hand.h"
 
 #include <dirent.h>
 #include <unistd.h>
@@ -147,6 +148,7 @@ static int answer_kafka(void)
         count++;
         if (event->kind == OM_EV_OPENED) {
             om_kafka_open(door.engine, event->conn, "guest");
+            om_kafka_trust(door.engine, event->conn, 1);
         } else if (event->kind == OM_EV_KAFKA_REQUEST && event->code < 2) {
             om_kafka_retry(door.engine, event->conn);
         } else if (event->kind == OM_EV_KAFKA_REQUEST) {
@@ -409,6 +411,8 @@ static int feed(client *client, const uint8_t *data, size_t len, size_t pace, in
         data += taken;
         len -= (size_t)taken;
         int busy = answer_kafka();
+        if (!taken)
+            take_turn(door.store);
         if (reads && !drain_responses(client))
             return 0;
         idle = taken || busy ? 0 : idle + 1;
@@ -463,6 +467,7 @@ static void wait_for_answer(client *client)
         answer_kafka();
         PROMISE(drain_responses(client));
         PROMISE(tries < 20000);
+        take_turn(door.store);
         if (tries > 10)
             usleep(500);
     }
@@ -538,6 +543,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     om_conn_close(door.engine, client->conn, NULL, 0);
     while (drain_responses(client))
         answer_kafka();
+    take_turn(door.store);
     answer_kafka();
     serve_other();
     clear_topics();

@@ -10,10 +10,21 @@ FLAGS = [
     *("-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}"),
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
 ]
+# Targets whose engine has no thread of its own: by_hand.h.
+BY_HAND = ("frames", "kafka")
+WRAP = "-Wl,--wrap=om_engine_main,--wrap=om_now_ms,--wrap=om_now_ns"
 # A run that is itself under a sanitizer (make asan) must not hand its own on.
 ENVIRONMENT = {
     name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "ASAN_OPTIONS")
 }
+
+
+def link(name: str, main: str, core: list[Path], out: str, folder: Path) -> Path:
+    """The program of a target, with that main()."""
+    wrap = [WRAP] if name in BY_HAND else []
+    sources = (HERE / f"fuzz_{name}.c", HERE / main)
+    run("gcc", *FLAGS, *sources, *core, *wrap, "-lpthread", "-o", out, folder=folder)
+    return folder / out
 
 
 def run(*command: str | Path, folder: Path, seconds: float = 300) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.sanitized import FLAGS, HERE, run
+from tests.fuzz.sanitized import HERE, link, run
 
 NAMES = sorted(path.stem.removeprefix("fuzz_") for path in HERE.glob("fuzz_*.c"))
 
@@ -19,7 +19,6 @@ def test_nothing_the_fuzzer_once_found_comes_back(
 ) -> None:
     inputs = [path for path in (HERE / "corpus" / name).iterdir() if path.is_file()]
     assert inputs, "a fuzz target without a corpus"
-    sources = (HERE / f"fuzz_{name}.c", HERE / "replay_main.c")
-    run("gcc", *FLAGS, *sources, *core, "-lpthread", "-o", "replay", folder=tmp_path)
-    output = run(tmp_path / "replay", HERE / "corpus" / name, folder=tmp_path)
+    replay = link(name, "replay_main.c", core, "replay", tmp_path)
+    output = run(replay, HERE / "corpus" / name, folder=tmp_path)
     assert output == f"{len(inputs)} inputs\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.sanitized import FLAGS, HERE, run
+from tests.fuzz.sanitized import HERE, link, run
 
 
 @pytest.fixture(scope="module", params=["frames", "kafka"])
@@ -19,9 +19,7 @@ def target(
 ) -> Path:
     """The program of a target, named after it."""
     folder = tmp_path_factory.mktemp("mutate")
-    sources = (HERE / f"fuzz_{request.param}.c", HERE / "mutate_main.c")
-    run("gcc", *FLAGS, *sources, *core, "-lpthread", "-o", request.param, folder=folder)
-    return folder / request.param
+    return link(request.param, "mutate_main.c", core, request.param, folder)
 
 
 def feed(target: Path, count: int, seed: int, folder: Path, seconds: float = 300) -> None:

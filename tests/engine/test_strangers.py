@@ -1,0 +1,36 @@
+"""Connections that have not logged in, all together."""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottermq.engine import Door, Kind
+from tests.engine.plane import Plane
+
+ALL_MAY_HOLD = 32 << 20
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[Plane]:
+    plane = Plane(tmp_path, strangers_per_address=0)
+    yield plane
+    plane.close()
+
+
+def test_when_strangers_hold_too_much_the_oldest_of_them_go(plane: Plane) -> None:
+    half = struct.pack(">ihhih", 16_000, 18, 0, 1, -1) + bytes(15_000)
+    silent = [plane.engine.virtual(f"10.0.0.1:{port}", Door.KAFKA) for port in range(10)]
+    count = ALL_MAY_HOLD // len(half) + 100
+    loud = [plane.engine.virtual(f"10.0.0.2:{port}", Door.KAFKA) for port in range(count)]
+    for conn in loud:
+        assert plane.engine.feed(conn, half) == len(half)
+
+    def gone() -> list[int]:
+        return [event.conn for event in plane.events if event.kind == Kind.CLOSED]
+
+    plane.wait(lambda: len(gone()) >= 100)
+    assert sorted(gone()) == loud[: len(gone())]
+    assert len(gone()) < 200 and not set(gone()) & set(silent)
+    assert plane.engine.stat().message_bytes < 1 << 20

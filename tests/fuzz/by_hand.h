@@ -1,0 +1,46 @@
+/* by_hand.h -- the engine without a thread of its own: a fuzz target takes its turns, and moves its clock.
+ *
+ * Handing the engine's lock to and fro between two threads took most of an input's time, and what an
+ * input did hung on who came first. Here a turn is a call, in the target's own thread; delays and
+ * expiries of a few milliseconds are due at the next one, so that what an input causes happens
+ * before the next begins. The disk's threads live as ever, by the real clock.
+ *
+ * Link with -Wl,--wrap=om_engine_main,--wrap=om_now_ms,--wrap=om_now_ns
+ */
+#ifndef BY_HAND_H
+#define BY_HAND_H
+
+#include "store.h"
+
+#define TURN_MS 5 /* longer than any delay a seed asks for */
+
+static __thread int64_t hand_ahead_ms = 0; /* of this thread's clock */
+
+int64_t __real_om_now_ms(void);
+uint64_t __real_om_now_ns(void);
+int64_t __wrap_om_now_ms(void);
+uint64_t __wrap_om_now_ns(void);
+void *__wrap_om_engine_main(void *store);
+
+int64_t __wrap_om_now_ms(void)
+{
+    return __real_om_now_ms() + hand_ahead_ms;
+}
+
+uint64_t __wrap_om_now_ns(void)
+{
+    return __real_om_now_ns() + (uint64_t)hand_ahead_ms * 1000000u;
+}
+
+void *__wrap_om_engine_main(void *store)
+{
+    (void)store;
+    return NULL;
+}
+
+static inline void take_turn(om_store *store)
+{
+    hand_ahead_ms += TURN_MS;
+    PROMISE(om_engine_turn(store, 0) == OM_OK);
+}
+#endif
