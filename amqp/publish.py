@@ -9,6 +9,7 @@ from typing import Any
 
 from pamqp.commands import Basic
 
+from ottermq import eventlog
 from ottermq.amqp.connection import Connection
 from ottermq.amqp.frames import headers_of
 from ottermq.amqp.replies import Refused
@@ -22,6 +23,7 @@ from ottermq.topology.values import kind_of
 IMMEDIATE = 2
 METHOD = Basic.Publish.index
 COPIES = ("CC", "BCC")
+MOST_COPIES = 128  # keys in both
 
 
 def route(conn: Connection, event: Event) -> None:
@@ -64,8 +66,12 @@ def dead_route(room: Room, event: Event) -> None:
         flags = RouteFlags.NONE
         exchange = room.topology.find_exchange(thing.vhost, name)
         if exchange is not None:
-            found = _route(room, exchange, key, headers, event.header, copies)
-            queues, flags = _where(exchange, found)
+            try:
+                found = _route(room, exchange, key, headers, event.header, copies)
+            except PreconditionFailed as error:  # its publisher is long gone
+                eventlog.warning("dead letter without a route", exchange=name, why=str(error))
+            else:
+                queues, flags = _where(exchange, found)
             if copies:
                 flags &= ~RouteFlags.CACHE
         done = room.engine.dead_route(event.queue, queues, flags, generation)
@@ -107,7 +113,9 @@ def _check_topics(conn: Connection, exchange: Exchange, keys: tuple[str, ...]) -
 
 
 def _copies(headers: Table, strict: bool = True) -> tuple[str, ...]:
-    """The keys in the CC and BCC headers, which must be lists; what is no text there is no key."""
+    """The keys in the CC and BCC headers, which must be lists; what is no text there is no key.
+
+    strict: for a publisher, who is told what is wrong; else only the good ones count."""
     found: list[str] = []
     for name in COPIES:
         keys = headers.get(name)
@@ -117,7 +125,11 @@ def _copies(headers: Table, strict: bool = True) -> tuple[str, ...]:
             raise PreconditionFailed(
                 f'invalid message: {{unacceptable_type_in_header,"{name}",{kind_of(keys)}}}'
             )
-    return tuple(found)
+    if len(found) > MOST_COPIES and strict:
+        raise PreconditionFailed(
+            f"invalid message: CC and BCC hold {len(found)} keys, of {MOST_COPIES} at most"
+        )
+    return tuple(found[:MOST_COPIES])
 
 
 def _properties(raw: bytes) -> dict[str, Any]:

@@ -2,13 +2,31 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ottermq.errors import PreconditionFailed
 from ottermq.topology.values import Table
 
 if TYPE_CHECKING:
     from ottermq.topology.exchange.exchange import Binding, Destination
+
+
+STEPS = 20_000  # of a route: some 15 ms, in which no other client's declaration is heard
+
+
+@dataclass(slots=True)
+class Budget:
+    """What may be spent on one message's route, over all exchanges and keys."""
+
+    steps: int = STEPS
+
+    def spend(self, steps: int) -> None:
+        self.steps -= steps
+        if self.steps < 0:
+            raise PreconditionFailed(
+                f"its routing keys and the bindings' wildcards take over {STEPS} steps to compare"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +36,7 @@ class Message:
     keys: tuple[str, ...]  # the routing key, then those of CC and BCC
     headers: Table
     properties: Table  # by name: message_id, correlation_id, timestamp, ...
+    budget: Budget = field(default_factory=Budget)
 
 
 class Router(ABC):

@@ -6,13 +6,15 @@ The bindings form a trie, a word a step:
     stock.*.nyse              └─── * ─ nyse → {prices}
 
 A message walks all paths at once. Which (node, word) pairs were seen is remembered: a binding such
-as `#.#.#.#.#` can't make it walk for ever.
+as `#.#.#.#.#` can't make it walk for ever. Still, hundreds of bindings full of wildcards and a key
+of a hundred words are a million steps: a binding has few `#`, and a message a budget.
 """
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ottermq.topology.exchange.router import Message, Router
+from ottermq.errors import PreconditionFailed
+from ottermq.topology.exchange.router import Budget, Message, Router
 from ottermq.topology.exchange.tally import Tally
 from ottermq.topology.values import Table
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from ottermq.topology.exchange.exchange import Binding, Destination
 
 WILD = ("*", "#")
+MOST_HASHES = 8  # in one binding
 
 
 class _Node:
@@ -35,6 +38,10 @@ class Topic(Router):
 
     def __init__(self, arguments: Table) -> None:
         self._root = _Node()
+
+    def check(self, destination: "Destination", key: str, arguments: Table) -> None:
+        if _words(key).count("#") > MOST_HASHES:
+            raise PreconditionFailed(f"a binding key may hold '#' at most {MOST_HASHES} times")
 
     def add(self, binding: "Binding") -> None:
         node = self._root
@@ -67,14 +74,15 @@ class Topic(Router):
     def match(self, message: Message) -> Iterable["Destination"]:
         found: dict[Destination, None] = {}
         for key in message.keys:
-            self._walk(_words(key), found)
+            self._walk(_words(key), found, message.budget)
         return found
 
-    def _walk(self, words: list[str], found: dict["Destination", None]) -> None:
+    def _walk(self, words: list[str], found: dict["Destination", None], budget: Budget) -> None:
         end = len(words)
         todo = [(self._root, 0)]
         seen: set[tuple[int, int]] = set()
         while todo:
+            budget.spend(1)
             node, at = todo.pop()
             if at == end and node.bound:
                 found.update(dict.fromkeys(node.bound))
