@@ -93,7 +93,7 @@ fuzz: $(FUZZERS:%=build/fuzz/fuzz_%) ## libFuzzer on each target, FUZZ_SECONDS (
 	done
 
 # Their engine has no thread of its own: by_hand.h.
-build/fuzz/fuzz_frames build/fuzz/fuzz_kafka: FUZZ_LINK := -Wl,--wrap=om_engine_main,--wrap=om_now_ms,--wrap=om_now_ns
+build/fuzz/fuzz_frames build/fuzz/fuzz_kafka: FUZZ_LINK := -Wl,--wrap=om_engine_main,--wrap=om_clock_ms,--wrap=om_now_ns
 
 build/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(C_FILES)
 	@.ci/clang

@@ -66,6 +66,8 @@ def consume(channel: Channel, method: Methods.Consume) -> bytes:
     match room.engine.add_consumer(conn.id, channel.number, wanted, ok):
         case Added.TAG_IN_USE:
             raise _reused(tag)
+        case Added.TOO_MANY:
+            raise _too_many(channel)
         case Added.EXCLUSIVE_USE:
             raise AccessRefused(f"{queue.label} in exclusive use")
     return b""
@@ -78,6 +80,8 @@ def _consume_replies(channel: Channel, tag: str, no_ack: bool, ok: bytes) -> byt
     match engine.add_reply_consumer(conn.id, channel.number, tag.encode(), ok):
         case Added.TAG_IN_USE:
             raise _reused(tag)
+        case Added.TOO_MANY:
+            raise _too_many(channel)
         case Added.EXCLUSIVE_USE:
             raise PreconditionFailed("reply consumer already set")
     return b""
@@ -85,6 +89,11 @@ def _consume_replies(channel: Channel, tag: str, no_ack: bool, ok: bytes) -> byt
 
 def _reused(tag: str) -> Refused:
     return Refused(530, f"attempt to reuse consumer tag '{tag}'")
+
+
+def _too_many(channel: Channel) -> Refused:
+    most = channel.room.engine.options.consumers_per_channel
+    return Refused(530, f"reached maximum ({most}) of consumers per channel")
 
 
 def _of_stream(channel: Channel, queue: Queue, tag: str, method: Methods.Consume) -> Consume:

@@ -140,6 +140,7 @@ struct om_channel {
     om_unacked_ring unacked;
     uint32_t limit;          /* basic.qos global; 0: none */
     om_consumer *consumers;
+    uint32_t consumer_count;
     om_consumer *reply_to;   /* direct reply-to: its consumer, without a queue */
     uint64_t reply_secret;
     struct om_tx *tx;

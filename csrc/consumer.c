@@ -84,10 +84,11 @@ static int join_queue(om_queue *queue, om_consumer *consumer) {
 }
 
 static void leave_queue(om_queue *queue, om_consumer *consumer) {
-    uint32_t at = 0;
-    while (at < queue->consumer_count && queue->consumers[at] != consumer)
-        at++;
-    if (at == queue->consumer_count)
+    /* From the end: a channel that goes drops its newest first, and they came last. */
+    uint32_t at = queue->consumer_count;
+    while (at && queue->consumers[at - 1] != consumer)
+        at--;
+    if (!at--)
         return;
     queue->consumer_count--;
     for (; at < queue->consumer_count; at++)
@@ -115,14 +116,27 @@ void om_consumer_drop(om_consumer *consumer) {
     om_consumer **link = &channel->consumers;
     while (*link && *link != consumer)
         link = &(*link)->next;
-    if (*link)
+    if (*link) {
         *link = consumer->next;
+        channel->consumer_count--;
+    }
     if (channel->reply_to == consumer)
         channel->reply_to = NULL;
     consumer->channel = NULL;
     if (consumer->queue)
         leave_queue(consumer->queue, consumer);
     om_consumer_unref(consumer);
+}
+
+static int has_too_many(const om_channel *channel) {
+    uint32_t most = channel->conn->engine->options.consumers_per_channel;
+    return most && channel->consumer_count >= most;
+}
+
+static void join_channel(om_channel *channel, om_consumer *consumer) {
+    consumer->next = channel->consumers;
+    channel->consumers = consumer;
+    channel->consumer_count++;
 }
 
 static om_consumer *find_consumer(om_channel *channel, om_span tag) {
@@ -173,6 +187,8 @@ static int add(om_channel *channel, const om_consume *consume, const uint8_t *ok
         return OM_E_RANGE;
     if (find_consumer(channel, consume->tag))
         return OM_E_INVALID;
+    if (has_too_many(channel))
+        return OM_E_FULL;
     if (queue->exclusive || ((consume->flags & OM_CONSUME_EXCLUSIVE) && queue->consumer_count))
         return OM_E_FENCED;
     om_consumer *consumer = consumer_new(channel, queue, consume);
@@ -184,8 +200,7 @@ static int add(om_channel *channel, const om_consume *consume, const uint8_t *ok
         om_consumer_unref(consumer);
         return OM_E_NO_MEMORY;
     }
-    consumer->next = channel->consumers;
-    channel->consumers = consumer;
+    join_channel(channel, consumer);
     om_conn_put_bytes(channel->conn, ok, len);
     return OM_OK;
 }
@@ -231,10 +246,11 @@ int om_consumer_add_reply_to(om_engine *engine, uint64_t id, int number, const u
         result = OM_E_FENCED;
     else if (channel && (find_consumer(channel, consume.tag) || tag_len > 255))
         result = OM_E_INVALID;
+    else if (channel && has_too_many(channel))
+        result = OM_E_FULL;
     om_consumer *consumer = result == OM_OK ? consumer_new(channel, NULL, &consume) : NULL;
     if (consumer) {
-        consumer->next = channel->consumers;
-        channel->consumers = consumer;
+        join_channel(channel, consumer);
         channel->reply_to = consumer;
         om_conn_put_bytes(conn, ok, len);
     } else if (result == OM_OK) {

@@ -123,6 +123,7 @@ class EngineOptions:
     zero_copy_min: int = 64 << 10
     route_cache: int = 65536
     max_connections: int = 100_000
+    consumers_per_channel: int = 10_000
     strangers_per_address: int = 1000
     kafka_max_request: int = 100 << 20
     kafka_patience_ms: int = 30_000
@@ -261,6 +262,7 @@ class Added(IntEnum):
     OK = lib.OM_OK
     TAG_IN_USE = lib.OM_E_INVALID
     EXCLUSIVE_USE = lib.OM_E_FENCED
+    TOO_MANY = lib.OM_E_FULL
     GONE = lib.OM_E_RANGE
 
 

@@ -96,6 +96,7 @@ class AmqpSettings:
     heartbeat: timedelta = setting(Time("0", "65535s", "60s"), "60s")
     frame_max: int = setting(Size("4KiB", "16MiB", "128KiB"), "128KiB")
     channel_max: int = setting(Count(1, 65535), "2047")
+    consumer_max_per_channel: int = setting(Count(1, 1_000_000), "10000")
     max_message_size: int = setting(Size("1KiB", "512MiB", "128MiB"), "128MiB")
     handshake_timeout: timedelta = setting(Time("100ms", "1h", "10s"), "10s")
     consumer_timeout: timedelta | None = setting(Maybe(Time("1s", "36500d", "30m")), "30m")

@@ -1,9 +1,10 @@
-"""One message can't keep the broker busy: one thread works out routes and hears everybody."""
+"""One client can't keep the broker busy: one thread works out routes and hears everybody."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pamqp.commands import Basic
 
 from tests.amqp.wire import Channel, Client, refused
 from tests.brokers import Broker
@@ -79,6 +80,26 @@ def test_a_message_has_so_many_copies_and_no_more(channel: Channel) -> None:
     ):
         sender.publish(b"x", key="nowhere", headers={"CC": [*keys, "one"], "BCC": [queue]})
         sender.round_trip()
+
+
+def test_a_channel_has_so_many_consumers_and_no_more(tmp_path: Path) -> None:
+    env = {"OTTERMQ_AMQP__CONSUMER_MAX_PER_CHANNEL": "3000"}
+    with Broker(tmp_path / "data", env=env) as broker:
+        before = cpu_seconds(broker)
+        channel = Client(broker.address("amqp")).channel()
+        queue = channel.declare()
+        with channel.client.together():
+            for n in range(3000):
+                channel.send(Basic.Consume(queue=queue, consumer_tag=f"{n}", nowait=True))
+        channel.round_trip()
+        with refused(
+            530,
+            "NOT_ALLOWED - reached maximum (3000) of consumers per channel",
+            connection=True,
+        ):
+            channel.consume(queue)
+        Client(broker.address("amqp")).channel().declare()
+        assert cpu_seconds(broker) - before < 5
 
 
 def test_a_binding_has_few_hashes(channel: Channel) -> None:

@@ -5,7 +5,7 @@
  * expiries of a few milliseconds are due at the next one, so that what an input causes happens
  * before the next begins. The disk's threads live as ever, by the real clock.
  *
- * Link with -Wl,--wrap=om_engine_main,--wrap=om_now_ms,--wrap=om_now_ns
+ * Link with -Wl,--wrap=om_engine_main,--wrap=om_clock_ms,--wrap=om_now_ns
  */
 #ifndef BY_HAND_H
 #define BY_HAND_H
@@ -16,15 +16,15 @@
 
 static __thread int64_t hand_ahead_ms = 0; /* of this thread's clock */
 
-int64_t __real_om_now_ms(void);
+int64_t __real_om_clock_ms(om_clock *clock);
 uint64_t __real_om_now_ns(void);
-int64_t __wrap_om_now_ms(void);
+int64_t __wrap_om_clock_ms(om_clock *clock);
 uint64_t __wrap_om_now_ns(void);
 void *__wrap_om_engine_main(void *store);
 
-int64_t __wrap_om_now_ms(void)
+int64_t __wrap_om_clock_ms(om_clock *clock)
 {
-    return __real_om_now_ms() + hand_ahead_ms;
+    return __real_om_clock_ms(clock) + hand_ahead_ms;
 }
 
 uint64_t __wrap_om_now_ns(void)

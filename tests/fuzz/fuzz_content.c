@@ -64,7 +64,7 @@ static void through_a_record(const om_properties *in)
     PROMISE(len > 0);
 
     om_content content;
-    om_batch_info batch = {.base_offset = 7, .last_offset_delta = 9, .base_timestamp = 1000};
+    om_batch_info batch = {.base_offset = 7, .last_offset_delta = 9, .base_timestamp = 1000, .max_timestamp = 2000};
     int32_t length;
     const uint8_t *body = om_get_varint(record, record + len, &length);
     PROMISE(body != NULL && body + length == record + len);
@@ -147,7 +147,7 @@ static void try_properties(const uint8_t *data, size_t len)
 
 static void try_record(const uint8_t *data, size_t len)
 {
-    om_batch_info batch = {.base_offset = 100, .last_offset_delta = 50, .base_timestamp = 1000};
+    om_batch_info batch = {.base_offset = 100, .last_offset_delta = 50, .base_timestamp = 1000, .max_timestamp = 2000};
     uint8_t scratch[SCRATCH];
     om_content content;
     om_span checked = {NULL, -1};

@@ -12,7 +12,7 @@ FLAGS = [
 ]
 # Targets whose engine has no thread of its own: by_hand.h.
 BY_HAND = ("frames", "kafka")
-WRAP = "-Wl,--wrap=om_engine_main,--wrap=om_now_ms,--wrap=om_now_ns"
+WRAP = "-Wl,--wrap=om_engine_main,--wrap=om_clock_ms,--wrap=om_now_ns"
 # A run that is itself under a sanitizer (make asan) must not hand its own on.
 ENVIRONMENT = {
     name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "ASAN_OPTIONS")
