@@ -24,6 +24,7 @@ from ottermq.auth.scram_login import ScramLogin
 from ottermq.auth.verified import NO_SECRETS, Secrets, Verified
 from ottermq.config.schema import AuthSettings
 from ottermq.errors import InvalidRequest, LoginRefused, NotFound
+from ottermq.topology.names import has_control
 from ottermq.wal import LogError
 
 SHA_256, SHA_512 = scram.HASHES
@@ -337,8 +338,8 @@ def _with_verifiers(old: Secrets, wanted: Mapping[str, scram.Verifier | None]) -
 
 
 def _check_name(name: str) -> None:
-    if not name or len(name.encode()) > LONGEST_NAME or "\0" in name:
-        raise InvalidRequest("a user's name has 1 to 255 bytes and no NUL")
+    if not name or len(name.encode()) > LONGEST_NAME or has_control(name):
+        raise InvalidRequest("a user's name has 1 to 255 bytes and no control characters")
 
 
 _SELECT = """SELECT name, tags, hashing_algorithm, password_hash, scram_sha_256, scram_sha_512,

@@ -3,7 +3,7 @@
 import base64
 import secrets
 
-from ottermq.errors import AccessRefused
+from ottermq.errors import AccessRefused, PreconditionFailed
 
 RESERVED = "amq."
 LINE_ENDS = str.maketrans("", "", "\r\n")
@@ -16,6 +16,16 @@ def label(kind: str, name: str, vhost: str) -> str:
 def stripped(name: str) -> str:
     """RabbitMQ drops line ends from declared names, so that no log line can be forged."""
     return name.translate(LINE_ENDS)
+
+
+def has_control(name: str) -> bool:
+    """Characters that nobody sees, and that our own names of logs are made with."""
+    return any(char < " " or char == "\x7f" for char in name)
+
+
+def refuse_control(kind: str, name: str) -> None:
+    if has_control(name):
+        raise PreconditionFailed(f"{kind} name {ascii(name)} holds control characters")
 
 
 def refuse_reserved(kind: str, name: str) -> None:

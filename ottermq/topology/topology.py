@@ -25,7 +25,14 @@ from ottermq.topology.exchange.exchange import ALTERNATE, identity
 from ottermq.topology.graph import Graph
 from ottermq.topology.ledger import Ledger
 from ottermq.topology.metadb import MetaDb
-from ottermq.topology.names import generated, label, refuse_reserved, stripped
+from ottermq.topology.names import (
+    generated,
+    has_control,
+    label,
+    refuse_control,
+    refuse_reserved,
+    stripped,
+)
 from ottermq.topology.policy import Policy
 from ottermq.topology.queue import Queue, QueueType, check_properties
 from ottermq.topology.routing import Route, walk
@@ -79,6 +86,8 @@ class Topology:
             raise InvalidRequest(f"vhost '{name}': unsupported queue type '{default}'")
         change = Change()
         found = self._graph.vhosts.get(name)
+        if found is None and has_control(name):
+            raise InvalidRequest(f"vhost {ascii(name)}: a name can't hold control characters")
         if found:
             if found.options != options:
                 change.steps.append(partial(setattr, found, "options", found.options))
@@ -171,6 +180,7 @@ class Topology:
             )
             return Change(exchange=found, maker=self._graph.unsaved.get(found))
         assert router is not None
+        refuse_control("exchange", name)
         if not by_operator:
             refuse_reserved("exchange", name)
         alternate = arguments.get(ALTERNATE)
@@ -255,6 +265,7 @@ class Topology:
                 return Change(queue=found, maker=self._graph.unsaved.get(found))
         else:
             name = _made_up(given, prefix)
+        refuse_control("queue", name)
         what = label("queue", name, vhost)
         queue_arguments.check_queue_type(given, what)
         type = QueueType(shown(given[QUEUE_TYPE]))
