@@ -345,12 +345,13 @@ def _user(principal: str) -> str:
 
 def _said(asked: Body) -> str:
     """An ACL, or a filter, in a line of the log."""
+    is_filter = "principal_filter" in asked
     parts = (
-        asked.get("principal") or asked.get("principal_filter") or "anybody",
+        asked["principal_filter" if is_filter else "principal"] or "anybody",
         _label(Operation, asked["operation"]),
-        _label(Resource, asked.get("resource_type") or asked["resource_type_filter"]),
-        asked.get("resource_name") or asked.get("resource_name_filter") or "any",
-        _label(Pattern, asked.get("resource_pattern_type") or asked["pattern_type_filter"]),
+        _label(Resource, asked["resource_type_filter" if is_filter else "resource_type"]),
+        asked["resource_name_filter" if is_filter else "resource_name"] or "any",
+        _label(Pattern, asked["pattern_type_filter" if is_filter else "resource_pattern_type"]),
     )
     return " ".join(parts)
 

@@ -166,7 +166,8 @@ def batch_of(messages: list[Message]) -> bytes:
         )
         for n, message in enumerate(messages)
     ]
-    return raw_batch(b"".join(records), len(records), base_timestamp=NOW, max_timestamp=NOW)
+    newest = max((message.timestamp for message in messages), default=NOW)
+    return raw_batch(b"".join(records), len(records), base_timestamp=NOW, max_timestamp=newest)
 
 
 def read_messages(

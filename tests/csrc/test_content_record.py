@@ -50,7 +50,7 @@ def numbered(items: list[Message]) -> list[Message]:
 
 def headers_of(part: bytes, exchange: bytes = b"orders") -> list[tuple[str, bytes | None]]:
     """As a Kafka reader gets them."""
-    batch = raw_batch(record(b"key", b"body", template(exchange, part)), 1, base_timestamp=NOW)
+    batch = raw_batch(record(b"key", b"body", template(exchange, part)), 1, base_timestamp=NOW, max_timestamp=NOW)
     (found,) = walk(exact(batch), len(batch))[1]
     return list(found.headers)
 
@@ -140,7 +140,7 @@ def test_a_message_that_died_is_marked(exchange: bytes) -> None:
     made = exact(template(exchange, b"\x10\0\x02"))
     lib.om_content_mark_died(made)
     tail = bytes(ffi.buffer(made, len(made)))
-    batch = raw_batch(record(b"k", b"body", tail), 1, base_timestamp=NOW)
+    batch = raw_batch(record(b"k", b"body", tail), 1, base_timestamp=NOW, max_timestamp=NOW)
     (found,) = read_messages(batch)[1]
     assert found == Message(exchange, b"k", b"body", b"\x10\0\x02", died=True)
 
