@@ -50,7 +50,9 @@ def numbered(items: list[Message]) -> list[Message]:
 
 def headers_of(part: bytes, exchange: bytes = b"orders") -> list[tuple[str, bytes | None]]:
     """As a Kafka reader gets them."""
-    batch = raw_batch(record(b"key", b"body", template(exchange, part)), 1, base_timestamp=NOW, max_timestamp=NOW)
+    batch = raw_batch(
+        record(b"key", b"body", template(exchange, part)), 1, base_timestamp=NOW, max_timestamp=NOW
+    )
     (found,) = walk(exact(batch), len(batch))[1]
     return list(found.headers)
 

@@ -11,6 +11,7 @@ import pytest
 
 from ottermq.engine import KafkaRights, Kind
 from ottermq.kafka.api import Api
+from ottermq.kafka.errors import Error
 from ottermq.wal.compaction import Codecs, Compaction
 from tests.engine.kafka_plane import KafkaClient, KafkaPlane, batch, records_of, request
 from tests.wal.stores import small
@@ -467,14 +468,15 @@ def test_what_is_not_in_memory_is_waited_for(tmp_path: Path) -> None:
     plane.close()
 
 
-def test_a_file_that_is_gone_is_passed_over(plane: KafkaPlane) -> None:
+def test_what_a_file_has_lost_is_an_error_and_all_behind_it_is_served(plane: KafkaPlane) -> None:
     client = plane.kafka()
     fill(client, "clicks", *(b"x" * 5000 for _ in range(10)))
     to_files(plane)
     fill(client, "clicks", b"behind it")
     for path in plane.store.data.rglob("*.log"):
         os.truncate(path, 0)
-    got = client.fetch("clicks", 0, wait=600_000)
+    assert client.fetch("clicks", 0, wait=600_000).error == Error.CORRUPT_MESSAGE
+    got = client.fetch("clicks", 10, wait=600_000)
     assert [(r.offset, r.value) for r in records_of(got.data)] == [(10, b"behind it")]
 
 
