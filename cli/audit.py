@@ -15,8 +15,19 @@ import click
 
 from ottermq.cli.group import Group
 from ottermq.config import load
+from ottermq.config.units import parse_microseconds
 
 Command = Callable[..., None]
+
+
+def duration(text: str) -> timedelta:
+    """As config.yaml has times."""
+    try:
+        return timedelta(microseconds=parse_microseconds(text))
+    except (ValueError, OverflowError):
+        raise click.BadParameter(f"{text!r} isn't a time, such as 30s, 1h30m or 7d") from None
+
+
 TIERS = ("local", "wal")  # where records can lie
 FILE = click.Path(path_type=Path, dir_okay=False)
 DATA = click.option(
@@ -42,9 +53,9 @@ POLICY = click.option(
 )
 GRACE = click.option(
     "--grace",
-    metavar="SECONDS",
-    type=click.IntRange(0),
-    help="How late retention may be.  [default: twice its check_interval, and a minute]",
+    metavar="TIME",
+    type=duration,
+    help="How late retention may be, such as 5m.  [default: twice its check_interval, and 1m]",
 )
 COMMON = (
     DATA,
@@ -77,6 +88,13 @@ COST = (
         help="Of a GiB and month, such as local=0.08; repeat it.",
     ),
     click.option(
+        "--currency",
+        metavar="NAME",
+        default="USD",
+        show_default=True,
+        help="What prices are in.",
+    ),
+    click.option(
         "--what-if",
         metavar="FILE",
         type=FILE,
@@ -86,15 +104,15 @@ COST = (
 FLOW = (
     click.option(
         "--old",
-        metavar="SECONDS",
-        type=click.IntRange(0),
-        help="For how long messages may wait.  [default: a day]",
+        metavar="TIME",
+        type=duration,
+        help="For how long messages may wait, such as 1h30m.  [default: 1d]",
     ),
     click.option(
         "--late",
-        metavar="SECONDS",
-        type=click.IntRange(0),
-        help="How far behind those before it a record may be.  [default: an hour]",
+        metavar="TIME",
+        type=duration,
+        help="How far behind those before it a record may be.  [default: 1h]",
     ),
     click.option(
         "--again",
@@ -147,7 +165,7 @@ def integrity(**options: Any) -> None:
 
 @audit.command()
 @using(GRACE, *COMMON)
-def retention(grace: int | None, **options: Any) -> None:
+def retention(grace: timedelta | None, **options: Any) -> None:
     """Is each queue and topic kept as its policy says: not longer, not shorter, holds respected?
 
     What should be gone and isn't, what is gone and shouldn't be or left no record, what there is by
@@ -156,20 +174,22 @@ def retention(grace: int | None, **options: Any) -> None:
     _run({"retention": _grace(grace)}, **options)
 
 
-def _grace(seconds: int | None) -> dict[str, Any]:
-    return {} if seconds is None else {"grace": timedelta(seconds=seconds)}
+def _grace(grace: timedelta | None) -> dict[str, Any]:
+    return {} if grace is None else {"grace": grace}
 
 
 @audit.command()
 @using(*COST, *COMMON)
-def cost(prices: tuple[str, ...], what_if: Path | None, **options: Any) -> None:
+def cost(prices: tuple[str, ...], currency: str, what_if: Path | None, **options: Any) -> None:
     """What does keeping cost, by tier and age, and what would another policy save?"""
-    _run({"cost": _cost(prices, what_if)}, **options)
+    _run({"cost": _cost(prices, currency, what_if)}, **options)
 
 
-def _cost(prices: tuple[str, ...], what_if: Path | None) -> dict[str, Any]:
-    own: dict[str, Any] = {"prices": dict(map(_price, prices))}
-    return own if what_if is None else {**own, "what_if": load(what_if, {})}
+def _cost(prices: tuple[str, ...], currency: str, what_if: Path | None) -> dict[str, Any]:
+    own: dict[str, Any] = {"prices": dict(map(_price, prices)), "currency": currency}
+    if what_if is None:
+        return own
+    return {**own, "what_if": load(what_if, {}), "what_if_file": what_if}
 
 
 def _price(text: str) -> tuple[str, float]:
@@ -185,7 +205,7 @@ def _price(text: str) -> tuple[str, float]:
 
 @audit.command()
 @using(*FLOW, *COMMON)
-def flow(old: int | None, late: int | None, again: int | None, **options: Any) -> None:
+def flow(old: timedelta | None, late: timedelta | None, again: int | None, **options: Any) -> None:
     """What flows through each queue and topic, and what got stuck on the way?
 
     Volume and sizes by hour, what isn't settled and since when, redeliveries, dead letters (where
@@ -194,12 +214,9 @@ def flow(old: int | None, late: int | None, again: int | None, **options: Any) -
     _run({"flow": _flow(old, late, again)}, **options)
 
 
-def _flow(old: int | None, late: int | None, again: int | None) -> dict[str, Any]:
-    times = {"old": old, "late": late}
-    own: dict[str, Any] = {
-        name: timedelta(seconds=each) for name, each in times.items() if each is not None
-    }
-    return own if again is None else {**own, "again": again}
+def _flow(old: timedelta | None, late: timedelta | None, again: int | None) -> dict[str, Any]:
+    asked = {"old": old, "late": late, "again": again}
+    return {name: each for name, each in asked.items() if each is not None}
 
 
 @audit.command("erase-check")
@@ -238,11 +255,12 @@ def _lines(file: Path) -> list[str]:
 @audit.command("all")
 @using(GRACE, *COST, *FLOW, *SUBJECTS, *COMMON)
 def all_of_them(
-    grace: int | None,
+    grace: timedelta | None,
     prices: tuple[str, ...],
+    currency: str,
     what_if: Path | None,
-    old: int | None,
-    late: int | None,
+    old: timedelta | None,
+    late: timedelta | None,
     again: int | None,
     keys: tuple[str, ...],
     keys_file: Path | None,
@@ -258,7 +276,7 @@ def all_of_them(
         "integrity": {},
         "retention": _grace(grace),
         "flow": _flow(old, late, again),
-        "cost": _cost(prices, what_if),
+        "cost": _cost(prices, currency, what_if),
     }
     subjects = _subjects(keys, keys_file, headers)
     _run({**jobs, "erase-check": subjects} if subjects["keys"] else jobs, **options)
@@ -289,11 +307,11 @@ def all_of_them(
 )
 @click.option(
     "--interval",
-    metavar="SECONDS",
-    type=click.FloatRange(1, 3600),
-    default=10,
+    metavar="TIME",
+    type=duration,
+    default="10s",
     show_default=True,
-    help="How often it looks.",
+    help="How often it looks: 1s to 1h.",
 )
 @click.option("--once", is_flag=True, help="Look at what is new, then end: for cron.")
 @using(GRACE, DATA, MASTER, POLICY)
@@ -301,9 +319,9 @@ def watch(
     publish: str | None,
     queue: str,
     checkpoint: Path,
-    interval: float,
+    interval: timedelta,
     once: bool,
-    grace: int | None,
+    grace: timedelta | None,
     data: Path | None,
     master: str,
     policy: Path | None,
@@ -316,13 +334,15 @@ def watch(
     """
     from ottermq.audit.watch.loop import Order, run
 
+    if not timedelta(seconds=1) <= interval <= timedelta(hours=1):
+        raise click.UsageError("--interval: from 1s to 1h")
     config = load(policy, os.environ)
     order = Order(
         data=data or config.data,
         checkpoint=checkpoint,
         master=master,
         config=config,
-        interval=timedelta(seconds=interval),
+        interval=interval,
         publish=publish,
         queue=queue,
         once=once,
@@ -381,6 +401,7 @@ def _run(
                 fail_on=fail_on.split(","),
                 options=own,
                 quiet=as_json,
+                policy=policy,
             )
             for job, own in jobs.items()
         ]
@@ -396,6 +417,6 @@ def _run(
         for job, each in zip(jobs, done, strict=True):
             if len(done) > 1:
                 click.secho(f"\n{job}\n", bold=True)
-            terminal.show(each.outcome)
+            terminal.show(each.run, each.outcome)
             click.echo(f"report: {each.folder / 'report.html'}")
     sys.exit(max(each.exit_code for each in done))

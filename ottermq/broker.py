@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import trio
 
-from ottermq import ballast, eventlog, events, listeners, retention, systemd
+from ottermq import ballast, eventlog, events, listeners, retention, systemd, versionfile
 from ottermq.admin import http as admin
 from ottermq.admin import metrics
 from ottermq.admin.guard import Guard
@@ -82,6 +82,7 @@ def run(read: Callable[[], Config], *, accept_missing_metadata: bool = False) ->
     with claim(config.data), ballast.in_need(config.data), _bind(config) as bound:
         _look_who_reads(config.data)
         anonymous.check_doors(config, bound)
+        versionfile.note(config.data)
         trio.run(_serve, config, read, bound, contexts, accept_missing_metadata)
     eventlog.info("stopped")
 

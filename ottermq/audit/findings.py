@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from typing import NamedTuple
 
 from ottermq.audit.errors import CantRun
 
@@ -12,6 +13,13 @@ class Severity(Enum):
     VIOLATION = "violation"  # a promise is broken: data is gone, kept against the rule, or wrong
     WARNING = "warning"  # nothing is broken yet, and somebody should look
     NOTE = "note"  # worth knowing; a crash leaves it and the next start mends it, for instance
+
+
+class Kind(NamedTuple):
+    """Of findings, told once for all of a kind."""
+
+    means: str  # a sentence
+    do: str  # what to do about it
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,49 @@ class Finding:
     segment: int | None = None  # its base offset
     time: datetime | None = None  # of the data, or of what was done to it; its place on a time line
     rule: str | None = None  # which rule of the policy it breaks
+    segments: tuple[int, ...] = ()  # of one that speaks of several: their base offsets
+
+
+@dataclass(frozen=True, slots=True)
+class OfQueue:
+    """The findings of one kind in one queue."""
+
+    vhost: str | None
+    queue: str | None
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OfKind:
+    kind: str
+    severity: Severity
+    queues: tuple[OfQueue, ...]
+
+    @property
+    def count(self) -> int:
+        return sum(len(each.findings) for each in self.queues)
+
+
+def grouped(findings: Iterable[Finding]) -> list[OfKind]:
+    """By kind, the worst first, and by queue; within a queue as they were found."""
+    order = list(Severity)
+    kinds: dict[tuple[Severity, str], dict[tuple[str, str], list[Finding]]] = {}
+    for each in findings:
+        queues = kinds.setdefault((each.severity, each.kind), {})
+        queues.setdefault((each.vhost or "", each.queue or ""), []).append(each)
+    return [
+        OfKind(
+            kind,
+            severity,
+            tuple(
+                OfQueue(some[0].vhost, some[0].queue, tuple(some))
+                for _, some in sorted(queues.items())
+            ),
+        )
+        for (severity, kind), queues in sorted(
+            kinds.items(), key=lambda item: order.index(item[0][0])
+        )
+    ]
 
 
 NEVER = "never"

@@ -29,6 +29,10 @@ BANDS: dict[str, timedelta] = {
 COLUMNS = "vhost,queue,partition,timestamp,size,segment,tier,crc_ok"
 LOOK_BACK = timedelta(days=7)  # what growth is measured over
 DAY = timedelta(days=1)  # at least: a queue that was filled an hour ago doesn't go on like that
+RESTS_ON = (
+    "In 30 days: what came in the last 7d goes on, and the policy lets go. It rests on as much of "
+    "those 7d as there are records of; what is less than a day is spread over one, and is a guess."
+)
 
 
 @dataclass(slots=True)
@@ -103,6 +107,14 @@ def _add(stock: Stock, rows: Sequence[Any], tier: str, weight: int) -> None:
         if row.oldest is not None:
             stock.oldest = row.oldest if stock.oldest < 0 else min(stock.oldest, row.oldest)
             stock.newest = max(stock.newest, row.newest)
+
+
+def rests_on(stock: Stock, now: datetime) -> timedelta:
+    """How much of what growth is measured over there are records of."""
+    if stock.oldest < 0:
+        return timedelta(0)
+    age = now - datetime.fromtimestamp(stock.oldest / 1000, UTC)
+    return max(min(age, LOOK_BACK), timedelta(0))
 
 
 def projected(stock: Stock, policy: Policy, now: datetime, days: int) -> int:

@@ -15,6 +15,7 @@ from ottermq.audit.outcome import Context
 from ottermq.audit.policies import Policies
 from ottermq.audit.report.words import size
 from ottermq.audit.snapshot import Log, take
+from ottermq.config.units import format_time
 from ottermq.wal import removals
 from ottermq.wal.catalog import INTERNAL_VHOST
 from ottermq.wal.log import SegmentStat
@@ -239,4 +240,5 @@ def when(ms: int) -> str:
 
 
 def span(ms: int | None) -> str:
-    return str(timedelta(milliseconds=ms)) if ms is not None else "–"
+    """As config.yaml has it."""
+    return format_time(timedelta(milliseconds=ms)) if ms is not None else "–"

@@ -71,3 +71,4 @@ class Outcome:
     tables: "Mapping[str, pyarrow.Table]" = field(default_factory=dict)  # Parquet; with `queue`,
     # and a `date` or a `time`: by both they are partitioned
     summary: Mapping[str, Any] = field(default_factory=dict)  # more for machines, as JSON takes it
+    verdict: str = ""  # of a job that doesn't look for faults; else the findings are the verdict

@@ -7,17 +7,19 @@ own arguments and policies; then the configuration file's rule for queues of tha
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 from ottermq.audit.snapshot import Log
 from ottermq.config import Config
 from ottermq.holds import KAFKA_KEY
-from ottermq.kafka.configs import LONG_MAX, listed
+from ottermq.kafka.configs import LONG_MAX, TOPIC_CONFIGS, listed
 from ottermq.retention import policy_for
 from ottermq.wal.catalog import open_to_look
 from ottermq.wal.retention import Policy
 
 Altered = dict[str, str]
+DELETE_RETENTION = "delete.retention.ms"
 
 
 class Policies:
@@ -45,6 +47,12 @@ class Policies:
     def is_compacted(self, log: Log) -> bool:
         altered = self._altered.get((log.vhost, log.queue), {})
         return "compact" in listed(altered.get("cleanup.policy", ""))
+
+    def tombstones_stay(self, log: Log) -> timedelta:
+        """How long a compacted topic keeps a record without a value."""
+        altered = self._altered.get((log.vhost, log.queue), {})
+        said = altered.get(DELETE_RETENTION, TOPIC_CONFIGS[DELETE_RETENTION].default)
+        return timedelta(milliseconds=min(int(said), timedelta.max // timedelta(milliseconds=1)))
 
     def _of_topic(self, log: Log, altered: Altered, configured: Policy) -> Policy:
         if "delete" not in listed(altered.get("cleanup.policy", "delete")):

@@ -25,6 +25,8 @@ from ottermq.wal.errors import LogError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ottermq.audit.report.files import Run
+
 NEEDED = ("pyspark", "pyarrow")
 LOG = "spark.log"
 
@@ -41,6 +43,7 @@ class Order:
     fail_on: Sequence[str]
     options: Mapping[str, Any]
     quiet: bool = False
+    policy: Path | None = None  # the file that `config` came from
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ class Done:
     exit_code: int
     outcome: Outcome
     summary: Mapping[str, Any]
+    run: "Run"
 
 
 def run(order: Order) -> Done:
@@ -126,15 +130,19 @@ def _session(order: Order, log: Path) -> "Iterator[SparkSession]":
 
 def _run(order: Order, spark: "SparkSession", log: Path, fail_on: FailOn) -> Done:
     from ottermq.audit.report import files
+    from ottermq.audit.report.facts import facts
 
     began, started = datetime.now(UTC), time.monotonic()
     outcome = _outcome(order, spark, log, began)
     code = 1 if any(map(fail_on.counts, outcome.findings)) else 0
     seconds = time.monotonic() - started
-    told = files.Run(order.job, str(order.data), order.master, began, seconds, code)
+    about = facts(order.data, order.policy, order.options, order.master, began, seconds)
+    data = str(order.data.absolute())
+    kinds = job(order.job).kinds
+    told = files.Run(order.job, data, order.master, began, seconds, code, about, kinds)
     folder = order.out / order.job
     files.write(folder, told, outcome)
-    return Done(folder, code, outcome, files.summary_of(told, outcome))
+    return Done(folder, code, outcome, files.summary_of(told, outcome), told)
 
 
 def _outcome(order: Order, spark: "SparkSession", log: Path, now: datetime) -> Outcome:

@@ -70,7 +70,7 @@ def start_watch(
 ) -> "subprocess.Popen[str]":
     places = ["--data", str(data), "--checkpoint", str(checkpoint), "--master", "local[2]"]
     return subprocess.Popen(
-        command(["audit", "watch", *places, "--interval", "2", *more], program),
+        command(["audit", "watch", *places, "--interval", "2s", *more], program),
         env=environment({"AUDIT_PUBLISH": url}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pika
 import pytest
 from pyspark.sql import SparkSession
 
@@ -33,12 +34,42 @@ def test_a_directory_at_rest_is_clean_but_for_the_id_that_came_twice(
 ) -> None:
     outcome = audited(spark, whole.data)
     assert [told(each) for each in outcome.findings] == [TWICE_IS_TOLD]
-    assert TWICE in outcome.findings[0].message
+    assert outcome.findings[0].message == (
+        f"2 messages that aren't settled share 1 message-id: '{TWICE}' (2 times)"
+    )
+    [logs] = outcome.sheets
+    assert list(logs.columns[:3]) == ["vhost", "queue", "partition"]
     counted = {(row["queue"], row["partition"]): row for row in outcome.summary["logs"]}
     assert counted["clicks", 0]["records"] == EACH_STREAM
     assert counted["orders", 0]["records"] <= ORDERS
     assert counted["payments", 0]["records"] + counted["payments", 1]["records"] == PAYMENTS
     assert counted["clicks", 0]["segments"] > 3
+
+
+def test_copies_that_are_settled_are_no_duplicates_and_the_rest_one_finding_a_queue(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """`once`: an id twice, and one of them acked. `often`: three ids twice each."""
+    with yards.at_work(tmp_path / "data") as broker:
+        host, port = broker.address("amqp")
+        with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            for queue, ids in (("once", "aa"), ("often", "aabbcc")):
+                channel.queue_declare(queue, durable=True)
+                for id in ids:
+                    properties = pika.BasicProperties(delivery_mode=2, message_id=id)
+                    channel.basic_publish("", queue, b"x", properties)
+            channel.queue_declare("once", passive=True)
+            got, _, _ = channel.basic_get("once")
+            assert got and got.delivery_tag
+            channel.basic_ack(got.delivery_tag)
+    [found] = audited(spark, tmp_path / "data").findings
+    assert told(found) == ("duplicate-id", "warning", "often")
+    assert found.message == (
+        "6 messages that aren't settled share 3 message-ids: 'a' (2 times) and others"
+    )
+    assert (found.first_offset, found.last_offset) == (0, 5)
 
 
 def newest_wal(data: Path) -> Path:

@@ -1,7 +1,10 @@
 """What a run leaves behind: Parquet, JSON, a page; and the terminal."""
 
 import json
+import os
+import pwd
 import re
+import socket
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,13 +14,16 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from ottermq.audit.findings import Finding, Severity
+from ottermq import __version__, versionfile
+from ottermq.audit.findings import Finding, Kind, Severity
 from ottermq.audit.outcome import Bars, Lines, Outcome, Sheet
-from ottermq.audit.report import axes, charts, files, terminal, words
+from ottermq.audit.report import axes, charts, facts, files, terminal, words
 from ottermq.audit.report.page import page
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
-RUN = files.Run("retention", "/srv/<data>", "local[2]", NOW, 1.5, 1)
+FACTS = {"host": "otter-1", "data directory": "/srv/<data>", "run by": "ann (uid 1000)"}
+KINDS = {"gap": Kind("Offsets are missing.", "Ask `ottermq segment verify`.")}
+RUN = files.Run("retention", "/srv/<data>", "local[2]", NOW, 1.5, 1, FACTS, KINDS)
 GAP = Finding(
     "gap", Severity.VIOLATION, "3 <b>records</b> are gone", "/", "or/ders & co", 0, 7, 9,
     time=NOW - timedelta(days=1),
@@ -71,6 +77,8 @@ def test_the_summary_is_json(folder: Path) -> None:
         "kind": {"orphan": 1, "gap": 1},
     }
     assert summary["exit_code"] == 1 and summary["projected"] == 7
+    assert summary["run"] == FACTS
+    assert summary["kinds"] == {"gap": KINDS["gap"]._asdict()}
     assert summary["findings"][1]["time"] == "2026-11-15T12:00:00.000+00:00"
 
 
@@ -168,17 +176,109 @@ def test_what_costs_little_doesnt_cost_nothing(price: float, written: str) -> No
     assert words.short(0.00025) == "0.00025"
 
 
-def test_the_terminal_shows_tables_findings_and_a_verdict(
+def test_the_page_begins_with_its_circumstances_and_the_findings() -> None:
+    text = page(RUN, OUTCOME)
+    order = ["otter-1", "ann (uid 1000)", "Offsets are missing.", "What to do:", "a folder that"]
+    places = [text.index(part) for part in [*order, '<dl class="tiles">', "Growth"]]
+    assert places == sorted(places)
+    assert "<code>ottermq segment verify</code>" in text
+
+
+def test_findings_are_told_by_kind_and_queue_with_vhost_and_partition() -> None:
+    one = Finding("gap", Severity.VIOLATION, "first", "/", "orders", 3, 7, 9, 0)
+    others = [
+        Finding("gap", Severity.VIOLATION, f"other {n}", "shop", "orders", n) for n in range(2)
+    ]
+    text = page(RUN, Outcome({}, [others[0], one, ORPHAN, others[1]]))
+    cells = re.findall(r"<tr><td>(.*?)</td><td>(.*?)</td><td class='number'>(.*?)</td>", text)
+    assert cells == [
+        ("/", "orders", "3"),
+        ("shop", "orders", "0"),
+        ("", "", "1"),  # the same queue
+        ("–", "–", "–"),
+    ]
+    assert text.count("Offsets are missing.") == 1
+    assert "3 findings in 2 queues" in text
+
+
+def test_a_job_that_looks_for_no_faults_says_what_it_found() -> None:
+    outcome = Outcome({"stored": "3 MiB"}, verdict="1.50 EUR a month")
+    assert "1.50 EUR a month" in page(RUN, outcome) and "Clean" not in page(RUN, outcome)
+
+
+def test_the_terminal_shows_circumstances_findings_tables_and_a_verdict(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    terminal.show(OUTCOME)
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["queue", "records"]
-    assert "12,345" in lines[1]
-    assert lines[-3].startswith("violation gap  or/ders & co: 3 <b>records</b> are gone")
-    assert lines[-1] == "2 logs, 3 MiB bytes: 1 violation, 1 warning"
+    terminal.show(RUN, OUTCOME)
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        "host            otter-1",
+        "data directory  /srv/<data>",
+        "run by          ann (uid 1000)",
+        "",
+        "violation gap: Offsets are missing.",
+        "  what to do: Ask `ottermq segment verify`.",
+        "  vhost=/ queue=or/ders & co partition=0 offsets=7-9: 3 <b>records</b> are gone",
+        "",
+        "warning orphan",
+        "  a folder that no log has",
+        "",
+        "Queues",
+        "queue     records",
+        "<orders>   12,345",
+        "b               –",
+        "",
+        "2 logs, 3 MiB bytes: 1 violation, 1 warning",
+    ]
+
+
+def test_many_findings_of_a_queue_are_a_few_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.show(RUN, Outcome({"logs": 1}, [GAP] * 50))
+    out = capsys.readouterr().out
+    assert out.count("are gone") == terminal.MOST_FINDINGS
+    assert "… and 47 more findings of this kind there" in out
 
 
 def test_the_terminal_says_when_all_is_well(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal.show(Outcome({"logs": 3}))
+    terminal.show(files.Run("integrity", "/srv", "local", NOW, 1, 0), Outcome({"logs": 3}))
     assert capsys.readouterr().out == "3 logs: clean\n"
+
+
+@pytest.mark.parametrize(
+    ("time", "written"),
+    [
+        (timedelta(0), "0"),
+        (timedelta(seconds=12), "12s"),
+        (timedelta(hours=1, minutes=30, seconds=7), "1h30m"),
+        (timedelta(days=7), "7d"),
+        (timedelta(days=3, hours=4, minutes=20), "3d4h"),
+    ],
+)
+def test_durations_are_written_as_in_the_configuration(time: timedelta, written: str) -> None:
+    assert words.span(time) == written
+
+
+def test_a_report_names_its_circumstances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OTTERMQ_WAL__RETENTION__MAX_AGE", "7d")
+    versionfile.note(tmp_path)
+    options = {"keys": ["ann", "bob"], "grace": timedelta(minutes=5)}
+    found = facts.facts(Path("."), Path("policy.yaml"), options, "local[2]", NOW, 1.5)
+    assert found == {
+        "host": socket.gethostname(),
+        "data directory": str(tmp_path),
+        "broker": f"ottermq {__version__}, not running",
+        "policy file": f"{tmp_path}/policy.yaml; and the variables OTTERMQ_WAL__RETENTION__MAX_AGE",
+        "keys": "ann, bob",
+        "--grace": "5m",
+        "run by": f"{pwd.getpwuid(os.getuid()).pw_name} (uid {os.getuid()})",
+        "run at": "2026-11-16 12:00:00 UTC, 1.5 s on local[2]",
+        "audited with": f"ottermq {__version__}",
+    }
+
+
+def test_of_many_keys_the_head_names_a_few(tmp_path: Path) -> None:
+    keys = [f"customer-{number}" for number in range(100)]
+    found = facts.facts(tmp_path, None, {"keys": keys}, "local", NOW, 1)
+    assert found["keys"].endswith("customer-19 and 80 more")
+    assert found["broker"].startswith("ottermq of an unknown version")

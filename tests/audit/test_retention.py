@@ -1,5 +1,6 @@
 """Retention audited, and its cost: logs written through real clients, then spoilt on purpose."""
 
+import re
 import shutil
 import time
 from collections import Counter
@@ -97,7 +98,7 @@ def test_an_honest_directory_is_clean_and_told_of(spark: SparkSession, honest: P
     assert list(outcome.findings) == []
     rows = {row[1]: row for row in outcome.sheets[0].rows}
     assert rows["held"][3] == "legal hold" and rows["held"][4] == COUNT
-    assert rows["aged"][3] == "max_age 1:00:00" and rows["aged"][4] == 0
+    assert rows["aged"][3] == "max_age 1h" and rows["aged"][4] == 0
     assert rows["orders"][3] == "until settled"
     rules = {(row[1], row[2]) for row in outcome.sheets[1].rows}
     assert {("aged", "max_age"), ("sized", "max_size"), ("orders", "settled")} <= rules
@@ -193,6 +194,21 @@ def test_another_policy_would_save_all_but_what_is_held(spark: SparkSession, hon
     freed = outcome.summary["would_free"]
     assert "/:held" not in freed and free - freed["/:free"] <= 100 * 1024
     assert list(outcome.findings) == []
+    assert outcome.verdict.endswith(" USD a month")
+    assert outcome.summary["currency"] == "USD" and "of history behind that" in outcome.headline
+
+
+def test_a_policy_is_told_as_in_the_configuration_and_a_projection_with_what_it_rests_on(
+    spark: SparkSession, honest: Path
+) -> None:
+    outcome = run(spark, honest)
+    queues = next(each for each in outcome.sheets if each.title == "Queues and topics")
+    assert list(queues.columns[:3]) == ["vhost", "queue", "partition"]
+    assert queues.columns[-2:] == ("in 30 days", "rests on") and "guess" in queues.note
+    told = " ".join(str(row[3]) for row in queues.rows)
+    assert "max_age" in told and not re.search(r"\d+:\d\d:\d\d|days", told)
+    rests_on = outcome.summary["in_30_days_rests_on_seconds"]
+    assert rests_on and all(0 <= each <= 7 * 86_400 for each in rests_on.values())
 
 
 def _without(data: Path, name: str) -> None:

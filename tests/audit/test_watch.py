@@ -1,6 +1,7 @@
 """`ottermq audit watch`: each violation is in the queue within a minute, and once."""
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,7 +54,13 @@ def test_each_harm_is_told_once_and_nothing_else_is(
     assert {each.properties.delivery_mode for each in messages} == {2}
     assert {each.properties.content_type for each in messages} == {"application/json"}
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 4 and any(" violation damage / clicks/0: " in line for line in lines)
+    assert len(lines) == 4
+    [damage] = [line for line in lines if " violation damage " in line]
+    place = r"vhost=/ queue=clicks partition=0 segment=(\d{20}) offsets=(\d+): "
+    named = re.search(place, damage)
+    assert named and int(named[1]) < int(named[2])  # its second batch
+    assert all(" offsets=" in line for line in lines)
+    assert sum(" segment=" in line for line in lines) == 3  # nobody knows the one of `visits`
 
     assert once(harmed.data, checkpoint, url_of(desk)) == 0
     assert (told(desk), capsys.readouterr()) == ([], ("", ""))

@@ -5,28 +5,31 @@ and topic as if nothing else were said. What is under legal hold stays, whatever
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 
 from ottermq.audit.due import due
-from ottermq.audit.growth import BANDS, Stock, projected, stocks
+from ottermq.audit.findings import Kind
+from ottermq.audit.growth import BANDS, RESTS_ON, Stock, projected, rests_on, stocks
 from ottermq.audit.outcome import Bars, Context, Outcome, Sheet
 from ottermq.audit.policies import Policies
-from ottermq.audit.report.words import size
+from ottermq.audit.report.words import cell, size, span
 from ottermq.audit.snapshot import Log, take
 from ottermq.config import Config
 from ottermq.retention import policy_for
 from ottermq.wal.catalog import INTERNAL_VHOST
 
-KINDS: dict[str, str] = {}  # nothing is wrong with what something costs
+KINDS: dict[str, Kind] = {}  # nothing is wrong with what something costs
 PRICES = {"local": 0.08, "wal": 0.08}  # a GiB and month: what a cloud's network SSD costs
+CURRENCY = "USD"
 GIB = 1 << 30
 
 
 def run(context: Context) -> Outcome:
     prices: Mapping[str, float] = {**PRICES, **context.options.get("prices", {})}
+    currency: str = context.options.get("currency", CURRENCY)
     what_if: Config | None = context.options.get("what_if")
     logs = [log for log in take(context.data).logs if log.vhost != INTERNAL_VHOST]
     rules = Policies(context.data, logs, context.config)
@@ -40,25 +43,37 @@ def run(context: Context) -> Outcome:
         for log in logs
     }
     saved = {log.id: _saved(log, rules, what_if, context.now) for log in logs} if what_if else {}
+    history = max((rests_on(each, context.now) for each in totals.values()), default=timedelta(0))
+    a_month = _money(sum(costs.values()), currency)
     headline: dict[str, str | int | float] = {
         "stored": size(sum(each.bytes for each in totals.values())),
-        "a month": round(sum(costs.values()), 6),
-        "a month, in 30 days": round(sum(later.values()), 6),
+        "a month": a_month,
+        "a month in 30 days": _money(sum(later.values()), currency),
+        "of history behind that": span(history),
     }
     if what_if:
         headline["the other policy frees"] = size(sum(saved.values()))
-        headline["and saves a month"] = round(sum(saved.values()) / GIB * prices["local"], 6)
+        freed = sum(saved.values()) / GIB * prices["local"]
+        headline["and saves a month"] = _money(freed, currency)
     return Outcome(
         headline=headline,
-        sheets=[_sheet(logs, totals, costs, saved, prices)],
-        charts=[_chart(logs, totals, prices, context.now)],
+        verdict=f"{a_month} a month",
+        sheets=[_sheet(logs, totals, costs, saved, prices, currency)],
+        charts=[_chart(logs, totals, prices, currency, context.now)],
         tables={"cost": _table(logs, totals, prices, context.now)},
         summary={
             "prices": dict(prices),
+            "currency": currency,
+            "in_30_days": {_name(log): later[log.id] for log in logs},
+            "in_30_days_rests_on_seconds": round(history.total_seconds()),
             "a_month": {_name(log): costs[log.id] for log in logs},
             "would_free": {_name(log): count for log in logs if (count := saved.get(log.id))},
         },
     )
+
+
+def _money(value: float, currency: str) -> str:
+    return f"{cell(float(value))} {currency}"
 
 
 def _name(log: Log) -> str:
@@ -83,6 +98,7 @@ def _sheet(
     costs: Mapping[int, float],
     saved: Mapping[int, int],
     prices: Mapping[str, float],
+    currency: str,
 ) -> Sheet:
     rows = [
         (
@@ -92,14 +108,19 @@ def _sheet(
         for log in sorted(logs, key=lambda log: -costs[log.id])
     ]  # fmt: skip
     columns = (
-        "vhost", "queue", "partition", "stored", "a month", "other policy frees", "and saves",
+        "vhost", "queue", "partition", "stored", f"{currency} a month", "other policy frees",
+        f"and saves, {currency} a month",
     )  # fmt: skip
-    note = "a GiB and month: " + ", ".join(f"{tier} {each:g}" for tier, each in prices.items())
-    return Sheet("Cost", columns, rows, note)
+    listed = ", ".join(f"{each:g} {currency} ({tier})" for tier, each in prices.items())
+    return Sheet("Cost", columns, rows, f"A GiB and month: {listed}. {RESTS_ON}")
 
 
 def _chart(
-    logs: Sequence[Log], totals: Mapping[int, Stock], prices: Mapping[str, float], now: datetime
+    logs: Sequence[Log],
+    totals: Mapping[int, Stock],
+    prices: Mapping[str, float],
+    currency: str,
+    now: datetime,
 ) -> Bars:
     costs = {(tier, band): 0.0 for tier in prices for band in BANDS}
     for log in logs:
@@ -107,7 +128,7 @@ def _chart(
             costs[tier, band] = costs.get((tier, band), 0.0) + count / GIB * prices.get(tier, 0.0)
     tiers = sorted({tier for tier, _ in costs})
     series = {tier: [costs[tier, band] for band in BANDS] for tier in tiers}
-    return Bars("Cost a month, by age and tier", "money", list(BANDS), series)
+    return Bars("Cost a month, by age and tier", currency, list(BANDS), series)
 
 
 def _table(

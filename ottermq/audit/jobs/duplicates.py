@@ -2,7 +2,7 @@
 
 A producer's sequence is counted by the broker, which promised to take each batch once: twice is a
 violation. A message-id is the publisher's own, and at-least-once delivery may well bring it again:
-twice is a warning.
+twice is a warning, one for each queue; copies that are settled have done what they came for.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,21 +15,17 @@ from pyspark.sql import functions as F
 from ottermq.audit.findings import Finding, Severity
 from ottermq.audit.outcome import Context
 from ottermq.audit.records import LOG, records
+from ottermq.audit.report.words import plural
 from ottermq.audit.snapshot import Picture
 
-MOST = 200  # told one by one
+MOST = 200  # batches, told one by one
 
 
 def duplicates(context: Context, picture: Picture) -> Iterator[Finding]:
     if not any(log.segments or log.wal for log in picture.logs):
         return
     yield from sequences_twice(context)
-    yield from _told(
-        _by_id(context),
-        "duplicate-id",
-        Severity.WARNING,
-        lambda row: f"message-id {row.id!r} is there {row.times} times",
-    )
+    yield from _ids_twice(context)
 
 
 def sequences_twice(context: Context, **of: Any) -> Iterator[Finding]:
@@ -47,7 +43,7 @@ def sequences_twice(context: Context, **of: Any) -> Iterator[Finding]:
 
 def _by_sequence(context: Context, of: Mapping[str, Any]) -> DataFrame:
     batch = ("producer_id", "producer_epoch", "base_sequence")
-    found = records(context, "timestamp", "batch_base_offset", *batch)
+    found = records(context, "timestamp", "segment", "batch_base_offset", *batch)
     found = found.where("producer_id is not null")
     for name, value in of.items():
         found = found.where(F.col(name) == value)
@@ -57,16 +53,51 @@ def _by_sequence(context: Context, of: Mapping[str, Any]) -> DataFrame:
             F.count_distinct("batch_base_offset").alias("times"),
             F.min("batch_base_offset").alias("first"),
             F.max("batch_base_offset").alias("last"),
+            F.max("segment").alias("segment"),
             F.max("timestamp").alias("time"),
         )
         .where("times > 1")
     )
 
 
+def _ids_twice(context: Context) -> Iterator[Finding]:
+    """One finding a queue."""
+    rows = (
+        _by_id(context)
+        .groupBy(*LOG)
+        .agg(
+            F.count("*").alias("ids"),
+            F.sum("times").alias("messages"),
+            F.min("first").alias("first"),
+            F.max("last").alias("last"),
+            F.max("time").alias("time"),
+            F.min_by("id", "first").alias("id"),
+            F.min_by("times", "first").alias("times"),
+        )
+        .orderBy(*LOG)
+        .collect()
+    )
+    for row in rows:
+        example = f"{row.id!r} ({row.times} times)"
+        yield Finding(
+            "duplicate-id",
+            Severity.WARNING,
+            f"{plural(row.messages, 'message')} that aren't settled share "
+            f"{plural(row.ids, 'message-id')}: {example}{' and others' if row.ids > 1 else ''}",
+            row.vhost,
+            row.queue,
+            row.partition,
+            row.first,
+            row["last"],
+            time=row.time.astimezone(UTC) if row.time else None,
+        )
+
+
 def _by_id(context: Context) -> DataFrame:
     ids = F.expr("get(filter(headers, each -> each.key = 'message-id'), 0).value")
     return (
-        records(context, "offset", "timestamp", "headers")
+        records(context, "offset", "timestamp", "headers", "settled")
+        .where("settled is null or not settled")  # null: a stream, which settles nothing
         .select(*LOG, "offset", "timestamp", F.decode(ids, "UTF-8").alias("id"))
         .where("id is not null")
         .groupBy(*LOG, "id")
@@ -92,6 +123,7 @@ def _told(found: DataFrame, kind: str, severity: Severity, say: Any) -> Iterator
             row.partition,
             row.first,
             row.last,
+            row.segment,  # of the last one
             time=row.time.astimezone(UTC) if row.time else None,
         )
     if len(rows) > MOST:

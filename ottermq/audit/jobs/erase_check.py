@@ -2,32 +2,42 @@
 
 A record is a subject's when its key, or one of the headers that were named, equals the subject's
 key. What was found is counted by segment: a segment goes as a whole, and only then are they gone.
+A finding is a subject's in a queue, with the segments, and for how long they are kept
+(audit/until.py).
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ottermq.audit.findings import Finding, Severity
+from ottermq.audit.findings import Finding, Kind, Severity
 from ottermq.audit.outcome import Bars, Context, Outcome, Sheet
 from ottermq.audit.policies import Policies
 from ottermq.audit.records import records
-from ottermq.audit.report.words import moment, plural, size
-from ottermq.audit.snapshot import Log, Segment, take
-from ottermq.wal.retention import Policy
+from ottermq.audit.report.words import plural, queue_label, vhost_name
+from ottermq.audit.snapshot import Log, take
+from ottermq.audit.until import Keeping, until
 
-KINDS = {"still-there": "records of a subject that are still there"}
+KINDS = {
+    "still-there": Kind(
+        "Records of a subject are still there.",
+        "What is told behind `kept` is what has to happen until they are gone: wait for the time, "
+        "let consumers settle the queue, lift the hold, produce the tombstone, or set a rule of "
+        "retention where there is none. Then run this again: exit code 0 is the proof.",
+    )
+}
 PLACE = ("subject", "vhost", "queue", "partition", "segment", "tier")
 TABLE = pa.schema(
     [(name, pa.string()) for name in ("subject", "vhost", "queue")]
     + [("partition", pa.int32()), ("segment", pa.int64()), ("tier", pa.string())]
     + [(name, pa.int64()) for name in ("records", "bytes", "first_offset", "last_offset")]
     + [(name, pa.timestamp("us", tz="UTC")) for name in ("oldest", "newest", "time")]
-    + [("until", pa.string())]
+    + [("kept", pa.string())]
 )
 
 
@@ -41,7 +51,7 @@ def run(context: Context) -> Outcome:
     logs = {(log.vhost, log.queue, log.partition): log for log in picture.logs}
     policies = Policies(context.data, picture.logs, context.config)
     rows = [
-        _row(each, log, policies.of(log))
+        _row(each, log, _keeping(policies, log))
         for each in found
         if (log := logs.get((each.vhost, each.queue, each.partition)))  # else deleted meanwhile
     ]
@@ -62,6 +72,7 @@ def _found(context: Context, keys: Sequence[str], headers: Sequence[str]) -> Dat
             F.max("offset").alias("last_offset"),
             F.min("timestamp").alias("oldest"),
             F.max("timestamp").alias("newest"),
+            F.bool_and(F.col("key").cast("string").eqNullSafe(F.col("subject"))).alias("by_key"),
         )
         .orderBy(*PLACE)
     )
@@ -77,9 +88,13 @@ def _held(headers: Sequence[str]) -> Column:
     return F.concat(held, F.transform(others, lambda each: each.value.cast("string")))
 
 
-def _row(found: Any, log: Log, policy: Policy) -> dict[str, Any]:
+def _keeping(policies: Policies, log: Log) -> Keeping:
+    return Keeping(policies.of(log), policies.is_compacted(log), policies.tombstones_stay(log))
+
+
+def _row(found: Any, log: Log, keeping: Keeping) -> dict[str, Any]:
     segment = next((each for each in log.segments if each.base_offset == found.segment), None)
-    time, until = _until(log, segment, policy)
+    time, words = until(log, segment, keeping, by_key=found.by_key)
     return {
         **{name: found[name] for name in (*PLACE, "records", "bytes")},
         "first_offset": found.first_offset,
@@ -87,41 +102,35 @@ def _row(found: Any, log: Log, policy: Policy) -> dict[str, Any]:
         "oldest": found.oldest and found.oldest.astimezone(UTC),
         "newest": found.newest and found.newest.astimezone(UTC),
         "time": time,
-        "until": until,
+        "kept": words,
     }
 
 
-def _until(log: Log, segment: Segment | None, policy: Policy) -> tuple[datetime | None, str]:
-    """When it goes, if the clock alone decides; and in words."""
-    if policy.legal_hold:
-        return None, "a legal hold stands"
-    rules = []
-    time = None
-    if policy.max_age_ms is not None and segment is not None and segment.max_timestamp >= 0:
-        newest = datetime.fromtimestamp(segment.max_timestamp / 1000, UTC)
-        time = newest + timedelta(milliseconds=policy.max_age_ms)
-        rules.append(f"{moment(time)} (max_age)")
-    if policy.drops_settled and log.cursor is not None:
-        rules.append("all of its segment is settled")
-    if policy.max_size is not None:
-        rules.append(f"the log is over {size(policy.max_size)} (max_size)")
-    return time, " or ".join(rules) if rules else "for ever: no rule lets it go"
-
-
 def _outcome(keys: Sequence[str], rows: list[dict[str, Any]]) -> Outcome:
-    queues = sorted({row["queue"] for row in rows})
+    queues = sorted({(row["vhost"], row["queue"]) for row in rows})
     there = sorted({row["subject"] for row in rows})
-    shown = ["subject", "queue", "partition", "segment", "tier", "records", "bytes", "until"]
+    shown = [
+        "subject",
+        "vhost",
+        "queue",
+        "partition",
+        "segment",
+        "tier",
+        "records",
+        "bytes",
+        "kept",
+    ]
     charts = []
     if rows:
+        labels = [queue_label(*queue) for queue in queues]
         series = {
             key: [
-                float(sum(r["records"] for r in rows if (r["subject"], r["queue"]) == (key, queue)))
+                float(sum(r["records"] for r in rows if _whose(r) == (key, *queue)))
                 for queue in queues
             ]
             for key in there[:8]
         }
-        charts.append(Bars("Records by queue", "records", queues, series))
+        charts.append(Bars("Records by queue", "records", labels, series))
     return Outcome(
         headline={
             "subjects": len(keys),
@@ -129,25 +138,57 @@ def _outcome(keys: Sequence[str], rows: list[dict[str, Any]]) -> Outcome:
             "records": sum(row["records"] for row in rows),
             "queues": len(queues),
         },
-        findings=[_finding(row) for row in rows],
-        sheets=[Sheet("Where they are", shown, [[row[name] for name in shown] for row in rows])],
+        findings=[_finding(list(some)) for _, some in groupby(rows, key=_whose)],
+        sheets=[Sheet("Where they are", shown, [_cells(row, shown) for row in rows])],
         charts=charts,
         tables={"places": pa.Table.from_pylist(rows, schema=TABLE)},
         summary={"subjects": {"asked": list(keys), "still_there": there}, "places": rows},
     )
 
 
-def _finding(row: dict[str, Any]) -> Finding:
-    where = f"segment {row['segment']:020}" if row["segment"] is not None else "the WAL"
+def _cells(row: dict[str, Any], shown: Sequence[str]) -> list[Any]:
+    """A segment by its file's name."""
+    segment = None if row["segment"] is None else f"{row['segment']:020}"
+    told = {**row, "vhost": vhost_name(row["vhost"]), "segment": segment}
+    return [told[name] for name in shown]
+
+
+def _whose(row: dict[str, Any]) -> tuple[str, str, str]:
+    return row["subject"], row["vhost"], row["queue"]
+
+
+def _finding(rows: list[dict[str, Any]]) -> Finding:
+    """Of one subject in one queue."""
+    first, partitions = rows[0], {row["partition"] for row in rows}
+    segments = tuple(row["segment"] for row in rows if row["segment"] is not None)
+    count = sum(row["records"] for row in rows)
+    times = [row["newest"] for row in rows if row["newest"] is not None]
+    one = len(partitions) == 1
     return Finding(
         "still-there",
         Severity.VIOLATION,
-        f"{row['subject']}: {plural(row['records'], 'record')} in {where}, until {row['until']}",
-        row["vhost"],
-        row["queue"],
-        row["partition"],
-        row["first_offset"],
-        row["last_offset"],
-        row["segment"],
-        row["newest"],
+        f"{first['subject']}: {plural(count, 'record')} in {_places(rows, segments)}, "
+        f"{_kept(rows)}",
+        first["vhost"],
+        first["queue"],
+        first["partition"] if one else None,
+        min(row["first_offset"] for row in rows) if one else None,
+        max(row["last_offset"] for row in rows) if one else None,
+        segments[0] if len(rows) == 1 and segments else None,
+        max(times, default=None),
+        segments=segments,
     )
+
+
+def _places(rows: list[dict[str, Any]], segments: tuple[int, ...]) -> str:
+    parts = [plural(len(segments), "segment")] if segments else []
+    if any(row["segment"] is None for row in rows):
+        parts.append("the WAL")
+    return " and ".join(parts)
+
+
+def _kept(rows: list[dict[str, Any]]) -> str:
+    """All of it: where the clock decides for each part, what goes last."""
+    if all(row["time"] is not None for row in rows):
+        return str(max(rows, key=lambda row: row["time"])["kept"])
+    return "; ".join(dict.fromkeys(row["kept"] for row in rows))

@@ -14,21 +14,34 @@ from typing import Any
 import pyarrow as pa
 
 from ottermq.audit.catalogue import DELAYED
-from ottermq.audit.findings import Finding, Severity
+from ottermq.audit.findings import Finding, Kind, Severity
 from ottermq.audit.growth import BANDS, band_of
 from ottermq.audit.keys import Key, top_keys
 from ottermq.audit.late import Late, late
 from ottermq.audit.lineage import Deaths, lineage
 from ottermq.audit.outcome import Bars, Context, Lines, Outcome, Sheet
-from ottermq.audit.report.words import moment, plural, size
+from ottermq.audit.report.words import moment, plural, queue_label, size, span, vhost_name
 from ottermq.audit.snapshot import take
 from ottermq.audit.volume import SIZES, Backlog, Hour, backlogs, hours
 
 KINDS = {
-    "backlog": "messages that have been waiting for long",
-    "redelivered": "messages that are given out again and again, and never settled",
-    "poison": "dead letters that fail again and again",
-    "late": "records far behind those that came before them",
+    "backlog": Kind(
+        "Messages have been waiting for long, and nobody has settled them.",
+        "See whether the queue has consumers, and whether they keep up; --old says what is long.",
+    ),
+    "redelivered": Kind(
+        "Messages are given out again and again, and never settled.",
+        "Look at the message at that offset and at the consumer's log: it rejects, dies or runs "
+        "into its time-out. A delivery limit and a dead-letter exchange end it.",
+    ),
+    "poison": Kind(
+        "Dead letters fail again and again in the same queue.",
+        "Look at one of them: whoever handles that queue can't. Take them out of the circle.",
+    ),
+    "late": Kind(
+        "Records have timestamps far behind those that came before them.",
+        "Nothing, where readers expect it; else look at the producer's clock.",
+    ),
 }
 OLD, LATE, AGAIN = timedelta(days=1), timedelta(hours=1), 5
 MOST_LINES = 8  # of a chart
@@ -44,6 +57,12 @@ class _Flow:
     deaths: Sequence[Deaths]
     keys: Sequence[Key]
     late: Sequence[Late]
+
+    def by_log(self) -> dict[tuple[str, str, int], list[Hour]]:
+        found: dict[tuple[str, str, int], list[Hour]] = {}
+        for each in self.hours:
+            found.setdefault((each.vhost, each.queue, each.partition), []).append(each)
+        return found
 
     def by_queue(self) -> dict[Name, list[Hour]]:
         found: dict[Name, list[Hour]] = {}
@@ -121,7 +140,7 @@ def _late(each: Late) -> Finding:
     return Finding(
         "late",
         Severity.NOTE,
-        f"{plural(each.records, 'record')} up to {each.behind} behind those before",
+        f"{plural(each.records, 'record')} up to {span(each.behind)} behind those before",
         each.vhost,
         each.queue,
         each.partition,
@@ -184,21 +203,22 @@ def _told(each: Backlog) -> dict[str, Any]:
 
 def _volume_sheet(flow: _Flow) -> Sheet:
     rows = []
-    for (vhost, queue), some in flow.by_queue().items():
+    for (vhost, queue, partition), some in flow.by_log().items():
         records, whole = sum(each.records for each in some), sum(each.bytes for each in some)
-        came: Counter[datetime] = Counter()  # of all partitions
+        came: Counter[datetime] = Counter()
         for each in some:
             if each.time:
                 came[each.time] += each.records
         rows.append(
             (
-                vhost, queue, records, size(whole), size(whole / records),
+                vhost_name(vhost), queue, partition, records, size(whole), size(whole / records),
                 size(max(each.largest for each in some)), len(came), max(came.values(), default=0),
                 moment(min(came)) if came else None, moment(max(came)) if came else None,
             )
         )  # fmt: skip
     columns = (
-        "vhost", "queue", "records", "bytes", "average", "largest", "hours", "in the busiest",
+        "vhost", "queue", "partition", "records", "bytes", "average", "largest", "hours",
+        "in the busiest",
         "first hour", "last hour",
     )  # fmt: skip
     return Sheet("Volume", columns, rows, "what is still there; sizes before compression")
@@ -221,19 +241,20 @@ def _backlog_sheet(found: Sequence[Backlog], now: datetime) -> Sheet:
 
 
 def _age(now: datetime, since: datetime | None) -> str | None:
-    return None if since is None else str(timedelta(seconds=round((now - since).total_seconds())))
+    return None if since is None else span(now - since)
 
 
 def _death_sheet(found: Sequence[Deaths]) -> Sheet:
     rows = [
         (
             each.vhost, each.died_in, each.reason, each.exchange or "(default)", each.queue,
-            each.messages, each.deaths, each.most,
+            each.partition, each.messages, each.deaths, each.most,
         )
         for each in found
     ]  # fmt: skip
     columns = (
-        "vhost", "died in", "reason", "published to", "now in", "messages", "deaths", "most of one",
+        "vhost", "died in", "reason", "published to", "now in", "partition", "messages",
+        "deaths", "most of one",
     )  # fmt: skip
     return Sheet("Dead letters", columns, rows, "those that are not settled")
 
@@ -243,13 +264,14 @@ def _key_sheet(found: Sequence[Key]) -> Sheet:
         (each.vhost, each.queue, each.key, each.records, size(each.bytes), f"{each.share:.1%}")
         for each in found
     ]
-    return Sheet("Top keys", ("vhost", "queue", "key", "records", "bytes", "share"), rows)
+    columns = ("vhost", "queue", "key", "records", "bytes", "share")
+    return Sheet("Top keys", columns, rows, "of all partitions together")
 
 
 def _late_sheet(found: Sequence[Late]) -> Sheet:
     rows = [
         (
-            each.vhost, each.queue, each.partition, each.records, str(each.behind),
+            each.vhost, each.queue, each.partition, each.records, span(each.behind),
             each.first_offset, each.last_offset,
         )
         for each in found
@@ -276,7 +298,7 @@ def _growth(flow: _Flow) -> Lines:
         for time in times:
             level += came[time]
             levels.append(level)
-        series[_label(name)] = levels
+        series[queue_label(*name)] = levels
     return Lines("Growth by hour", "bytes", times, series)
 
 
@@ -286,7 +308,9 @@ def _sizes(flow: _Flow) -> Bars:
         band: [float(sum(each.sizes[at] for each in some)) for some in queues.values()]
         for at, band in enumerate(SIZES)
     }
-    return Bars("Sizes of records", "records", list(map(_label, queues)), series, ordered=True)
+    return Bars(
+        "Sizes of records", "records", [queue_label(*name) for name in queues], series, ordered=True
+    )
 
 
 def _ages(found: Sequence[Backlog], now: datetime) -> Bars:
@@ -296,12 +320,13 @@ def _ages(found: Sequence[Backlog], now: datetime) -> Bars:
         for hour in backlog.hours:
             since = hour.time or now
             series[band_of(now - since)][names.index(backlog.log[:2])] += hour.waiting
-    return Bars("Not settled, by age", "messages", list(map(_label, names)), series, ordered=True)
-
-
-def _label(name: Name) -> str:
-    vhost, queue = name
-    return queue if vhost == "/" else f"{vhost}:{queue}"
+    return Bars(
+        "Not settled, by age",
+        "messages",
+        [queue_label(*name) for name in names],
+        series,
+        ordered=True,
+    )
 
 
 # -- tables

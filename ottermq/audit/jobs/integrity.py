@@ -19,31 +19,69 @@ from pyspark.errors import PySparkException
 
 from ottermq.audit.catalogue import INTERNAL
 from ottermq.audit.failures import first_line
-from ottermq.audit.findings import Finding, Severity
+from ottermq.audit.findings import Finding, Kind, Severity
 from ottermq.audit.gaps import Settled, is_explained, known_since
 from ottermq.audit.home import Home
 from ottermq.audit.jobs.duplicates import duplicates
 from ottermq.audit.outcome import Bars, Context, Outcome, Sheet
 from ottermq.audit.policies import Policies
-from ottermq.audit.report.words import size
+from ottermq.audit.report.words import queue_label, size, vhost_name
 from ottermq.audit.snapshot import Log, Picture, Segment, take
 from ottermq.wal.manifest import Sealed
 from ottermq.wal.segmentcheck import Flaw, SegmentCheck, trusted_size
 from ottermq.wal.segmentfile import Gap, base_offset_of
 
 KINDS = {
-    "damage": "bytes of a segment that aren't what was written",
-    "index": "an index that doesn't point where it says",
-    "manifest": "a segment that isn't what its manifest or the checkpoint says",
-    "missing": "a segment that is named and not there",
-    "gap": "offsets that are missing, and nothing in the log says why",
-    "overlap": "two segments that have the same offsets",
-    "unreadable": "a checkpoint, manifest, cursor, WAL or segment that can't be read",
-    "orphan": "files and folders that no log has",
-    "left-over": "files that are about to go, or were set aside",
-    "torn": "what a crash leaves, and the next start mends",
-    "duplicate-sequence": "an idempotent producer's batch that is there twice",
-    "duplicate-id": "two messages of a queue with the same message-id",
+    "damage": Kind(
+        "Bytes of a segment aren't what was written: a wrong checksum, or a file that was cut.",
+        "Look for the cause (disk, memory, a tool that wrote there) and restore the segment from a "
+        "backup. `ottermq segment verify` tells the bytes, `ottermq segment dump` all the rest.",
+    ),
+    "index": Kind(
+        "An index doesn't point where it says. The records themselves are whole.",
+        "Stop the broker, remove the index, and start: it is built again from its segment.",
+    ),
+    "manifest": Kind(
+        "A segment isn't what its manifest or the checkpoint says of it.",
+        "Find out who wrote to the data directory, and restore the segment from a backup.",
+    ),
+    "missing": Kind(
+        "A segment that the manifest or the checkpoint names isn't there.",
+        "Restore the file from a backup; without one, the offsets that are named here are lost.",
+    ),
+    "gap": Kind(
+        "Offsets are missing, and nothing in the log says why.",
+        "Compare with a backup; `ottermq audit retention` tells whether a removal was recorded.",
+    ),
+    "overlap": Kind(
+        "Two segments hold the same offsets.",
+        "One of them was copied back by hand: stop the broker and take away the copy.",
+    ),
+    "unreadable": Kind(
+        "A checkpoint, manifest, cursor, WAL or segment can't be read.",
+        "Read the message: an error of the disk wants a new disk, a bad checksum wants a backup.",
+    ),
+    "orphan": Kind(
+        "Files or folders that belong to no log.",
+        "Whoever put them there may take them away; the broker doesn't use them.",
+    ),
+    "left-over": Kind(
+        "Files that are about to go, or that an earlier recovery set aside.",
+        "Nothing, or, for `*.corrupt-n`, what you would do about damage.",
+    ),
+    "torn": Kind(
+        "What a crash leaves at the end of a file.",
+        "Nothing: the next start mends it.",
+    ),
+    "duplicate-sequence": Kind(
+        "A batch of an idempotent Kafka producer is there twice, which the broker has to prevent.",
+        "Have consumers skip the second one, and report this with the segment.",
+    ),
+    "duplicate-id": Kind(
+        "Messages that aren't settled have the same message-id: a publisher has sent them again.",
+        "Nothing, where consumers know what they have seen; else look at how the publisher "
+        "handles confirms.",
+    ),
 }
 SLICES_A_CORE = 16  # many enough that the last one is short, few enough to cost nothing
 MOST_GAPS = 20  # told one by one, a log
@@ -336,13 +374,19 @@ def _outcome(picture: Picture, of_log: dict[int, list[Answer]], findings: list[F
             }
         )
     shown = [row for row in rows if row["segments"] or row["wal_batches"] or row["problems"]]
-    columns = ["queue", "partition", "segments", "batches", "records", "bytes", "problems"]
+    columns = ["vhost", "queue", "partition", "segments", "batches", "records", "bytes", "problems"]
     total = {name: sum(row[name] for row in rows) for name in ("segments", "batches", "records")}
     bytes_ = sum(row["bytes"] for row in rows)
     return Outcome(
         headline={"logs": len(rows), **total, "read": size(bytes_)},
         findings=findings,
-        sheets=[Sheet("Logs", columns, [[row[name] for name in columns] for row in shown])],
+        sheets=[
+            Sheet(
+                "Logs",
+                columns,
+                [[vhost_name(row["vhost"]), *(row[name] for name in columns[1:])] for row in shown],
+            )
+        ],
         charts=[_bars(shown)] if shown else [],
         tables={"logs": pa.Table.from_pylist(rows, schema=LOGS)},
         summary={"logs": rows, "running": picture.running},
@@ -359,6 +403,6 @@ LOGS = pa.schema(
 def _bars(rows: Sequence[dict[str, Any]]) -> Bars:
     sums: Counter[str] = Counter()
     for row in rows:
-        sums[row["queue"]] += row["bytes"]
+        sums[queue_label(row["vhost"], row["queue"])] += row["bytes"]
     names = [name for name, _ in sums.most_common()]
     return Bars("Bytes checked", "bytes", names, {"bytes": [float(sums[name]) for name in names]})

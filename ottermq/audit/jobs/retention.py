@@ -16,25 +16,55 @@ from typing import Any
 
 import pyarrow as pa
 
-from ottermq.audit.findings import Finding
-from ottermq.audit.growth import BANDS, Stock, projected, stocks
+from ottermq.audit.findings import Finding, Kind
+from ottermq.audit.growth import BANDS, RESTS_ON, Stock, projected, rests_on, stocks
 from ottermq.audit.keeping import Audit, Kept, moment, span, when
 from ottermq.audit.outcome import Bars, Context, Lines, Outcome, Sheet
-from ottermq.audit.report.words import size
+from ottermq.audit.report.words import queue_label, size
+from ottermq.audit.report.words import span as spoken
 from ottermq.audit.snapshot import Log
 from ottermq.topology import QueueType
 from ottermq.wal.removals import History, Removal
 
 KINDS = {
-    "too-old": "records that max_age should have let go",
-    "too-large": "segments that max_size should have let go",
-    "settled-kept": "settled segments that are still there",
-    "gone-early": "a segment that went by a rule which the policy doesn't have",
-    "segment-gone": "a segment that isn't there, and the broker hasn't removed",
-    "no-record": "offsets that are gone, and no record says why",
-    "hold-broken": "something went while a legal hold stood",
-    "lost": "a damaged segment that recovery set aside",
-    "record-damaged": "the record of removed segments itself isn't whole",
+    "too-old": Kind(
+        "Records are still there that max_age should have let go.",
+        "See that a broker runs and that its log has no errors of retention; a segment goes as a "
+        "whole, when its newest record is old enough.",
+    ),
+    "too-large": Kind(
+        "Segments are still there that max_size should have let go.",
+        "See that a broker runs and that its log has no errors of retention.",
+    ),
+    "settled-kept": Kind(
+        "Segments are still there although every message in them is settled.",
+        "See that a broker runs; while none does, this is normal and its next start removes them.",
+    ),
+    "gone-early": Kind(
+        "A segment went by a rule that the policy, as it is now, doesn't have.",
+        "Compare with the policy of that time: policies have no history. If it didn't allow the "
+        "removal either, restore the segment from a backup.",
+    ),
+    "segment-gone": Kind(
+        "A segment that the log names isn't there, and the broker hasn't removed it.",
+        "Find out who did, and restore it from a backup.",
+    ),
+    "no-record": Kind(
+        "Offsets are gone, and no record says why.",
+        "Somebody removed files and covered it up, or removals/ was lost: compare with a backup.",
+    ),
+    "hold-broken": Kind(
+        "Something went while a legal hold stood.",
+        "Tell whoever ordered the hold, and restore it from a backup.",
+    ),
+    "lost": Kind(
+        "Recovery found a damaged segment and set it aside.",
+        "Look at `*.corrupt-n` with `ottermq segment dump`, and restore the segment from a backup.",
+    ),
+    "record-damaged": Kind(
+        "The record of removed segments itself isn't whole.",
+        "Restore removals/ from a backup: without it nobody can tell removed from lost.",
+    ),
 }
 
 
@@ -60,24 +90,33 @@ def _outcome(
     later = {
         log.id: projected(totals[log.id], kept[log.id].policy, context.now, days=30) for log in logs
     }
+    history_of = {id: rests_on(stock, context.now) for id, stock in totals.items()}
+    longest = max(history_of.values(), default=timedelta(0))
     return Outcome(
         headline={
             "queues and topics": len({(log.vhost, log.queue) for log in logs}),
             "stored": size(sum(each.bytes for each in totals.values())),
             "in 30 days": size(sum(later.values())),
+            "of history behind that": spoken(longest),
             "under legal hold": sum(kept[log.id].policy.legal_hold for log in logs),
             "segments removed": len(history.removals),
         },
         findings=findings,
-        sheets=[_queues(logs, kept, totals, later), _removed(history.removals)],
+        sheets=[
+            _queues(logs, kept, totals, later, history_of),
+            _removed(history.removals, logs),
+        ],
         charts=[_bands(logs, totals, context.now), _growth(totals.values(), later, context.now)],
         tables={
             "stock": _stock_table(logs, totals, context.now),
-            "removals": _removal_table(history.removals),
+            "removals": _removal_table(history.removals, logs),
         },
         summary={
             "bytes": {f"{log.vhost}:{log.name}": totals[log.id].bytes for log in logs},
             "in_30_days": {f"{log.vhost}:{log.name}": later[log.id] for log in logs},
+            "in_30_days_rests_on_seconds": {
+                f"{log.vhost}:{log.name}": round(history_of[log.id].total_seconds()) for log in logs
+            },
         },
     )
 
@@ -87,20 +126,21 @@ def _queues(
     kept: Mapping[int, Kept],
     totals: Mapping[int, Stock],
     later: Mapping[int, int],
+    history: Mapping[int, timedelta],
 ) -> Sheet:
     rows = [
         (
             log.vhost, log.queue, log.partition, _said(log, kept[log.id]), totals[log.id].records,
             size(totals[log.id].bytes), when(totals[log.id].oldest), when(totals[log.id].newest),
-            size(later[log.id]),
+            size(later[log.id]), spoken(history[log.id]),
         )
         for log in logs
     ]  # fmt: skip
     columns = (
         "vhost", "queue", "partition", "policy", "records", "stored", "oldest", "newest",
-        "in 30 days",
+        "in 30 days", "rests on",
     )  # fmt: skip
-    return Sheet("Queues and topics", columns, rows)
+    return Sheet("Queues and topics", columns, rows, RESTS_ON)
 
 
 def _said(log: Log, kept: Kept) -> str:
@@ -115,22 +155,34 @@ def _said(log: Log, kept: Kept) -> str:
     return ", ".join([*words, *(["compacted"] if kept.compacted else [])]) or "for ever"
 
 
-def _removed(gone: Iterable[Removal]) -> Sheet:
-    by: dict[tuple[str, str, str], list[Removal]] = {}
+def _whose(each: Removal, logs: Mapping[int, Log]) -> tuple[str, str, int]:
+    """Of a log that is gone, its own name is all that is known."""
+    if log := logs.get(each.log_id):
+        return log.vhost, log.queue, log.partition
+    name, _, priority = each.name.partition("\0")
+    return each.vhost, name, int(priority) if priority.isdigit() else 0
+
+
+def _removed(gone: Iterable[Removal], logs: Sequence[Log]) -> Sheet:
+    by_id = {log.id: log for log in logs}
+    by: dict[tuple[str, str, int, str], list[Removal]] = {}
     for each in gone:
-        by.setdefault((each.vhost, each.name, each.rule.label), []).append(each)
+        by.setdefault((*_whose(each, by_id), each.rule.label), []).append(each)
     rows = [
         (*key, len(some), size(sum(each.bytes - each.left for each in some)), when(some[-1].time))
         for key, some in sorted(by.items())
     ]
-    return Sheet("Removed", ("vhost", "queue", "rule", "segments", "bytes", "last"), rows)
+    columns = ("vhost", "queue", "partition", "rule", "segments", "bytes", "last")
+    return Sheet("Removed", columns, rows)
 
 
 def _bands(logs: Sequence[Log], totals: Mapping[int, Stock], now: datetime) -> Bars:
     names = sorted({(log.vhost, log.queue) for log in logs})
     bands = {name: totals_of(logs, totals, name, now) for name in names}
     series = {band: [bands[name].get(band, 0) for name in names] for band in BANDS}
-    return Bars("Stored, by age", "bytes", [queue for _, queue in names], series, ordered=True)
+    return Bars(
+        "Stored, by age", "bytes", [queue_label(*name) for name in names], series, ordered=True
+    )
 
 
 def totals_of(
@@ -157,7 +209,7 @@ def _growth(totals: Iterable[Stock], later: Mapping[int, int], now: datetime) ->
     return Lines(
         "Growth of what is stored now, and in 30 days", "bytes",
         [*days, now, now + timedelta(days=30)],
-        {"stored": [*levels, level, float(sum(later.values()))]}, now=now,
+        {"stored": [*levels, level, float(sum(later.values()))]}, now=now, note=RESTS_ON,
     )  # fmt: skip
 
 
@@ -177,10 +229,12 @@ def _stock_table(logs: Sequence[Log], totals: Mapping[int, Stock], now: datetime
     return pa.Table.from_pylist(rows, pa.schema(schema))
 
 
-def _removal_table(gone: Iterable[Removal]) -> Any:
+def _removal_table(gone: Iterable[Removal], logs: Sequence[Log]) -> Any:
+    by_id = {log.id: log for log in logs}
     rows = [
         {
-            "vhost": each.vhost, "queue": each.name, "time": moment(each.time),
+            **dict(zip(("vhost", "queue", "partition"), _whose(each, by_id), strict=True)),
+            "name": each.name, "time": moment(each.time),
             "rule": each.rule.label, "log_id": each.log_id, "segment": each.segment,
             "first_offset": each.first, "next_offset": each.next, "bytes": each.bytes,
             "left": each.left, "newest": moment(each.max_timestamp),
@@ -189,7 +243,8 @@ def _removal_table(gone: Iterable[Removal]) -> Any:
     ]  # fmt: skip
     instant = pa.timestamp("ms", "UTC")
     schema = {
-        "vhost": pa.string(), "queue": pa.string(), "time": instant, "rule": pa.string(),
+        "vhost": pa.string(), "queue": pa.string(), "partition": pa.int32(), "name": pa.string(),
+        "time": instant, "rule": pa.string(),
         "log_id": pa.uint64(), "segment": pa.int64(), "first_offset": pa.int64(),
         "next_offset": pa.int64(), "bytes": pa.uint64(), "left": pa.uint64(), "newest": instant,
     }  # fmt: skip

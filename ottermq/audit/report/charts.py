@@ -12,7 +12,7 @@ from html import escape
 from ottermq.audit.findings import Finding, Severity
 from ottermq.audit.outcome import Bars, Lines
 from ottermq.audit.report import axes
-from ottermq.audit.report.words import in_unit, moment, plural
+from ottermq.audit.report.words import in_unit, moment, plural, queue_label
 
 MOST_DOTS = 60  # of a line: more would hide it
 APART = 3  # pixels between two points of a line
@@ -221,7 +221,9 @@ def timeline(findings: Sequence[Finding]) -> str:
 
 
 def _lane(finding: Finding) -> str:
-    return finding.queue or "data directory"
+    if finding.queue is None:
+        return "data directory"
+    return queue_label(finding.vhost or "/", finding.queue)
 
 
 def _mark(some: Sequence[Finding], x_of: Callable[[datetime], float], y: float) -> str:

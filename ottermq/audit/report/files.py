@@ -14,7 +14,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ottermq.audit.findings import Finding
+from ottermq.audit.findings import Finding, Kind
 from ottermq.audit.outcome import Outcome
 
 FINDINGS = pa.schema(
@@ -40,6 +40,7 @@ FINDINGS = pa.schema(
         ("segment", pa.int64()),
         ("time", pa.timestamp("us", tz="UTC")),
         ("rule", pa.string()),
+        ("segments", pa.list_(pa.int64())),
     ]
 )
 NO_QUEUE = "-"  # of the data directory: a partition must have some name
@@ -50,11 +51,13 @@ class Run:
     """What was looked at, how, and how it went."""
 
     job: str
-    data: str
+    data: str  # absolute
     master: str
     began: datetime
     seconds: float
     exit_code: int
+    facts: Mapping[str, str] = field(default_factory=dict)  # where, by whom and by which rules
+    kinds: Mapping[str, Kind] = field(default_factory=dict)  # what the job's findings mean
 
 
 def as_table(findings: Sequence[Finding]) -> pa.Table:
@@ -92,7 +95,7 @@ def as_json(summary: Mapping[str, Any], indent: int | None = 2) -> str:
 
 def as_dict(finding: Finding) -> dict[str, Any]:
     """What is known of it."""
-    return {name: value for name, value in asdict(finding).items() if value is not None}
+    return {name: value for name, value in asdict(finding).items() if value not in (None, ())}
 
 
 def summary_of(run: Run, outcome: Outcome) -> dict[str, Any]:
@@ -103,10 +106,17 @@ def summary_of(run: Run, outcome: Outcome) -> dict[str, Any]:
         "began": run.began,
         "seconds": round(run.seconds, 3),
         "exit_code": run.exit_code,
+        "run": run.facts,
         "headline": outcome.headline,
+        **({"verdict": outcome.verdict} if outcome.verdict else {}),
         "counts": {
             "severity": Counter(each.severity.value for each in outcome.findings),
             "kind": Counter(each.kind for each in outcome.findings),
+        },
+        "kinds": {
+            kind: run.kinds[kind]._asdict()
+            for kind in sorted({each.kind for each in outcome.findings})
+            if kind in run.kinds
         },
         **outcome.summary,
         "findings": list(map(as_dict, outcome.findings)),

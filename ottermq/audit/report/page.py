@@ -1,28 +1,30 @@
 """The report as one HTML file: no script, nothing fetched, light and dark."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from ottermq import __version__
-from ottermq.audit.findings import Finding, Severity
+from ottermq.audit.findings import Finding, OfKind, Severity, grouped
 from ottermq.audit.outcome import Bars, Lines, Outcome, Sheet
 from ottermq.audit.report import charts
 from ottermq.audit.report.files import Run
 from ottermq.audit.report.style import STYLE
-from ottermq.audit.report.words import cell, moment, plural
+from ottermq.audit.report.words import cell, moment, plural, vhost_name
 
-MOST_FINDINGS = 500  # in the page; Parquet and JSON have all of them
+MOST_FINDINGS = 200  # of a kind; Parquet and JSON have all of them
+MOST_SEGMENTS = 6  # of a finding
 MOST_ROWS = 500
 
 
 def page(run: Run, outcome: Outcome) -> str:
     parts = [
         _head(run, outcome),
+        _facts(run.facts),
+        *(_kind(run, each) for each in grouped(outcome.findings)),
         _headline(outcome.headline),
         _timeline(outcome.findings),
         *(_chart(each) for each in outcome.charts),
-        _findings(outcome.findings),
         *(_sheet(each) for each in outcome.sheets),
     ]
     return (
@@ -36,14 +38,16 @@ def page(run: Run, outcome: Outcome) -> str:
 def _head(run: Run, outcome: Outcome) -> str:
     counts = Counter(each.severity for each in outcome.findings)
     worst = next((each for each in Severity if counts[each]), None)
-    if worst is None:
+    if worst is None and outcome.verdict:
+        state, verdict = "note", escape(outcome.verdict)
+    elif worst is None:
         state, verdict = "clean", "Clean: nothing was found"
     else:
         state = worst.value
         verdict = ", ".join(plural(counts[each], each.value) for each in Severity if counts[each])
     return (
         f'<header class="{state}"><div><p class="kicker">OtterMQ audit</p>'
-        f"<h1>{escape(run.job)}</h1><p class='where'>{escape(run.data)}</p></div>"
+        f"<h1>{escape(run.job)}</h1></div>"
         f'<p class="verdict {state}"><i></i>{verdict}</p></header>'
     )
 
@@ -72,33 +76,63 @@ def _chart(drawn: Bars | Lines) -> str:
     return _card(drawn.title, key + charts.chart(drawn), drawn.note, unit)
 
 
-def _findings(findings: Sequence[Finding]) -> str:
-    if not findings:
-        return ""
-    order = list(Severity)
-    rows = sorted(findings, key=lambda each: order.index(each.severity))[:MOST_FINDINGS]
-    body = "".join(_finding(each) for each in rows)
-    left = len(findings) - len(rows)
+def _facts(facts: Mapping[str, str]) -> str:
+    rows = (
+        f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in facts.items()
+    )
+    return f'<dl class="facts">{"".join(rows)}</dl>'
+
+
+def _kind(run: Run, group: OfKind) -> str:
+    """What it means and what to do, once; then queue by queue."""
+    severity, known = group.severity.value, run.kinds.get(group.kind)
+    queues = f"{plural(group.count, 'finding')} in {plural(len(group.queues), 'queue')}"
+    title = (
+        f'<h2><span class="chip {severity}">{severity}</span> {escape(group.kind)}'
+        f" <small>{queues if group.queues[0].queue is not None else ''}</small></h2>"
+    )
+    if known:
+        title += f"<p>{_prose(known.means)}</p><p><b>What to do:</b> {_prose(known.do)}</p>"
+    names = ("vhost", "queue", "partition", "what", "segment", "offsets", "time")
+    rows = [
+        _finding(each, is_first=at == 0)
+        for queue in group.queues
+        for at, each in enumerate(queue.findings)
+    ][:MOST_FINDINGS]
+    table = _table("".join(f"<th>{name}</th>" for name in names), "".join(rows))
+    left = group.count - len(rows)
     note = f"{plural(left, 'more finding')} in summary.json and findings/" if left else ""
-    heads = "".join(f"<th>{name}</th>" for name in ("", "kind", "queue", "what", "offsets", "time"))
-    return _card("Findings", _table(heads, body), note)
+    below = f'<p class="note">{note}</p>' if note else ""
+    return f'<section class="finding">{title}{table}{below}</section>'
 
 
-def _finding(each: Finding) -> str:
+def _prose(text: str) -> str:
+    """What stands between backticks is code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
+def _finding(each: Finding, is_first: bool) -> str:
+    """is_first: of its queue; those below it needn't name it again."""
     offsets = ""
     if each.first_offset is not None:
         last = each.last_offset if each.last_offset is not None else each.first_offset
         offsets = f"{each.first_offset:,}" + (f" – {last:,}" if last > each.first_offset else "")
-    queue = escape(each.queue or "–")
-    if each.partition:
-        queue += f"<small> / {each.partition}</small>"
+    of = [vhost_name(each.vhost or "–"), each.queue or "–"] if is_first else ["", ""]
     rule = f"<small>{escape(each.rule)}</small>" if each.rule else ""
     return (
-        f'<tr><td><span class="chip {each.severity.value}">{each.severity.value}</span></td>'
-        f"<td class='kind'>{escape(each.kind)}</td><td>{queue}</td>"
-        f"<td class='what'>{escape(each.message)}{rule}</td><td class='number'>{offsets}</td>"
+        f"<tr><td>{escape(of[0])}</td><td>{escape(of[1])}</td>"
+        f"<td class='number'>{cell(each.partition)}</td>"
+        f"<td class='what'>{escape(each.message)}{rule}</td>"
+        f"<td class='segment'>{_segments(each)}</td><td class='number'>{offsets}</td>"
         f"<td class='time'>{moment(each.time) if each.time else ''}</td></tr>"
     )
+
+
+def _segments(each: Finding) -> str:
+    listed = each.segments or (() if each.segment is None else (each.segment,))
+    shown = "<br>".join(f"{base:020}" for base in listed[:MOST_SEGMENTS])
+    left = len(listed) - MOST_SEGMENTS
+    return f"{shown}<br>and {left:,} more" if left > 0 else shown
 
 
 def _sheet(sheet: Sheet) -> str:
@@ -135,7 +169,4 @@ def _card(title: str, inner: str, note: str = "", unit: str = "") -> str:
 
 
 def _foot(run: Run) -> str:
-    return (
-        f"<footer>{moment(run.began)} UTC, {run.seconds:.1f} s on {escape(run.master)}"
-        f" · ottermq {__version__}</footer>"
-    )
+    return f"<footer>{escape(run.job)}, {moment(run.began)}. All times are UTC.</footer>"

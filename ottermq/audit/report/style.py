@@ -27,8 +27,7 @@ header { display: flex; flex-wrap: wrap; gap: 16px; align-items: flex-end;
   text-transform: uppercase; }
 h1 { margin: 2px 0; font-size: 34px; line-height: 1.15; letter-spacing: -.02em;
   text-transform: capitalize; }
-.where { margin: 0; color: var(--soft); font-family: ui-monospace, "DejaVu Sans Mono", monospace;
-  font-size: 13px; overflow-wrap: anywhere; }
+code { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: .92em; }
 .verdict { display: inline-flex; align-items: center; gap: 10px; margin: 0; padding: 10px 18px;
   border-radius: 999px; font-weight: 600; }
 .verdict i { width: 10px; height: 10px; border-radius: 50%; background: currentColor; }
@@ -44,6 +43,14 @@ h1 { margin: 2px 0; font-size: 34px; line-height: 1.15; letter-spacing: -.02em;
 dt { color: var(--soft); font-size: 13px; }
 dd { margin: 2px 0 0; font-size: 21px; font-weight: 600; letter-spacing: -.01em;
   font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+.facts { display: grid; grid-template-columns: max-content 1fr; gap: 2px 18px; margin: 0 0 20px;
+  font-size: 13px; }
+.facts div { display: contents; }
+.facts dd { margin: 0; font-size: 13px; font-weight: 400; letter-spacing: 0; }
+.finding p { margin: 0 0 8px; max-width: 80ch; }
+.finding .wide { margin-top: 14px; }
+.segment { white-space: nowrap; color: var(--soft); font-size: 12.5px;
+  font-variant-numeric: tabular-nums; }
 section { padding: 20px 22px; margin-bottom: 20px; }
 h2 { margin: 0 0 12px; font-size: 17px; }
 .note { margin: 10px 0 0; color: var(--soft); font-size: 13px; }

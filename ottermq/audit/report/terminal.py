@@ -10,48 +10,78 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ottermq.audit.findings import Severity
+from ottermq.audit.findings import OfKind, Severity, grouped
 from ottermq.audit.outcome import Outcome, Sheet
-from ottermq.audit.report.words import cell, plural
+from ottermq.audit.report.files import Run
+from ottermq.audit.report.words import cell, extent, place, plural
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MOST_FINDINGS = 20
+MOST_QUEUES = 20  # of a kind
+MOST_FINDINGS = 3  # of a kind and queue; the page has more, summary.json all
 MOST_ROWS = 40
 COLOURS = {Severity.VIOLATION: "red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 LOOK_EVERY = 0.25  # seconds
 PIPE_WIDTH = 200  # whoever reads a file or pipe wants whole lines
 
 
-def show(outcome: Outcome) -> None:
+def show(run: Run, outcome: Outcome) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=PIPE_WIDTH)
+    wide = max(map(len, run.facts), default=0)
+    for name, text in run.facts.items():
+        console.print(f"[dim]{escape(name):<{wide}}[/]  {escape(text)}", soft_wrap=True)
+    if run.facts:
+        console.print()
+    for group in grouped(outcome.findings):
+        _show_kind(console, run, group)
     for sheet in outcome.sheets:
         _show_sheet(console, sheet)
-    order = list(Severity)
-    found = sorted(outcome.findings, key=lambda each: order.index(each.severity))
-    for each in found[:MOST_FINDINGS]:
-        colour = COLOURS[each.severity]
-        where = f"{each.queue}: " if each.queue else ""
-        word = f"[{colour}]{each.severity.value}[/] {escape(each.kind)}"
-        console.print(f"{word}  {escape(where + each.message)}", soft_wrap=True)
-    if len(found) > MOST_FINDINGS:
-        console.print(f"… and {plural(len(found) - MOST_FINDINGS, 'more finding')}")
     numbers = [f"{escape(cell(value))} {escape(name)}" for name, value in outcome.headline.items()]
+    console.print(f"{', '.join(numbers)}: {_verdict(outcome)}", soft_wrap=True)
+
+
+def _verdict(outcome: Outcome) -> str:
     counts = [
         plural(count, severity.value)
         for severity in Severity
-        if (count := sum(each.severity is severity for each in found))
+        if (count := sum(each.severity is severity for each in outcome.findings))
     ]
-    verdict = f"[bold]{', '.join(counts)}[/]" if counts else "[bold green]clean[/]"
-    console.print(f"{', '.join(numbers)}: {verdict}", soft_wrap=True)
+    if counts:
+        return f"[bold]{', '.join(counts)}[/]"
+    return f"[bold]{escape(outcome.verdict)}[/]" if outcome.verdict else "[bold green]clean[/]"
+
+
+def _show_kind(console: Console, run: Run, group: OfKind) -> None:
+    """What it means and what to do, once; then queue by queue."""
+    colour, known = COLOURS[group.severity], run.kinds.get(group.kind)
+    means = f": {known.means}" if known else ""
+    console.print(
+        f"[{colour}]{group.severity.value}[/] [bold]{escape(group.kind)}[/]{escape(means)}",
+        soft_wrap=True,
+    )
+    if known:
+        console.print(f"  [dim]what to do:[/] {escape(known.do)}", soft_wrap=True)
+    for queue in group.queues[:MOST_QUEUES]:
+        for each in queue.findings[:MOST_FINDINGS]:
+            where = " ".join(filter(None, (place(each), extent(each))))
+            line = f"{where}: {each.message}" if where else each.message
+            console.print(f"  {escape(line)}", soft_wrap=True)
+        if len(queue.findings) > MOST_FINDINGS:
+            more = plural(len(queue.findings) - MOST_FINDINGS, "more finding")
+            console.print(f"  … and {more} of this kind there")
+    if len(group.queues) > MOST_QUEUES:
+        more = plural(len(group.queues) - MOST_QUEUES, "more queue")
+        console.print(f"  … and {more}, see the report")
+    console.print()
 
 
 def _show_sheet(console: Console, sheet: Sheet) -> None:
     if not sheet.rows:
         return
+    console.print(f"[bold]{escape(sheet.title)}[/]")
     table = Table(box=None, header_style="bold", pad_edge=False)
     for at, name in enumerate(sheet.columns):
         numeric = any(isinstance(row[at], int | float) for row in sheet.rows)
@@ -61,6 +91,8 @@ def _show_sheet(console: Console, sheet: Sheet) -> None:
     console.print(table)
     if len(sheet.rows) > MOST_ROWS:
         console.print(f"… and {plural(len(sheet.rows) - MOST_ROWS, 'more row')}")
+    if sheet.note:
+        console.print(f"[dim]{escape(sheet.note)}[/]", soft_wrap=True)
     console.print()
 
 

@@ -1,8 +1,15 @@
 """Numbers as people write them."""
 
 import math
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
+from ottermq.audit.findings import Finding
+from ottermq.config.units import format_time
+from ottermq.wal.catalog import INTERNAL_VHOST
+
+DAY, HOUR = timedelta(days=1), timedelta(hours=1)
+MINUTE, SECOND = timedelta(minutes=1), timedelta(seconds=1)
+MOST_SEGMENTS = 3  # in a line
 SMALL = 0.1  # below it, digits behind the point are counted from the first that isn't 0
 SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 COUNTS = ("", "k", "M", "G")
@@ -59,7 +66,48 @@ def cell(value: object) -> str:
 
 
 def moment(time: datetime) -> str:
+    """UTC; the report says so once."""
     return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def span(time: timedelta) -> str:
+    """As config.yaml has it, and no more exactly than one wants to know: 3d4h, 1h30m, 12s."""
+    for least, step in ((DAY, HOUR), (HOUR, MINUTE), (MINUTE, SECOND)):
+        if time >= least:
+            return format_time(timedelta(seconds=round(time / step) * step.total_seconds()))
+    return format_time(time)
+
+
+def vhost_name(vhost: str) -> str:
+    return "(internal)" if vhost == INTERNAL_VHOST else vhost
+
+
+def queue_label(vhost: str, queue: str) -> str:
+    """For a chart, where there is no room for two columns."""
+    return queue if vhost == "/" else f"{vhost_name(vhost)}:{queue}"
+
+
+def place(finding: Finding) -> str:
+    """Which log, as the broker's own log lines have it; empty: of the whole directory."""
+    if finding.queue is None or finding.vhost is None:
+        return ""
+    partition = "" if finding.partition is None else f" partition={finding.partition}"
+    return f"vhost={vhost_name(finding.vhost)} queue={finding.queue}{partition}"
+
+
+def extent(finding: Finding) -> str:
+    """Where in that log: segment=00000000000000000060 offsets=60-119"""
+    parts = []
+    if len(finding.segments) > 1:
+        named = ",".join(f"{base:020}" for base in finding.segments[:MOST_SEGMENTS])
+        parts.append(f"segments={named}{',…' if len(finding.segments) > MOST_SEGMENTS else ''}")
+    elif finding.segment is not None:
+        parts.append(f"segment={finding.segment:020}")
+    if finding.first_offset is not None:
+        last = finding.last_offset
+        until = "" if last is None or last <= finding.first_offset else f"-{last}"
+        parts.append(f"offsets={finding.first_offset}{until}")
+    return " ".join(parts)
 
 
 def plural(count: int, what: str) -> str:

@@ -94,6 +94,7 @@ def _edges(rows: "DataFrame") -> "list[Row]":
             (F.max("offset") + 1).alias("next"),
             F.count("offset").alias("records"),
             F.max("leader_epoch").alias("epoch"),
+            F.max("segment").alias("segment"),
         )
     )
     order = Window.partitionBy(*LOG).orderBy("first")
@@ -159,11 +160,11 @@ def _gaps(audit: Audit, found: _Rows, before: Mapping[int, Reached]) -> Iterator
             gap = Gap(after, row.first, epoch, row.epoch)
             for first, end in _unexplained(audit, log, gap):
                 message = f"offsets {first:,} to {end - 1:,} are in no segment"
-                yield _gap(log, message, first, end)
+                yield _gap(log, message, first, end, row.segment)
         if row.records < row.next - row.first and log.cursor is None:
             left_out = row.next - row.first - row.records
             message = f"{left_out:,} offsets inside a batch have no record"
-            yield _gap(log, message, row.first, row.next)
+            yield _gap(log, message, row.first, row.next, row.segment)
 
 
 def _unexplained(audit: Audit, log: Log, gap: Gap) -> list[Range]:
@@ -183,9 +184,12 @@ def _unexplained(audit: Audit, log: Log, gap: Gap) -> list[Range]:
         ]
 
 
-def _gap(log: Log, message: str, first: int, end: int) -> Finding:
-    violation = Severity.VIOLATION
-    return Finding("gap", violation, message, log.vhost, log.queue, log.partition, first, end - 1)
+def _gap(log: Log, message: str, first: int, end: int, segment: int | None) -> Finding:
+    """segment: the one behind it, or that it is in."""
+    return Finding(
+        "gap", Severity.VIOLATION, message, log.vhost, log.queue, log.partition, first, end - 1,
+        segment,
+    )  # fmt: skip
 
 
 def _reached(

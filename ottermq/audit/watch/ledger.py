@@ -15,6 +15,7 @@ from pathlib import Path
 from ottermq.audit.errors import CantRun
 from ottermq.audit.findings import Finding
 from ottermq.audit.report.files import as_dict, as_json
+from ottermq.audit.report.words import extent, place
 
 NAME = "ledger.db"
 TABLES = """
@@ -33,6 +34,8 @@ CREATE TABLE IF NOT EXISTS sequences (
 """
 # The record of removals tells these, with a time of their own that stays when the log is gone.
 OF_THE_RECORD = ("gone-early", "hold-broken")
+# What was seen in the WAL first lies in a segment later: its offsets are what tells it from others.
+BY_OFFSETS = ("gap", "duplicate-sequence")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,8 @@ def identity(finding: Finding, log: int | None) -> str:
     """The same for the same violation, whoever finds it when. log: its id, since a queue that was
     deleted and declared again is another one."""
     parts: list[object] = [finding.kind, finding.vhost, finding.queue, finding.partition]
-    parts += [finding.first_offset, finding.last_offset, finding.segment]
+    parts += [finding.first_offset, finding.last_offset]
+    parts.append(None if finding.kind in BY_OFFSETS else finding.segment)
     if finding.queue is None:
         parts.append(finding.message)  # of the directory: nothing else tells it from others
     elif finding.rule is not None and finding.kind in OF_THE_RECORD:
@@ -191,8 +195,6 @@ class Ledger:
 
 
 def _line(finding: Finding, now: datetime) -> str:
-    where = ""
-    if finding.queue is not None:
-        where = f"{finding.vhost} {finding.queue}/{finding.partition}: "
     stamp = now.isoformat(timespec="seconds").replace("+00:00", "Z")
-    return f"{stamp} {finding.severity.value} {finding.kind} {where}{finding.message}"
+    head = (stamp, finding.severity.value, finding.kind, place(finding), extent(finding))
+    return f"{' '.join(filter(None, head))}: {finding.message}"
