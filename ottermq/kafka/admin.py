@@ -143,10 +143,10 @@ def _check_assignments(kafka: Room, assignments: Sequence[Body]) -> None:
             Error.INVALID_REPLICA_ASSIGNMENT, "partitions must count from 0 without a gap"
         )
     for each in assignments:
-        _check_replicas(kafka, each["broker_ids"])
+        check_replicas(kafka, each["broker_ids"])
 
 
-def _check_replicas(kafka: Room, brokers: Sequence[int]) -> None:
+def check_replicas(kafka: Room, brokers: Sequence[int]) -> None:
     if not brokers or len(set(brokers)) != len(brokers):
         raise KafkaError(Error.INVALID_REPLICA_ASSIGNMENT, "each replica on a broker of its own")
     if kafka.settings.any_replication_factor:
@@ -200,7 +200,7 @@ async def _grow(kafka: Room, request: Request, asked: Body) -> None:
                 Error.INVALID_REPLICA_ASSIGNMENT, f"{count - have} partitions are to be assigned"
             )
         for each in assignments:
-            _check_replicas(kafka, each["broker_ids"])
+            check_replicas(kafka, each["broker_ids"])
     check_limit(kafka, name, count - have)
     if not request.body["validate_only"]:
         await kafka.topics.grow(topic, count)

@@ -49,10 +49,17 @@ ELEMENTS: dict[Api, int] = {
     Api.ALTER_CLIENT_QUOTAS: NAMES,
     Api.DESCRIBE_USER_SCRAM_CREDENTIALS: NAMES,
     Api.ALTER_USER_SCRAM_CREDENTIALS: NAMES,
+    Api.ALTER_REPLICA_LOG_DIRS: NAMES,
+    Api.ELECT_LEADERS: NAMES,
+    Api.ALTER_PARTITION_REASSIGNMENTS: NAMES,
+    Api.LIST_PARTITION_REASSIGNMENTS: NAMES,
+    Api.DESCRIBE_QUORUM: NAMES,
+    Api.UPDATE_FEATURES: NAMES,
+    Api.LIST_CONFIG_RESOURCES: NAMES,
 }
 LONGEST_TEXT = 1000  # characters of an error's
 FIXED_SIZES = {
-    "bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "float64": 8, "uuid": 16
+    "bool": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "int64": 8, "float64": 8, "uuid": 16
 }  # fmt: skip
 
 

@@ -29,6 +29,9 @@ AT_A_TIME = 16  # topics, of some forty configs each
 class Resource(IntEnum):
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
 
 
 class Operation(IntEnum):
@@ -77,7 +80,11 @@ def _described(kafka: Room, request: Request, type: int, name: str) -> Iterable[
         if name not in ("", str(kafka.node_id)):
             raise KafkaError(Error.INVALID_REQUEST, f"the only broker is number {kafka.node_id}")
         return _of_broker(kafka)
-    raise KafkaError(Error.INVALID_REQUEST, f"no settings for resources of type {type}")
+    raise KafkaError(Error.INVALID_REQUEST, f"there are no configs of {_type_name(type)} resources")
+
+
+def _type_name(type: int) -> str:
+    return Resource(type).name if type in list(Resource) else f"type {type}"
 
 
 def _topic(kafka: Room, name: str) -> Topic:
@@ -203,7 +210,7 @@ def _alterable(kafka: Room, request: Request, type: int, name: str) -> Topic:
         return _topic(kafka, name)
     if type == Resource.BROKER:
         raise KafkaError(Error.INVALID_REQUEST, "the broker's settings are in its config.yaml")
-    raise KafkaError(Error.INVALID_REQUEST, f"no settings for resources of type {type}")
+    raise KafkaError(Error.INVALID_REQUEST, f"there are no configs of {_type_name(type)} resources")
 
 
 def _at_once(

@@ -14,6 +14,11 @@ from ottermq.kafka.topics import Topic
 from ottermq.wal import LogError
 
 
+def log_dir(kafka: Room) -> str:
+    """The only one there is."""
+    return str(kafka.store.data.resolve())
+
+
 def describe_log_dirs(kafka: Room, request: Request) -> Body | Coroutine[Any, Any, Body]:
     if not request.conn.is_administrator:
         return {"error_code": Error.CLUSTER_AUTHORIZATION_FAILED, "results": []}
@@ -34,7 +39,7 @@ async def _describe(kafka: Room, topics: list[tuple[Topic, list[int]]]) -> Body:
     ]
     usage = await trio.to_thread.run_sync(shutil.disk_usage, kafka.store.data)
     result = {
-        "log_dir": str(kafka.store.data.resolve()),
+        "log_dir": log_dir(kafka),
         "topics": described,
         "total_bytes": usage.total,
         "usable_bytes": usage.free,

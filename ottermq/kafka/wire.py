@@ -18,6 +18,7 @@ LONGEST_STRING = 32767  # bytes; compact lengths could say more, and Kafka refus
 
 _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
+_UINT16 = struct.Struct(">H")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _FLOAT64 = struct.Struct(">d")
@@ -53,6 +54,11 @@ class Reader:
 
     def int16(self) -> int:
         value: int = _INT16.unpack_from(self.data, self.at)[0]
+        self.at += 2
+        return value
+
+    def uint16(self) -> int:
+        value: int = _UINT16.unpack_from(self.data, self.at)[0]
         self.at += 2
         return value
 
@@ -171,6 +177,9 @@ class Writer(bytearray):
 
     def int16(self, value: int) -> None:
         self += _INT16.pack(value)
+
+    def uint16(self, value: int) -> None:
+        self += _UINT16.pack(value)
 
     def int32(self, value: int) -> None:
         self += _INT32.pack(value)

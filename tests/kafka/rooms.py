@@ -15,7 +15,17 @@ from ottermq.config import Config
 from ottermq.config.schema import AuthSettings, KafkaSettings
 from ottermq.engine import Engine
 from ottermq.holds import Holds
-from ottermq.kafka import acls, admin, codec, config_admin, logdirs, offsets, quotas, scram
+from ottermq.kafka import (
+    acls,
+    admin,
+    codec,
+    config_admin,
+    logdirs,
+    offsets,
+    one_node,
+    quotas,
+    scram,
+)
 from ottermq.kafka.altered import Altered
 from ottermq.kafka.api import Api
 from ottermq.kafka.cluster import Cluster, open_cluster
@@ -53,6 +63,7 @@ HANDLERS: Mapping[Api, Handler] = {
     **config_admin.HANDLERS,
     **logdirs.HANDLERS,
     **offsets.HANDLERS,
+    **one_node.HANDLERS,
     **membership.HANDLERS,
     **committing.HANDLERS,
     **group_admin.HANDLERS,

@@ -25,6 +25,7 @@ PLAIN_DEFAULTS: dict[str, Any] = {
     "bool": False,
     "int8": 0,
     "int16": 0,
+    "uint16": 0,
     "int32": 0,
     "int64": 0,
     "float64": 0.0,
