@@ -129,14 +129,30 @@ def test_a_wheel_holds_the_package_the_configuration_and_the_unit(wheel: Path) -
     assert "ottermq/_core.abi3.so" in names
 
 
-def test_the_core_in_a_wheel_is_stripped(wheel: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def core(wheel: Path, tmp_path: Path) -> str:
     with zipfile.ZipFile(wheel) as archive:
-        core = archive.extract("ottermq/_core.abi3.so", tmp_path)
-    sections = subprocess.run(
-        ["readelf", "--section-headers", "--wide", core], capture_output=True, text=True, check=True
+        return archive.extract("ottermq/_core.abi3.so", tmp_path)
+
+
+def read_elf(core: str, what: str) -> str:
+    return subprocess.run(
+        ["readelf", what, "--wide", core], capture_output=True, text=True, check=True
     ).stdout
+
+
+def test_the_core_in_a_wheel_is_stripped(core: str) -> None:
+    sections = read_elf(core, "--section-headers")
     assert ".dynsym" in sections
     assert ".symtab" not in sections and ".debug_info" not in sections
+
+
+def test_the_core_is_hardened(core: str) -> None:
+    symbols = read_elf(core, "--dyn-syms")
+    assert "__stack_chk_fail" in symbols
+    assert "__memcpy_chk" in symbols or "__snprintf_chk" in symbols
+    assert "GNU_RELRO" in read_elf(core, "--program-headers")
+    assert "BIND_NOW" in read_elf(core, "--dynamic")
 
 
 def interpreter(version: str) -> Path:
