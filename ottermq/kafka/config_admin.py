@@ -1,14 +1,14 @@
 """Settings of topics and of the broker, asked for and altered by Kafka's clients.
 
-A topic's are configs.py's, all of them. The broker's come from config.yaml and can't be altered
-here: they are told by the names Kafka's tools look for.
+A topic's are configs.py's, all of them. The broker's (broker_configs.py) come from config.yaml and
+can't be altered here.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import timedelta
 from enum import IntEnum
 
 from ottermq.errors import OtterError
+from ottermq.kafka import broker_configs
 from ottermq.kafka.admin import check_hold, is_seen, refusal
 from ottermq.kafka.altered import Effective
 from ottermq.kafka.api import Api
@@ -19,9 +19,6 @@ from ottermq.kafka.request import Body, Handler, Request
 from ottermq.kafka.room import Room
 from ottermq.kafka.topics import Topic
 from ottermq.wal import LogError
-
-MILLISECOND = timedelta(milliseconds=1)
-
 
 AT_A_TIME = 16  # topics, of some forty configs each
 
@@ -79,7 +76,7 @@ def _described(kafka: Room, request: Request, type: int, name: str) -> Iterable[
             raise KafkaError(Error.CLUSTER_AUTHORIZATION_FAILED, "for administrators")
         if name not in ("", str(kafka.node_id)):
             raise KafkaError(Error.INVALID_REQUEST, f"the only broker is number {kafka.node_id}")
-        return _of_broker(kafka)
+        return broker_configs.described(kafka, request.conn)
     raise KafkaError(Error.INVALID_REQUEST, f"there are no configs of {_type_name(type)} resources")
 
 
@@ -113,40 +110,6 @@ def _of_topic(kafka: Room, topic: Topic) -> Iterable[Body]:
             "config_type": config.type,
             "documentation": config.doc,
         }
-
-
-def _of_broker(kafka: Room) -> Iterable[Body]:
-    own: dict[str, tuple[Type, str]] = {
-        "broker.id": (Type.INT, str(kafka.node_id)),
-        "node.id": (Type.INT, str(kafka.node_id)),
-        "process.roles": (Type.LIST, "broker,controller"),
-        "log.dirs": (Type.STRING, str(kafka.store.data)),
-        "auto.create.topics.enable": (Type.BOOLEAN, _flag(kafka.settings.auto_create)),
-        "num.partitions": (Type.INT, str(kafka.settings.default_partitions)),
-        "default.replication.factor": (Type.INT, "1"),
-        "delete.topic.enable": (Type.BOOLEAN, "true"),
-        "socket.request.max.bytes": (Type.INT, str(kafka.settings.max_request_size)),
-        "offsets.topic.replication.factor": (Type.SHORT, "1"),
-        "transaction.state.log.replication.factor": (Type.SHORT, "1"),
-    }
-    usual = kafka.configs.usual(None)
-    for name, config in TOPIC_CONFIGS.items():
-        if config.synonym is not None:
-            own.setdefault(config.synonym, (config.type, usual[name]))
-    for name, (type, value) in sorted(own.items()):
-        yield {
-            "name": name,
-            "value": value,
-            "read_only": True,
-            "config_source": Source.STATIC_BROKER,
-            "synonyms": [{"name": name, "value": value, "source": Source.STATIC_BROKER}],
-            "config_type": type,
-            "documentation": "set in config.yaml",
-        }
-
-
-def _flag(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def _shown(config: Body, synonyms: bool, documentation: bool) -> Body:

@@ -26,10 +26,12 @@ from ottermq.topology import MetaDb, Statement
 from ottermq.topology.values import dump, load
 from ottermq.wal import LogError
 
-USER, CLIENT = "user", "client-id"
+USER, CLIENT, IP = "user", "client-id", "ip"
 TYPES = (USER, CLIENT)
 PRODUCE, CONSUME = "producer_byte_rate", "consumer_byte_rate"
-KEYS = (PRODUCE, CONSUME, "request_percentage", "controller_mutation_rate")
+KEYS = (PRODUCE, CONSUME)
+# Kafka's others. Who sets one counts on it, so it is refused; one from before that may be removed.
+NOT_HELD = ("request_percentage", "controller_mutation_rate", "connection_creation_rate")
 EXACT, DEFAULT, ANY = 0, 1, 2  # match types
 INTERVAL = 0.25
 LONGEST = 30.0  # seconds that a client is sent away for
@@ -176,6 +178,8 @@ def describe_client_quotas(kafka: Room, request: Request) -> Body:
     _check_administrator(request)
     components = request.body["components"]
     types = [each["entity_type"] for each in components]
+    if types == [IP]:
+        return {"entries": []}  # there are none, and tools ask for them
     if any(type not in TYPES for type in types) or len(set(types)) != len(types):
         raise KafkaError(Error.INVALID_REQUEST, f"entities are {' and '.join(TYPES)}, once each")
     strict = request.body["strict"]
@@ -234,6 +238,8 @@ async def alter_client_quotas(kafka: Room, request: Request) -> Body:
 
 def _entity(parts: list[dict[str, Any]]) -> Entity:
     named = {part["entity_type"]: part["entity_name"] for part in parts}
+    if IP in named:
+        raise KafkaError(Error.INVALID_REQUEST, "quotas of ip addresses aren't enforced here")
     if not named or len(named) != len(parts) or any(type not in TYPES for type in named):
         raise KafkaError(Error.INVALID_REQUEST, f"entities are {' and '.join(TYPES)}, once each")
     if any(name == "" for name in named.values()):
@@ -255,8 +261,14 @@ def _changes(ops: list[Body]) -> dict[str, float | None]:
     changes: dict[str, float | None] = {}
     for op in ops:
         key, value = op["key"], op["value"]
-        if key not in KEYS or key in changes:
-            raise KafkaError(Error.INVALID_REQUEST, f"no quota {key}, or more than once")
+        if key in changes:
+            raise KafkaError(Error.INVALID_REQUEST, f"{key} is named more than once")
+        if key in NOT_HELD and not op["remove"]:
+            raise KafkaError(
+                Error.INVALID_REQUEST, f"{key} isn't enforced here; {' and '.join(KEYS)} are"
+            )
+        if key not in KEYS + NOT_HELD:
+            raise KafkaError(Error.INVALID_REQUEST, f"no quota '{key}'")
         if not op["remove"] and not value > 0:
             raise KafkaError(Error.INVALID_REQUEST, f"{key} must be more than nought")
         changes[key] = None if op["remove"] else value

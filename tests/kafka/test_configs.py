@@ -126,6 +126,37 @@ async def test_the_brokers_settings_are_told_and_read_only(house: House) -> None
     assert (await describe(house, "x", 99))["error_code"] == Error.INVALID_REQUEST
 
 
+async def test_what_kafka_lists_of_a_broker_is_told_as_true_or_as_its_default(house: House) -> None:
+    result = await describe(house, "1", Resource.BROKER)
+    told = {each["name"]: (each["value"], each["config_source"]) for each in result["configs"]}
+    for name, value in (
+        ("advertised.listeners", "SASL_PLAINTEXT://127.0.0.1:9092"),
+        ("log.cleaner.backoff.ms", "15000"),
+        ("group.min.session.timeout.ms", "6000"),
+        ("transaction.max.timeout.ms", "900000"),
+        ("offsets.retention.minutes", "10080"),
+        ("log.cleanup.policy", "delete"),
+    ):
+        assert told[name] == (value, Source.STATIC_BROKER), name
+    for name, value in (
+        ("num.io.threads", "8"),
+        ("log.cleaner.threads", "1"),
+        ("broker.rack", None),
+        ("log.roll.hours", "168"),
+    ):
+        assert told[name] == (value, Source.DEFAULT), name
+
+
+@pytest.mark.parametrize("type", [Resource.BROKER_LOGGER, Resource.GROUP, Resource.CLIENT_METRICS])
+async def test_a_type_without_configs_is_refused_by_its_name(house: House, type: Resource) -> None:
+    refused = await describe(house, "1", type)
+    assert refused["error_code"] == Error.INVALID_REQUEST
+    assert type.name in refused["error_message"]
+    body = {"resources": [{"resource_type": type, "resource_name": "1", "configs": []}]}
+    [refused] = (await house.ask(Api.ALTER_CONFIGS, body))["responses"]
+    assert type.name in refused["error_message"]
+
+
 async def test_strangers_are_told_nothing(house: House) -> None:
     await house.topics.create("orders")
     user = await house.user("anna", "^mine", "^mine", "^mine")

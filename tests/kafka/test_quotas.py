@@ -93,11 +93,36 @@ async def test_quotas_last_until_they_are_removed(tmp_path: Path) -> None:
         ({"user": ""}, {"producer_byte_rate": 1}),
         ({"user": "anna"}, {"hats": 1}),
         ({"user": "anna"}, {"producer_byte_rate": -1}),
+        ({"user": "anna"}, {"request_percentage": 50}),
+        ({"user": "anna"}, {"controller_mutation_rate": 10}),
+        ({"ip": "10.0.0.1"}, {"connection_creation_rate": 10}),
     ],
 )
 async def test_what_is_no_quota_is_refused(house: House, entity: Any, ops: Any) -> None:
     assert await alter(house, entity, **ops) is Error.INVALID_REQUEST
     assert house.room.quotas.values == {}
+
+
+async def test_a_quota_that_is_not_enforced_is_refused_in_so_many_words(house: House) -> None:
+    entry = {
+        "entity": [{"entity_type": "user", "entity_name": "anna"}],
+        "ops": [{"key": "request_percentage", "value": 50.0, "remove": False}],
+    }
+    [told] = (await house.ask(Api.ALTER_CLIENT_QUOTAS, {"entries": [entry]}))["entries"]
+    assert told["error_code"] == Error.INVALID_REQUEST
+    assert told["error_message"].startswith("request_percentage isn't enforced here")
+
+
+async def test_one_from_before_can_be_removed(house: House) -> None:
+    await house.room.quotas.set(ANNA, {"request_percentage": 50.0})
+    assert await alter(house, {"user": "anna"}, request_percentage=None) is Error.NONE
+    assert house.room.quotas.values == {}
+
+
+async def test_there_are_no_quotas_of_addresses(house: House) -> None:
+    await alter(house, {"user": "anna"}, producer_byte_rate=1)
+    for strict in (False, True):
+        assert await describe(house, ("ip", ANY, None), strict=strict) == []
 
 
 async def test_quotas_are_for_administrators(house: House) -> None:
