@@ -26,6 +26,11 @@ POSIX = {
 @lru_cache(maxsize=4096)
 def compiled(pattern: str) -> re.Pattern[str]:
     """BAD_PATTERN: it can't be."""
+    return translated(pattern)
+
+
+def translated(pattern: str) -> re.Pattern[str]:
+    """The same, not remembered: what strangers send mustn't push out what is needed."""
     with warnings.catch_warnings():
         # "Possible nested set": Python's plans for [[, which means nothing to PCRE.
         warnings.simplefilter("ignore", FutureWarning)
@@ -34,9 +39,9 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _from_pcre(pattern: str) -> str:
-    def translated(match: re.Match[str]) -> str:
+    def replaced(match: re.Match[str]) -> str:
         if match[2]:
             return POSIX.get(match[2], match[0])
         return {"\\z": r"\Z", "\\Z": r"(?=\n?\Z)"}.get(match[0], match[0])
 
-    return re.sub(r"\\(.)|\[:(\w+):\]", translated, pattern, flags=re.DOTALL)
+    return re.sub(r"\\(.)|\[:(\w+):\]", replaced, pattern, flags=re.DOTALL)

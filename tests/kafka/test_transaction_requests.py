@@ -6,7 +6,7 @@ import pytest
 
 from ottermq.auth import User
 from ottermq.kafka.api import Api
-from ottermq.kafka.errors import Error
+from ottermq.kafka.errors import Error, KafkaError
 from ottermq.wal import Log
 from tests.kafka.rooms import House
 from tests.wal.producing import batch
@@ -164,6 +164,23 @@ async def test_transactions_are_listed(house: House) -> None:
     assert told["unknown_state_filters"] == ["Odd"]
     told = await house.ask(Api.LIST_TRANSACTIONS, FILTERS | {"duration_filter": 3_600_000})
     assert told["transaction_states"] == []
+
+
+async def test_transactions_are_listed_by_a_pattern_of_their_ids(house: House) -> None:
+    for id in ("orders-1", "orders-2", "audit"):
+        await begin(house, id)
+    for pattern, ids in (
+        ("orders-.*", {"orders-1", "orders-2"}),
+        ("orders", set()),
+        ("", {"orders-1", "orders-2", "audit"}),
+        (None, {"orders-1", "orders-2", "audit"}),
+    ):
+        asked = FILTERS | {"transactional_id_pattern": pattern}
+        told = await house.ask(Api.LIST_TRANSACTIONS, asked)
+        assert {each["transactional_id"] for each in told["transaction_states"]} == ids
+    with pytest.raises(KafkaError) as refused:
+        await house.ask(Api.LIST_TRANSACTIONS, FILTERS | {"transactional_id_pattern": "(a"})
+    assert refused.value.error is Error.INVALID_REGULAR_EXPRESSION
 
 
 async def test_a_logs_producers_are_described(house: House) -> None:

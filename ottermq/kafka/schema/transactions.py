@@ -147,12 +147,13 @@ DESCRIBE_TRANSACTIONS = Message(
 
 LIST_TRANSACTIONS = Message(
     Api.LIST_TRANSACTIONS,
-    versions=(0, 1),
+    versions=(0, 2),
     flexible=0,
     request=(
         f("state_filters", ["string"]),
         f("producer_id_filters", ["int64"]),
         f("duration_filter", "int64", "1+", default=-1),
+        f("transactional_id_pattern", "string", "2+", nullable=True, default=None),
     ),
     response=(
         f("throttle_time_ms", "int32"),

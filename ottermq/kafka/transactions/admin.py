@@ -1,11 +1,15 @@
 """DescribeTransactions, ListTransactions, DescribeProducers: what is open, and whose it is."""
 
 from ottermq.kafka.api import Api
-from ottermq.kafka.errors import Error
+from ottermq.kafka.errors import Error, KafkaError
 from ottermq.kafka.offsets import log_of
+from ottermq.kafka.pace import paced
 from ottermq.kafka.request import Body, Handler, Request
 from ottermq.kafka.room import Room
 from ottermq.kafka.transactions.transaction import STATES
+from ottermq.linear import BadPattern, Linear
+
+AT_A_TIME = 16  # ids that are held against a pattern
 
 
 def may_see(request: Request, id: str) -> bool:
@@ -57,8 +61,9 @@ def _unknown(id: str, error: Error) -> Body:
     }
 
 
-def list_transactions(kafka: Room, request: Request) -> Body:
+async def list_transactions(kafka: Room, request: Request) -> Body:
     body = request.body
+    pattern = _pattern(body["transactional_id_pattern"])
     states, producers = frozenset(body["state_filters"]), frozenset(body["producer_id_filters"])
     least = body["duration_filter"]
     now = kafka.store.now_ms()
@@ -70,6 +75,8 @@ def list_transactions(kafka: Room, request: Request) -> Body:
         and (least < 0 or (each.started_ms >= 0 and now - each.started_ms >= least))
         and may_see(request, each.id)
     ]
+    if pattern is not None:
+        found = [each async for each in paced(found, AT_A_TIME) if pattern.matches(each.id)]
     return {
         "error_code": Error.NONE,
         "unknown_state_filters": sorted(states - STATES),
@@ -82,6 +89,15 @@ def list_transactions(kafka: Room, request: Request) -> Body:
             for each in found
         ],
     }
+
+
+def _pattern(text: str | None) -> Linear | None:
+    if not text:
+        return None
+    try:
+        return Linear(text)
+    except BadPattern as error:
+        raise KafkaError(Error.INVALID_REGULAR_EXPRESSION, str(error)) from None
 
 
 def describe_producers(kafka: Room, request: Request) -> Body:
