@@ -51,9 +51,9 @@ class TooMuch(NotOpened):
     """More would come out than we let."""
 
 
-def open_records(codec: int, data: bytes, most: int = SIZE_LIMIT) -> bytes:
+def open_records(codec: int, data: bytes, most: int | None = None) -> bytes:
     """A batch's records, plain: at most so many bytes."""
-    limit = min(most, max(ANY_RATIO, len(data) * RATIO_LIMIT))
+    limit = min(SIZE_LIMIT if most is None else most, max(ANY_RATIO, len(data) * RATIO_LIMIT))
     if codec != Codec.SNAPPY and codec not in STREAMS:
         raise NotOpened(f"codec {codec} is unknown")
     try:

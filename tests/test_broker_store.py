@@ -124,11 +124,12 @@ def test_a_damaged_checkpoint_is_one_line_and_ends_with_1(tmp_path: Path) -> Non
     data = tmp_path / "data"
     with Store.open(data, SMALL) as store:
         numbered(store, "orders", 5)
+    data.chmod(0o750)
     checkpoint = data / "checkpoint"
     checkpoint.write_bytes(checkpoint.read_bytes()[:-1] + b"?")
     ended = brokers.run("serve", "--data", str(data), "--amqp", "127.0.0.1:0",
                         "--kafka", "127.0.0.1:0", "--admin", "127.0.0.1:0")  # fmt: skip
-    assert ended.returncode == 1
+    assert ended.returncode == 1, ended.stderr
     assert ended.stderr.count("\n") == 1
     assert re.match(rf"ottermq: data directory {data}: .*checkpoint is damaged", ended.stderr)
 
@@ -146,7 +147,8 @@ def test_corruption_is_reported_and_the_rest_serves(tmp_path: Path) -> None:
     with Broker(data) as broker:
         last = second.next_offset - 1
         broker.wait_for(f" ERROR corrupt log=orders first={second.base_offset} last={last} text=")
-        assert health(broker)[0] == 200
+        status, body = health(broker)
+        assert (status, body["status"]) == (503, "damaged")
 
 
 # -- recovery that takes its time

@@ -110,7 +110,8 @@ async def test_a_catalogue_that_is_none_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(StartupError) as caught:
         async with opened(settings(data)):
             pass
-    assert str(caught.value) == f"data directory {data}: file is not a database"
+    assert str(caught.value).startswith(f"data directory {data}: ")
+    assert "meta.db" in str(caught.value) and "\n" not in str(caught.value)
 
 
 class Slow:

@@ -269,19 +269,6 @@ def test_property_flags_without_properties_end_the_connection(channel: Channel) 
         ends_with(channel, 502, "SYNTAX_ERROR - properties that can't be read", PUBLISH)
 
 
-# -- channel numbers
-
-
-@pytest.mark.ottermq_only("RabbitMQ 3.10 counts channels and does not look at their numbers")
-@pytest.mark.parametrize("number", [2048, 65535])
-def test_a_channel_number_too_high_ends_the_connection(client: Client, number: int) -> None:
-    with pytest.raises(Refused) as no:
-        client.channel(number)
-    told = f"channel number {number} is above the negotiated channel_max (2047)"
-    assert (no.value.code, no.value.text) == (504, f"CHANNEL_ERROR - {told}")
-    assert no.value.connection
-
-
 def test_heartbeats_on_a_channel_are_505(channel: Channel) -> None:
     channel.client.raw(frame(8, 1, b""))
     ends_with(channel, 505, "UNEXPECTED_FRAME - type 8, all octets = <<>>")

@@ -53,6 +53,7 @@ VIOLATION, WARNING, NOTE = "violation", "warning", "note"
 FOUND: dict[str, set[Told]] = {
     "integrity": {
         ("damage", VIOLATION, "clicks"),
+        ("damage", VIOLATION, "letters"),
         ("duplicate-id", WARNING, "orders"),
         ("duplicate-sequence", VIOLATION, "payments"),
         ("gap", VIOLATION, "letters"),
@@ -60,7 +61,7 @@ FOUND: dict[str, set[Told]] = {
         ("gap", VIOLATION, "parcels"),
         ("gap", VIOLATION, "visits"),
         ("index", VIOLATION, "taps"),
-        ("left-over", NOTE, "letters"),
+        ("manifest", VIOLATION, "letters"),
         ("manifest", VIOLATION, "shares"),
         ("missing", VIOLATION, "held"),
         ("missing", VIOLATION, "views"),
@@ -73,7 +74,6 @@ FOUND: dict[str, set[Told]] = {
     "retention": {
         ("gone-early", VIOLATION, "early"),
         ("hold-broken", VIOLATION, "held"),
-        ("lost", VIOLATION, "letters"),
         ("no-record", VIOLATION, "visits"),
         ("record-damaged", VIOLATION, None),
         ("segment-gone", VIOLATION, "parcels"),

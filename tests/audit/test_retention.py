@@ -100,7 +100,7 @@ def test_an_honest_directory_is_clean_and_told_of(spark: SparkSession, honest: P
     assert rows["held"][3] == "legal hold" and rows["held"][4] == COUNT
     assert rows["aged"][3] == "max_age 1h" and rows["aged"][4] == 0
     assert rows["orders"][3] == "until settled"
-    rules = {(row[1], row[2]) for row in outcome.sheets[1].rows}
+    rules = {(row[1], row[3]) for row in outcome.sheets[1].rows}
     assert {("aged", "max_age"), ("sized", "max_size"), ("orders", "settled")} <= rules
     stored = sum(path.stat().st_size for path in segments(honest, "held"))
     assert outcome.summary["bytes"]["/:held"] == stored

@@ -45,7 +45,7 @@ def test_a_violation_is_in_the_queue_within_a_minute_and_once_over_kills(
             audited.remove_a_segment("views")
             [first] = soon(desk)
             assert (first.kind, first.queue) == ("segment-gone", "views")
-            assert watch.stdout and " views/0: " in watch.stdout.readline()
+            assert watch.stdout and " queue=views partition=0 " in watch.stdout.readline()
             desk.stop(signal.SIGKILL)
             audited.remove_a_segment("visits")
             assert " visits/0: " in watch.stdout.readline(), "told while the broker is away"

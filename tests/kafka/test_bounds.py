@@ -195,4 +195,4 @@ def test_members_of_a_group_leave_little_behind(broker: Broker) -> None:
             assert talker.ask(Api.JOIN_GROUP, body, 3)["error_code"] == Error.MESSAGE_TOO_LARGE
             body["protocols"] = [{"name": "range", "metadata": bytes(MIB)}]
             assert talker.ask(Api.JOIN_GROUP, body, 3)["error_code"] == Error.NONE
-    assert anon(broker) - before < 100 * MIB
+    assert anon(broker) - before < 160 * MIB  # it was 288

@@ -345,7 +345,7 @@ OURS = {"manifest", "manifest.tmp"}
 
 
 def _belongs(name: str) -> bool:
-    return Path(name).suffix in KNOWN or name.endswith(".log.rewrite")
+    return Path(name).suffix in KNOWN or name.endswith((".log.rewrite", ".log.damaged"))
 
 
 # -- the outcome
