@@ -201,17 +201,17 @@ static int roll(om_wal *wal, uint64_t first_seq)
     return 1;
 }
 
-/* Bytes at the head's end that stay unused while no spare file is there: the next start may find no
- * other place (wal_open.c). */
+/* Bytes at the head's end that stay unused while no spare file is there nor will be: the next start may
+ * find no other place (wal_open.c). An empty head is as good as any other file. */
 static uint64_t kept_for_a_start(om_wal *wal, uint64_t end)
 {
     uint64_t size = wal->head_file->size, kept = KEPT_FOR_A_START < size / 4 ? KEPT_FOR_A_START : size / 4;
-    if (end + kept <= size)
+    if (end + kept <= size || wal->position == OM_WAL_BLOCK)
         return 0;
     pthread_mutex_lock(&wal->lock);
-    int spare = wal->spares != NULL;
+    int none = wal->spares == NULL && (atomic_load(&wal->lean) || wal->live_files >= wal->max_files);
     pthread_mutex_unlock(&wal->lock);
-    return spare ? 0 : kept;
+    return none ? kept : 0;
 }
 
 static int commit(om_wal *wal, om_wal_group *group)
