@@ -440,7 +440,8 @@ def test_spare_files_that_were_removed_are_no_loss(folder: Path) -> None:
     reading = read(folder, after=12)
     with opened(folder, reading, released=12) as wal:
         for path in folder.glob("*.wal"):
-            path.unlink()
+            if path != max(folder.glob("0*.wal")):  # that one is in use
+                path.unlink()
         for _ in range(12):
             wal.commit(b"x" * 100_000)
         assert wal.fenced() is None
