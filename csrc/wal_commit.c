@@ -210,7 +210,7 @@ static uint64_t kept_for_a_start(om_wal *wal, uint64_t end)
     if (end + kept <= size || wal->position == OM_WAL_BLOCK)
         return 0;
     pthread_mutex_lock(&wal->lock);
-    int none = wal->spares == NULL && (atomic_load(&wal->lean) || wal->live_files >= wal->max_files);
+    int none = wal->spares == NULL && (atomic_load(&wal->lean) || wal->live_files > wal->max_files);
     pthread_mutex_unlock(&wal->lock);
     return none ? kept : 0;
 }

@@ -3,8 +3,8 @@
  *   new ---> spare ---> head ---> sealed ---> released --+--> spare again, for ever
  *    ^ zero-filled once                                  '--> gone: one too many, or suspect
  *
- * The preparer keeps one spare file ready while all files together may still grow; past that,
- * only recycled files are used. Should there be none when the committer needs one, it makes one
+ * The preparer keeps one spare file ready, the last of them past max_size; after that only recycled
+ * files are used. Should there be none when the committer needs one, it makes one
  * itself: the limits are soft, and the extra file goes when it is released. */
 #define _GNU_SOURCE
 #include "wal_internal.h"
@@ -210,9 +210,11 @@ void om_wal_use_file(om_wal *wal, om_wal_file *file, int header_pending)
     wal->chain_seq = file->header.first_seq - 1;
 }
 
+/* One more than the limit: without a spare file settles have no place to go on, and whether one can be
+ * had must be known while there is still room in the head (om_wal_lean_reserve). */
 static int wants_file(const om_wal *wal)
 {
-    return wal->spares == NULL && total_files(wal) < wal->max_files;
+    return wal->spares == NULL && total_files(wal) <= wal->max_files;
 }
 
 /* With the lock held; let go meanwhile. */
