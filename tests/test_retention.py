@@ -211,7 +211,7 @@ async def test_it_takes_at_most_a_twentieth_of_a_core(tmp_path: Path) -> None:
         for _ in range(5):
             for log in logs:
                 store.wait(log.append(records).seq)
-                if log.id % 50 == 0:
+                if log.id % 25 == 0:
                     store.checkpoint()
         store.checkpoint()
         segments = sum(len(log.segments()) for log in logs)

@@ -48,7 +48,7 @@ def test_a_violation_is_in_the_queue_within_a_minute_and_once_over_kills(
             assert watch.stdout and " queue=views partition=0 " in watch.stdout.readline()
             desk.stop(signal.SIGKILL)
             audited.remove_a_segment("visits")
-            assert " visits/0: " in watch.stdout.readline(), "told while the broker is away"
+            assert " queue=visits " in watch.stdout.readline(), "told while the broker is away"
             time.sleep(random.random())
             watch.kill()
             watch.wait()
@@ -65,9 +65,9 @@ def test_a_violation_is_in_the_queue_within_a_minute_and_once_over_kills(
         assert sorted(each.queue for each in found) == ["taps", "visits"]
         assert watch.stdout
         line = watch.stdout.readline()
-        if " visits/0: " in line:  # killed before it could note that it had told
+        if " queue=visits " in line:  # killed before it could note that it had told
             line = watch.stdout.readline()
-        assert " taps/0: " in line
+        assert " queue=taps " in line
         time.sleep(3)  # some more looks
         assert told(desk) == []
 
@@ -133,5 +133,5 @@ def test_a_watch_that_is_killed_at_random_again_and_again_loses_nothing(tmp_path
     assert len(ids) == len(STREAMS), "the same violation, the same id"
     assert ids.total() - len(ids) <= kills and max(ids.values()) <= 2, ids
     for stream in STREAMS:
-        assert 1 <= sum(f" {stream}/0: " in line for line in lines) <= 2
+        assert 1 <= sum(f" queue={stream} " in line for line in lines) <= 2
     print(f"{kills} kills, {ids.total() - len(ids)} messages again")

@@ -105,7 +105,8 @@ class Yard:
             file.write(half)
 
     def cut_a_segment(self, log: str) -> None:
-        os.truncate(self.segments(log)[1], 20_000)
+        """Within its first batch: nothing of it can be read, and a start sets it aside."""
+        os.truncate(self.segments(log)[1], 50)
 
     def spoil_an_index(self, log: str) -> None:
         overwrite(self.segments(log)[1].with_suffix(".index"), 4, b"\0\0\0\1")

@@ -189,7 +189,7 @@ def test_a_broker_starts_on_a_full_disk_and_is_drained_by_its_consumers(disk: Pa
 
 
 # With files of 1 MiB a WAL can still be left without a place for acks on a disk that is full of our
-# own segments (some seeds, until space comes from outside): until that is mended, by make soak only.
+# own segments (some seeds, until space comes from outside): until then, by make soak only.
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
 def test_filled_drained_and_killed_in_turns_it_starts_and_confirms_again(
