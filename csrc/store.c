@@ -403,9 +403,7 @@ static int open_wal(om_store *store, const om_wal_tail *tail, char *err, size_t 
         /* A file at least: how much of the others is used up nobody knows before they are full. */
         .reserve = options->wal_max_size / 8 > options->wal_file_size ? options->wal_max_size / 8 : options->wal_file_size,
         .batch_max_size = options->batch_max_size,
-        /* Not more than half a file: what was taken before a full disk is known must leave room for settles. */
-        .backlog_max = options->batch_max_size * 4 < options->wal_file_size / 2 ? options->batch_max_size * 4
-                                                                                : options->wal_file_size / 2,
+        .backlog_max = options->batch_max_size * 4,
         .batch_max_wait_us = options->batch_max_wait_us,
         .lazy_sync_ms = 1000,
         .flush_immediate = options->flush_immediate,
