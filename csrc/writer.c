@@ -257,8 +257,9 @@ static int finish_run(om_store *store, run *run) {
         requeue(store, log);
     }
     log->writing = 0;
-    /* What was trimmed while it was being written needn't be tried again. */
-    if (result != OM_OK && !log->deleted)
+    /* What was trimmed while it was being written needn't be tried again, and its segment goes now. */
+    int left = log->segment_count && log->segments[0]->next_offset <= log->start_offset;
+    if ((result != OM_OK || left) && !log->deleted)
         om_log_start_at(log, log->start_offset);
     return result;
 }
