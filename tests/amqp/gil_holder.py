@@ -1,5 +1,6 @@
-"""The broker, with one thing more: each SIGUSR1 makes it hold the GIL for some seconds, in pure
-Python. Nothing else that needs the GIL can happen meanwhile, and that is the point."""
+"""The broker, with one thing more: each SIGRTMIN makes it hold the GIL for some seconds, in pure
+Python. Nothing else that needs the GIL can happen meanwhile, and that is the point. (The broker
+itself ignores SIGUSR1 and SIGUSR2.)"""
 
 import signal
 import sys
@@ -20,5 +21,5 @@ def hold(*_: object) -> None:
 
 if __name__ == "__main__":
     sys.setswitchinterval(3600)  # nobody who asks for it gets it
-    signal.signal(signal.SIGUSR1, hold)
+    signal.signal(signal.SIGRTMIN, hold)
     main()

@@ -80,7 +80,7 @@ def test_confirms_and_deliveries_go_on_while_the_gil_is_held(tmp_path: Path) -> 
                 pass_one(channel, queue)
             for number in range(1, TRIES + 1):
                 usual = waits_until(channel, queue, time.monotonic() + 0.5)
-                broker.process.send_signal(signal.SIGUSR1)
+                broker.process.send_signal(signal.SIGRTMIN)
                 wait_for_lines(broker, "the GIL is held", number)
                 begin = time.monotonic()
                 control.send(Queue.Declare(queue=queue, passive=True))
