@@ -5,14 +5,15 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perf import chart, report
 from perf.contest import Contest
 from perf.log_bench import prime
+from perf.ottermq import OtterMQ
 from perf.programs import BUILD, ROOT, machine, now
-from perf.report import Report
+from perf.report import Report, beside_before
 from perf.scenarios import Effort, Scenario
 from perf.served import Served
 from perf.tables import Row
@@ -47,16 +48,24 @@ def parse(comparison: Comparison, arguments: Sequence[str]) -> argparse.Namespac
         default=",".join(comparison.brokers),
         help="who takes part (default: %(default)s)",
     )
+    parser.add_argument(
+        "--before", type=Path, metavar="CHECKOUT", help="only we and that built checkout take turns"
+    )
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--seconds", type=float, default=5, help="of each measurement")
     parser.add_argument("--warm-up", type=float, default=1, help="before each measurement")
     parser.add_argument("--scale", type=float, default=1, help="share of the full backlogs")
     parser.add_argument("--no-priming", action="store_true", help="memory was touched before")
     parser.add_argument("--data", type=Path, help="where the brokers write")
-    parser.add_argument("--json", type=Path, default=BUILD / f"{comparison.name}_bench.json")
-    parser.add_argument("--svg", type=Path, default=BUILD / f"{comparison.name}_bench.svg")
+    parser.add_argument("--json", type=Path, help="default: a file in build/perf")
+    parser.add_argument("--svg", type=Path, help="default: a file in build/perf")
     chosen = parser.parse_args(arguments)
-    chosen.brokers = chosen.brokers.split(",")
+    kind = f"{comparison.name}_before" if chosen.before else f"{comparison.name}_bench"
+    chosen.json = chosen.json or BUILD / f"{kind}.json"
+    chosen.svg = chosen.svg or BUILD / f"{kind}.svg"  # none of two versions of one broker
+    chosen.brokers = ["ottermq", "before"] if chosen.before else chosen.brokers.split(",")
+    if chosen.before:
+        return chosen
     for unknown in set(chosen.brokers) - set(comparison.brokers):
         parser.error(f"there is no {unknown}; known are {', '.join(comparison.brokers)}")
     for broker in list(chosen.brokers):
@@ -67,8 +76,27 @@ def parse(comparison: Comparison, arguments: Sequence[str]) -> argparse.Namespac
     return chosen
 
 
+def beside(comparison: Comparison, checkout: Path) -> Comparison:
+    """The same scenarios, only for us and an earlier version of us."""
+    python = checkout.absolute() / ".venv" / "bin" / "python"
+
+    def before(folder: Path) -> Served:
+        return OtterMQ(folder, door=comparison.name, python=python)
+
+    return replace(
+        comparison,
+        scenarios=tuple(
+            replace(each, contestants=("ottermq", "before"), bars=())
+            for each in comparison.scenarios
+        ),
+        servers={**comparison.servers, "before": before},
+    )
+
+
 def run(comparison: Comparison, arguments: Sequence[str]) -> None:
     chosen = parse(comparison, arguments)
+    if chosen.before:
+        comparison = beside(comparison, chosen.before)
     wanted = [each for each in comparison.scenarios if not chosen.only or each.name in chosen.only]
     effort = Effort(chosen.seconds, chosen.warm_up, chosen.scale, not chosen.no_priming)
     # Not /tmp: that may be memory, and a sync of it nothing.
@@ -82,11 +110,17 @@ def run(comparison: Comparison, arguments: Sequence[str]) -> None:
             outcomes = [contest.hold(each, chosen.rounds, effort) for each in wanted]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    if chosen.before:
+        outcomes = [replace(each, verdicts=beside_before(each.found)) for each in outcomes]
     result = Report(now(), machine(), chosen.rounds, chosen.seconds, outcomes)
     report.show(result)
     result.write(chosen.json)
-    chosen.svg.write_text(chart.draw(result, comparison.rows, comparison.unit))
-    for path in (chosen.json, chosen.svg):
+    written = [chosen.json]
+    if not chosen.before:
+        chosen.svg.write_text(chart.draw(result, comparison.rows, comparison.unit))
+        written.append(chosen.svg)
+    for path in written:
         place = path.resolve()
         tell(f"written to {place.relative_to(ROOT) if place.is_relative_to(ROOT) else place}")
-    tell("`make record` takes a whole run into the README")
+    if not chosen.before:
+        tell("`make record` takes a whole run into the README")

@@ -15,13 +15,18 @@ class OtterMQ(Served):
     """Ready on entering, gone on leaving."""
 
     def __init__(
-        self, folder: Path, env: Mapping[str, str] | None = None, *, door: str = "amqp"
+        self,
+        folder: Path,
+        env: Mapping[str, str] | None = None,
+        *,
+        door: str = "amqp",
+        python: Path = Path(sys.executable),
     ) -> None:
         self._door = door
         folder.mkdir(parents=True, exist_ok=True)
         doors = ["--amqp", "127.0.0.1:0", "--kafka", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
         # -P: as installed, not as it lies in the current folder
-        command = [sys.executable, "-P", "-m", "ottermq", "serve", "--data", str(folder / "data")]
+        command = [str(python), "-P", "-m", "ottermq", "serve", "--data", str(folder / "data")]
         kept = {key: value for key, value in os.environ.items() if not key.startswith("OTTERMQ_")}
         super().__init__("OtterMQ", [*command, *doors], {**kept, **(env or {})}, folder / "output")
 

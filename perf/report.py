@@ -17,6 +17,7 @@ from rich.text import Text
 
 CONTESTANTS = {
     "ottermq": "OtterMQ",
+    "before": "before",
     "rabbitmq": "RabbitMQ",
     "quorum": "RabbitMQ quorum",
     "copying": "OtterMQ copying",
@@ -26,6 +27,10 @@ CONTESTANTS = {
     "kafka-flush": "Apache Kafka, flushing",
 }
 Figures = dict[str, float]
+# What the table and the picture leave to the JSON.
+UNSEEN = {"copying"}
+ASIDE = {"per CPU second", "load CPU", "peak MiB", "own MiB", "start s"}
+NO_LESS = 0.97  # of what it was before
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,20 @@ class Report:
         path.write_text(json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n")
 
 
+def beside_before(found: dict[str, Figures]) -> list[Verdict]:
+    """Each figure of ours held to the same one of an earlier version: no scenario may sink."""
+    figures = (name for name in found.get("ottermq", {}) if name not in ASIDE)
+    bars = (
+        Bar(name, "before", 1 / NO_LESS if is_latency(name) else NO_LESS, most=is_latency(name))
+        for name in figures
+    )
+    return [bar.judge(found) for bar in bars]
+
+
+def is_latency(figure: str) -> bool:
+    return figure.startswith("p") and figure[1:].isdigit()
+
+
 def read(path: Path) -> Report:
     found: dict[str, Any] = json.loads(path.read_text())
     outcomes = [
@@ -100,7 +119,7 @@ def read(path: Path) -> Report:
 
 def quantity(figure: str, value: float) -> str:
     """As people say it: 1.24 M/s, 18.6 k/s, 830 µs."""
-    if figure.startswith("p") and figure[1:].isdigit():
+    if is_latency(figure):
         return f"{value / 1000:.3g} ms" if value >= 1000 else f"{value:.0f} µs"
     if figure.endswith(" MiB"):
         return f"{value:.0f} MiB"
@@ -110,11 +129,6 @@ def quantity(figure: str, value: float) -> str:
         if value >= size:
             return f"{value / size:.3g} {unit}"
     return f"{value:.3g} /s"
-
-
-# What the table and the picture leave to the JSON.
-UNSEEN = {"copying"}
-ASIDE = {"per CPU second", "load CPU", "peak MiB", "own MiB", "start s"}
 
 
 def show(report: Report, console: Console | None = None) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from perf import bench, contest, report, scenarios
 from perf.load import Confirms, Load, Sample
+from perf.programs import ROOT
 from perf.scenarios import SCENARIOS, Effort, first_and_last_fifth
 from perf.served import Served
 
@@ -32,6 +33,23 @@ def test_the_relays_are_compared_and_the_rest_is_not_measured(
     assert "1 KiB persistent" in capsys.readouterr().out
     assert (tmp_path / "x.svg").read_text().startswith("<svg")
     assert not list(tmp_path.glob("amqp-*")), "the brokers' files are gone"
+
+
+def test_an_earlier_version_takes_turns_with_us_and_no_rate_may_sink(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    only = ["--no-priming", "--only", "latency", "--only", "1k"]
+    bench.main(quick(tmp_path, "--before", str(ROOT), *only))
+    rate, latency = report.read(tmp_path / "x.json").outcomes
+    assert set(rate.found) == set(latency.found) == {"ottermq", "before"}
+    assert [verdict.bar for verdict in rate.verdicts] == ["≥ 0.97 × before"]
+    assert [verdict.bar for verdict in latency.verdicts] == [
+        "p50 ≤ 1.03 × before",
+        "p99 ≤ 1.03 × before",
+    ]
+    assert all(verdict.ratio for verdict in (*rate.verdicts, *latency.verdicts))
+    assert not (tmp_path / "x.svg").exists()
+    assert "make record" not in capsys.readouterr().err
 
 
 def test_an_unknown_bench_is_told_what_there_is() -> None:
