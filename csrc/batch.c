@@ -4,6 +4,7 @@
  * that refuses a record is as it was before. A record is measured once, exactly; after that its
  * bytes are stored without another look at the room left.
  */
+#include "attributes.h"
 #include "batch.h"
 #include "bytes.h"
 #include "content.h"
@@ -256,7 +257,7 @@ static void pass_body(om_build *build, size_t at, om_span body) {
     build->crc_end = at + (size_t)body.len;
 }
 
-int om_build_add_content(om_build *build, int64_t timestamp, om_span key, om_span body, om_span tail) {
+OM_PER_MESSAGE int om_build_add_content(om_build *build, int64_t timestamp, om_span key, om_span body, om_span tail) {
     int first = build->count == 0;
     int64_t base = first ? timestamp : build->base_timestamp;
     size_t len = first ? OM_BATCH_OVERHEAD : build->len;

@@ -8,6 +8,7 @@
  * before a client sees them (but not again when they equal the last ones), and a record whose
  * "amqp" is not ours is what it is: a Kafka producer's.
  */
+#include "attributes.h"
 #include "content.h"
 #include "bytes.h"
 
@@ -309,7 +310,7 @@ static int read_foreign(const uint8_t *at, const uint8_t *end, uint8_t *scratch,
     return OM_OK;
 }
 
-int om_content_read(const uint8_t *body, size_t len, const om_batch_info *batch, uint8_t *scratch,
+OM_PER_MESSAGE int om_content_read(const uint8_t *body, size_t len, const om_batch_info *batch, uint8_t *scratch,
                     size_t scratch_cap, om_span *checked, om_content *out) {
     const uint8_t *at = body, *end = body + len;
     int64_t time_delta;

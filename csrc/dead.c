@@ -4,6 +4,7 @@
  * WAL has room. Then its new life (x-death rewritten) and its settling here become one atomic
  * record, shared with all that died in the same tick: after a crash it is in exactly one place.
  */
+#include "attributes.h"
 #include "engine.h"
 
 #include "bytes.h"
@@ -24,7 +25,7 @@ typedef struct om_leaver {
 
 /* ---- expiry ---- */
 
-int om_dead_is_expired(const om_queue *queue, const om_content *content, int64_t now_ms, int64_t *deadline) {
+OM_PER_MESSAGE int om_dead_is_expired(const om_queue *queue, const om_content *content, int64_t now_ms, int64_t *deadline) {
     int64_t ttl = queue->options.message_ttl_ms, own;
     *deadline = INT64_MAX;
     if (content->properties.len >= 2 && (om_get_be16(content->properties.data) & OM_HAS_EXPIRATION)) {

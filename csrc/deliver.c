@@ -5,6 +5,7 @@
  * highest priority with a message goes first; consumers take turns, those of a higher priority
  * before the others.
  */
+#include "attributes.h"
 #include "engine.h"
 
 #include "bytes.h"
@@ -89,7 +90,7 @@ static int put_lent_body(om_conn *conn, int channel, const om_content *content, 
     return OM_OK;
 }
 
-int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const uint8_t *args, size_t args_len,
+OM_PER_MESSAGE int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const uint8_t *args, size_t args_len,
                       const om_content *content, om_span properties, om_feed *feed) {
     uint32_t most = conn->frame_max - OM_FRAME_OVERHEAD;
     size_t body = (size_t)content->body.len;
@@ -146,7 +147,7 @@ static int come_back(om_queue *queue, int result) {
     return result;
 }
 
-static int look_at_lane(om_queue *queue, int32_t index, int64_t as_of, int64_t *offset, om_content *content) {
+OM_PER_MESSAGE static int look_at_lane(om_queue *queue, int32_t index, int64_t as_of, int64_t *offset, om_content *content) {
     om_engine *engine = queue->engine;
     om_lane *lane = &queue->lanes[index];
     om_log *log = lane->log;
@@ -359,7 +360,7 @@ static int can_settle(om_queue *queue) {
     return 0;
 }
 
-static void give_out(om_queue *queue) {
+OM_PER_MESSAGE static void give_out(om_queue *queue) {
     for (int given = 0; given < PUMP_MAX; given++) {
         om_consumer *consumer = next_consumer(queue);
         if (!consumer || (given % 64 == 0 && !can_settle(queue)))

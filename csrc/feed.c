@@ -5,6 +5,7 @@
  * checked when it is taken in, unless nobody here is going to touch its bytes. A compressed batch is
  * read from where it was opened (opened.c).
  */
+#include "attributes.h"
 #include "engine.h"
 #include "opened.h"
 
@@ -245,7 +246,7 @@ static int get(om_engine *engine, om_feed *feed, om_log *log, int64_t offset, om
     return result;
 }
 
-int om_feed_get(om_engine *engine, om_feed *feed, om_log *log, int64_t offset, om_content *out, int64_t *skip_to) {
+OM_PER_MESSAGE int om_feed_get(om_engine *engine, om_feed *feed, om_log *log, int64_t offset, om_content *out, int64_t *skip_to) {
     int result = get(engine, feed, log, offset, out, skip_to);
     if (result != OM_E_UNREADABLE || om_feed_unguard(feed) == OM_OK)
         return result;

@@ -5,6 +5,7 @@
  * kept with the channel, and a message that begins with the same bytes is only its body: one copy,
  * from the read buffer into the batch of its log.
  */
+#include "attributes.h"
 #include "engine.h"
 
 #include "bytes.h"
@@ -334,7 +335,7 @@ static int is_plain(const om_queue *queue) {
 }
 
 /* To all of them as one batch. OM_END: they are to be served one by one. */
-static int stage_together(om_channel *channel, om_queue *const *queues, int32_t count, om_span body, int *logged) {
+OM_PER_MESSAGE static int stage_together(om_channel *channel, om_queue *const *queues, int32_t count, om_span body, int *logged) {
     const om_stamp *stamp = &channel->stamp;
     om_log *logs[FANOUT_MAX];
     if (count < 2 || count > FANOUT_MAX)
@@ -371,7 +372,7 @@ static int stage_each(om_channel *channel, om_queue *const *queues, int32_t coun
     return refused;
 }
 
-static void publish(om_channel *channel, om_queue *const *queues, int32_t count, uint32_t flags, om_span body) {
+OM_PER_MESSAGE static void publish(om_channel *channel, om_queue *const *queues, int32_t count, uint32_t flags, om_span body) {
     int32_t first = 0;
     if (flags & OM_ROUTE_DELAY) {
         if (channel->stamp.delay_ms > 0)
@@ -474,7 +475,7 @@ static enum om_verdict publish_in_tx(om_channel *channel, om_route *route, om_sp
 }
 
 /* The default exchange: the key is the queue's name. */
-static enum om_verdict publish_directly(om_channel *channel, om_span body) {
+OM_PER_MESSAGE static enum om_verdict publish_directly(om_channel *channel, om_span body) {
     om_address *address = &channel->address;
     om_conn *conn = channel->conn;
     if (om_reply_is_address(address->key) && !channel->tx)
