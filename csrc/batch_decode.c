@@ -148,17 +148,19 @@ int om_record_next(om_record_iter *iter, om_record *record, om_header *headers, 
     return next_record(iter, record, headers, header_cap);
 }
 
-int om_records_survey(const uint8_t *data, size_t len, int keyed, int64_t *first_time, int64_t *last_time) {
+int om_records_survey(const uint8_t *data, size_t len, int keyed, om_records_seen *out) {
     om_record_iter iter;
     om_record record;
+    om_header first;
     int result = om_record_iter_init(&iter, data, len);
-    *first_time = INT64_MAX;
-    *last_time = -1;
-    while (result == OM_OK && (result = om_record_next(&iter, &record, NULL, 0)) == OM_OK) {
+    *out = (om_records_seen){.first_time = INT64_MAX, .last_time = -1};
+    while (result == OM_OK && (result = om_record_next(&iter, &record, &first, 1)) == OM_OK) {
         if (keyed && record.key.len < 0)
             return OM_E_INVALID;
-        *first_time = record.timestamp < *first_time ? record.timestamp : *first_time;
-        *last_time = record.timestamp > *last_time ? record.timestamp : *last_time;
+        out->first_time = record.timestamp < out->first_time ? record.timestamp : out->first_time;
+        out->last_time = record.timestamp > out->last_time ? record.timestamp : out->last_time;
+        if (record.header_count > 0 && first.key.len == 4 && memcmp(first.key.data, "amqp", 4) == 0)
+            out->named_amqp++;
     }
     return result == OM_END ? OM_OK : OM_E_CORRUPT;
 }

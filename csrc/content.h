@@ -99,6 +99,11 @@ int64_t om_content_template(uint8_t *out, size_t cap, om_span exchange, const om
 /* For a dead-lettered message: its x-death is the broker's own, not a publisher's invention. */
 void om_content_mark_died(uint8_t *made);
 
+/* A Kafka producer's batch (checked, uncompressed), before it is appended: what its records say of themselves as
+ * AMQP messages isn't ours. Returns how many were changed: the CRC is wrong then. Records of compressed batches
+ * are a Kafka producer's in any case: OM_ATTR_OPENED. */
+int om_content_disown(uint8_t *batch, size_t len);
+
 /* A whole record of a batch, length first, with such a template behind it. Deltas as in batch.h.
  * Returns the length, OM_E_SHORT (cap), OM_E_INVALID (over INT32_MAX). With body.data NULL the body's
  * body.len bytes are left as they are, for the caller to fill in: *body_at tells where (may be

@@ -4,9 +4,10 @@
  * like messages needs only once: writing copies ready-made header bytes, reading looks at the first
  * header's first bytes and at nothing behind it.
  *
- * Who may write a Kafka topic may write a header "amqp" into it. So its properties are checked
- * before a client sees them (but not again when they equal the last ones), and a record whose
- * "amqp" is not ours is what it is: a Kafka producer's.
+ * Who may write a Kafka topic may write a header "amqp" into it, and say by it who published the message,
+ * where, and where it died. So such a header gets a mark before it is appended (om_content_disown), we write
+ * no compressed batches, and a record whose "amqp" is not ours is what it is: a Kafka producer's. Properties
+ * are checked all the same before a client sees them (but not again when they equal the last ones).
  */
 #include "attributes.h"
 #include "content.h"
@@ -14,6 +15,7 @@
 
 #define VERSION 1
 #define DIED 0x80
+#define DISOWNED 0x40
 #define MARK_SIZE 4
 #define MARK "amqp"
 /* With at most so many headers their count is one byte of varint. */
@@ -164,6 +166,23 @@ void om_content_mark_died(uint8_t *made) {
     while (*at & 0x80) /* the value's length */
         at++;
     at[1] |= DIED;
+}
+
+int om_content_disown(uint8_t *batch, size_t len) {
+    om_record_iter iter;
+    om_record record;
+    om_header first;
+    int changed = 0;
+    int result = om_record_iter_init(&iter, batch, len);
+    while (result == OM_OK && (result = om_record_next(&iter, &record, &first, 1)) == OM_OK) {
+        if (record.header_count == 0 || first.key.len != MARK_SIZE || !starts_with_mark(first.key.data))
+            continue;
+        if (first.value.len > 0 && (first.value.data[0] & ~DIED) == VERSION) {
+            batch[first.value.data - batch] |= DISOWNED;
+            changed++;
+        }
+    }
+    return changed;
 }
 
 int64_t om_content_record(uint8_t *out, size_t cap, int64_t time_delta, int32_t offset_delta,
@@ -338,7 +357,8 @@ OM_PER_MESSAGE int om_content_read(const uint8_t *body, size_t len, const om_bat
         out->body.len = 0;
     if (out->routing_key.len < 0)
         out->routing_key.len = 0;
-    if (out->routing_key.len <= TEXT_MAX && read_own(at, end, checked, out))
+    int may_be_own = out->routing_key.len <= TEXT_MAX && !(batch->attributes & OM_ATTR_OPENED);
+    if (may_be_own && read_own(at, end, checked, out))
         return OM_OK;
     return read_foreign(at, end, scratch, scratch_cap, is_tombstone, out);
 }

@@ -277,6 +277,7 @@ typedef struct om_kafka_batch {
     om_batch_info info;
     int64_t first_time, last_time; /* as its records tell, where they can be looked at */
     om_bytes *bytes;         /* the same in memory of its own, not held, if it was repacked; else NULL */
+    int claims;              /* some record says that it was an AMQP message: om_content_disown */
 } om_kafka_batch;
 
 int om_kafka_refuse(om_kafka_outcome *out, int error, const char *text); /* returns the error */

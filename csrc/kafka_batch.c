@@ -33,12 +33,15 @@ static int check_head(om_kafka_batch *batch, const om_kafka_topic *topic, om_kaf
 
 static int check_records(om_kafka_batch *batch, const om_kafka_topic *topic, om_kafka_outcome *out) {
     int keyed = (topic->options.flags & OM_KAFKA_COMPACTED) != 0;
-    int result = om_records_survey(batch->data.data, (size_t)batch->data.len, keyed, &batch->first_time, &batch->last_time);
+    om_records_seen found;
+    int result = om_records_survey(batch->data.data, (size_t)batch->data.len, keyed, &found);
     if (result == OM_E_INVALID)
         return om_kafka_refuse(out, OM_KAFKA_E_INVALID_RECORD, "a compacted topic takes no record without a key");
     if (result != OM_OK)
         return om_kafka_refuse(out, OM_KAFKA_E_INVALID_RECORD, "records that don't lie within their batch");
-    batch->info.max_timestamp = batch->last_time;
+    batch->first_time = found.first_time;
+    batch->last_time = batch->info.max_timestamp = found.last_time;
+    batch->claims = found.named_amqp > 0;
     return 0;
 }
 

@@ -187,7 +187,10 @@ static void append(produce *p, om_kafka_topic *topic, om_queue *queue, om_log *l
         info->attributes |= OM_ATTR_LOG_APPEND_TIME;
         out->append_time = info->max_timestamp = p->engine->wall_ms;
     }
-    if (result == OM_OK && (info->attributes != (int16_t)om_get_be16(bytes->data + 21) ||
+    int is_plain = !(info->attributes & OM_ATTR_CODEC_MASK), disowned = 0;
+    if (result == OM_OK && is_plain && (batch->claims || batch->bytes))
+        disowned = om_content_disown(bytes->data, bytes->len);
+    if (result == OM_OK && (disowned || info->attributes != (int16_t)om_get_be16(bytes->data + 21) ||
                             info->max_timestamp != (int64_t)om_get_be64(bytes->data + 35)))
         stamp(bytes->data, info);
     if (result == OM_OK)

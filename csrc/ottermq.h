@@ -69,6 +69,7 @@ typedef struct om_record {
 #define OM_ATTR_TRANSACTIONAL 16
 #define OM_ATTR_CONTROL 32
 #define OM_ATTR_DELETE_HORIZON 64
+#define OM_ATTR_OPENED 0x4000    /* only in memory: a compressed batch without its codec (opened.c) */
 
 typedef struct om_batch_info {
     int64_t base_offset;
@@ -118,9 +119,14 @@ typedef struct om_record_iter {
 } om_record_iter;
 int om_record_iter_init(om_record_iter *iter, const uint8_t *data, size_t len);
 int om_record_next(om_record_iter *iter, om_record *record, om_header *headers, int32_t header_cap);
-/* All records of such a batch: when was the first and the last of them? OM_E_INVALID: one has no key, though
- * `keyed`; OM_E_CORRUPT: they don't lie within their bounds, or are more or fewer than the header says. */
-int om_records_survey(const uint8_t *data, size_t len, int keyed, int64_t *first_time, int64_t *last_time);
+/* All records of such a batch: when was the first and the last of them, and how many have a first header of the
+ * name that AMQP messages have? OM_E_INVALID: one has no key, though `keyed`; OM_E_CORRUPT: they don't lie within
+ * their bounds, or are more or fewer than the header says. */
+typedef struct om_records_seen {
+    int64_t first_time, last_time;
+    int32_t named_amqp;
+} om_records_seen;
+int om_records_survey(const uint8_t *data, size_t len, int keyed, om_records_seen *out);
 /* The first record of it at `from` or behind that is of the time `wanted` or later; OM_END: there is none. */
 int om_records_find_time(const uint8_t *data, size_t len, int64_t from, int64_t wanted, int64_t *offset, int64_t *time);
 

@@ -18,7 +18,8 @@ from ottermq.audit.records import LOG, records
 from ottermq.audit.volume import moment_of
 
 FIRST = "get(headers, 0)"  # the AMQP part of a record (docs/log-format.md)
-MARKED = f"{FIRST}.key = 'amqp' and hex(substring({FIRST}.value, 1, 1)) = '81'"
+# In compressed batches it is a Kafka producer's invention: the broker writes none.
+MARKED = f"codec = 'none' and {FIRST}.key = 'amqp' and hex(substring({FIRST}.value, 1, 1)) = '81'"
 FRAME = struct.pack(">HHQ", 60, 0, 0)  # what stands before properties in a content header frame
 DEATHS = "array<struct<died_in: string, reason: string, exchange: string, times: bigint>>"
 # What merely waited until it expired is no poison: a retry queue does that on purpose.
@@ -51,7 +52,7 @@ def lineage(context: Context, again: int) -> list[Deaths]:
     failed = ", ".join(f"'{reason}'" for reason in FAILED)
     place = (*LOG, "died_in", "reason", "exchange")
     found = (
-        records(context, "offset", "timestamp", "settled", "headers")
+        records(context, "offset", "timestamp", "settled", "headers", "codec")
         .where(f"settled is not true and {MARKED}")
         .select(*LOG, "offset", "timestamp", F.inline(deaths(F.expr(f"{FIRST}.value"))))
         .groupBy(*place)

@@ -89,10 +89,10 @@ def repack(parcel: Parcel) -> Repacked:
     except NotOpened:
         return Repacked(parcel.place, Error.CORRUPT_MESSAGE)
     plain = with_records(batch, attributes & ~CODECS, records)
-    first, last = ffi.new("int64_t *"), ffi.new("int64_t *")
-    if lib.om_records_survey(ffi.from_buffer(plain), len(plain), parcel.keyed, first, last):
+    found = ffi.new("om_records_seen *")
+    if lib.om_records_survey(ffi.from_buffer(plain), len(plain), parcel.keyed, found):
         return Repacked(parcel.place, Error.INVALID_RECORD)
-    times = (first[0], last[0])
+    times = (found.first_time, found.last_time)
     if parcel.codec == AS_SENT:
         return Repacked(parcel.place, data=None, times=times)
     if not parcel.codec:

@@ -131,3 +131,56 @@ def test_a_count_that_nothing_could_hold_is_refused(plane: KafkaPlane) -> None:
     assert kafka.produce("t", claims((1 << 31) - 1)).error == 87
     assert kafka.produce("t", claims(20 << 20)).error == 87
     assert kafka.produce("t", claims(1 << 20)).offset == 0
+
+
+# -- records that claim to be AMQP messages ---------------------------------------------------
+
+# Published by the owner to amq.topic, dead-lettered here before; delivery-mode, user-id.
+FORGED = b"\x81\x09amq.topic" + struct.pack(">H", 0x1000 | 0x10) + b"\x02" + b"\x05owner"
+
+
+def forged(codec: Codec = Codec.NONE, **how: object) -> bytes:
+    plain = batch(b"x", headers=[("amqp", FORGED), ("a", b"b")], **how)  # type: ignore[arg-type]
+    if not codec:
+        return plain
+    attributes = int.from_bytes(plain[21:23], "big") | codec
+    return with_records(plain, attributes, close_records(codec, plain[OVERHEAD:]))
+
+
+@pytest.mark.parametrize("producer", [(-1, -1, -1), (7, 0, 0)], ids=["plain", "idempotent"])
+@pytest.mark.parametrize("target", [None, *Codec], ids=str)
+@pytest.mark.parametrize("sent", Codec)
+def test_no_producer_says_for_another_what_amqp_vouches_for(
+    plane: KafkaPlane, sent: Codec, target: Codec | None, producer: tuple[int, int, int]
+) -> None:
+    options = {} if target is None else {"codec": target}
+    plane.topic("work", stream=False, **options)
+    assert plane.kafka().produce("work", forged(sent, producer=producer)).error == 0
+    message = plane.client().get("work")
+    assert message is not None
+    assert (message.method.exchange, message.properties.user_id) == ("", None)
+    told = message.properties.headers or {}
+    assert (set(told), told["a"], told["amqp"][1:]) == ({"amqp", "a"}, "b", FORGED[1:])
+
+
+def test_what_claims_nothing_is_kept_as_it_was_sent(plane: KafkaPlane) -> None:
+    """Also a header of that name with something else in it."""
+    plane.topic("news")
+    kafka = plane.kafka()
+    for headers in ([], [("amqp", b"1.0")], [("amqp", b"")], [("a", b"b"), ("amqp", FORGED)]):
+        data = batch(b"x", headers=headers)
+        offset = kafka.produce("news", data).offset
+        assert kafka.fetch("news", offset).data[16:] == data[16:]
+
+
+def test_a_forged_message_is_none_after_a_restart_either(tmp_path: Path) -> None:
+    plane = KafkaPlane(tmp_path)
+    plane.topic("work", stream=False)
+    assert plane.kafka().produce("work", forged()).error == 0
+    plane.store.wait(plane.store.durable_seq)
+    plane.close()
+    plane = KafkaPlane(tmp_path)
+    plane.topic("work", stream=False)
+    message = plane.client().get("work")
+    assert message is not None and message.properties.user_id is None
+    plane.close()
