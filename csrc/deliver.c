@@ -93,6 +93,8 @@ static int put_lent_body(om_conn *conn, int channel, const om_content *content, 
 OM_PER_MESSAGE int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const uint8_t *args, size_t args_len,
                       const om_content *content, om_span properties, om_feed *feed) {
     uint32_t most = conn->frame_max - OM_FRAME_OVERHEAD;
+    if ((size_t)properties.len > OM_HEADER_ROOM(conn->frame_max))
+        return OM_E_INVALID;
     size_t body = (size_t)content->body.len;
     size_t heads = 7 + 4 + args_len + 1 + 7 + 12 + (size_t)properties.len + 1;
     lender lender;
@@ -212,8 +214,8 @@ static uint8_t *put_shortstr(uint8_t *at, const uint8_t *data, size_t len) {
     return at + len;
 }
 
-/* Quorum queues tell how often a message was tried in vain. */
-static om_span told_properties(om_queue *queue, const om_log *log, const om_content *content) {
+/* Quorum queues tell how often a message was tried in vain, where there is room for it. */
+static om_span told_properties(om_queue *queue, const om_log *log, const om_content *content, const om_conn *conn) {
     om_engine *engine = queue->engine;
     int32_t acquired, delivered;
     om_properties properties;
@@ -225,7 +227,7 @@ static om_span told_properties(om_queue *queue, const om_log *log, const om_cont
         {.name = "x-acquired-count", .type = 'l', .number = acquired},
         {.name = "x-delivery-count", .type = 'l', .number = delivered},
     };
-    int64_t len = om_headers_with(engine->rewrite, engine->rewrite_cap, &properties, extras, delivered ? 2 : 1);
+    int64_t len = om_headers_with(engine->rewrite, OM_HEADER_ROOM(conn->frame_max), &properties, extras, delivered ? 2 : 1);
     return len < 0 ? content->properties : (om_span){engine->rewrite, (int32_t)len};
 }
 
@@ -273,7 +275,7 @@ static int give(om_queue *queue, om_channel *channel, om_consumer *consumer, uin
         om_put_be32(at, left > UINT32_MAX ? UINT32_MAX : (uint32_t)left);
         at += 4;
     }
-    om_span properties = again ? told_properties(queue, log, content) : content->properties;
+    om_span properties = again ? told_properties(queue, log, content, conn) : content->properties;
     int result = om_deliver_frames(conn, channel, method, args, (size_t)(at - args), content, properties,
                                    queue->lanes[lane].feed);
     if (result != OM_OK)
@@ -292,6 +294,18 @@ static int give(om_queue *queue, om_channel *channel, om_consumer *consumer, uin
     conn->delivered++;
     queue->engine->stat.delivered++;
     return result;
+}
+
+/* Its properties are longer than this client's frames. It mustn't stand in everybody's way: it goes where rejected
+ * messages go. But it isn't lost because one client has small frames: without such a place that client goes. */
+static void turn_down(om_queue *queue, om_conn *conn, int32_t lane, const om_content *content) {
+    int fits_nobody = (size_t)content->properties.len > OM_HEADER_ROOM(queue->engine->options.frame_max);
+    if (!queue->options.has_dlx && !fits_nobody)
+        om_conn_break(conn, OM_TOO_LONG_FOR_IT);
+    else if (om_log_acquire_one(queue->lanes[lane].log, content->offset, content->body.len) == OM_OK)
+        om_dead_add(queue, lane, content->offset, (uint32_t)content->body.len, OM_DEATH_REJECTED);
+    else
+        om_conn_break(conn, "out of memory");
 }
 
 /* ---- who is next ---- */
@@ -377,6 +391,10 @@ OM_PER_MESSAGE static void give_out(om_queue *queue) {
             om_feed_doubt(queue->lanes[lane].feed, queue->lanes[lane].log);
             om_queue_wait(queue);
             return;
+        }
+        if (result == OM_E_INVALID) {
+            turn_down(queue, consumer->channel->conn, lane, &content);
+            continue;
         }
         if (result != OM_OK) {
             om_conn_break(consumer->channel->conn, "out of memory");
@@ -499,7 +517,7 @@ void om_get_later(om_channel *channel, om_queue *queue, int no_ack) {
 }
 
 int om_get(om_channel *channel, om_queue *queue, int no_ack) {
-    int32_t lane;
+    int32_t lane = 0;
     int64_t offset;
     om_content content;
     queue->touched_ms = queue->engine->now_ms;
@@ -509,6 +527,11 @@ int om_get(om_channel *channel, om_queue *queue, int no_ack) {
     int result = om_queue_head(queue, queue->engine->wall_ms, &lane, &offset, &content);
     if (result == OM_OK)
         result = give(queue, channel, NULL, OM_BASIC_GET_OK, no_ack, lane, &content);
+    if (result == OM_E_INVALID) {
+        turn_down(queue, channel->conn, lane, &content);
+        queue->engine->retry = 1; /* perhaps there is another behind it */
+        result = OM_E_NOT_RESIDENT;
+    }
     if (result == OM_E_UNREADABLE) {
         om_feed_doubt(queue->lanes[lane].feed, queue->lanes[lane].log);
         result = OM_E_NOT_RESIDENT;

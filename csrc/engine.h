@@ -141,7 +141,11 @@ int om_queue_head(om_queue *queue, int64_t as_of, int32_t *lane, int64_t *offset
 uint8_t *om_deliver_args(uint8_t *at, const om_consumer *consumer, uint64_t tag, int again, om_span exchange, om_span key);
 /* The channel has it, until it settles it. */
 int om_deliver_take(om_channel *channel, om_consumer *consumer, om_queue *queue, int32_t lane, const om_content *content);
-/* Frames of one message for that channel; kind: deliver, get-ok or return. */
+/* What a content header, which is one frame whatever its size, has room for beside class and body size. */
+#define OM_HEADER_ROOM(frame_max) ((size_t)(frame_max) - OM_FRAME_OVERHEAD - 12)
+#define OM_TOO_LONG_FOR_IT "a message's properties are longer than its frame_max allows"
+/* Frames of one message for that channel; kind: deliver, get-ok or return. OM_E_INVALID: the properties don't fit
+ * into a frame of this connection's, and nothing was written. */
 int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const uint8_t *args, size_t args_len,
                       const om_content *content, om_span properties, om_feed *feed);
 /* OM_E_NOT_RESIDENT: nothing was answered, as it can't be told yet whether there is a message. */

@@ -106,7 +106,8 @@ static int start_batch(om_engine *engine, om_feed *feed, const om_log *log, cons
         data = feed->opened->data;
         len = feed->opened->len;
     }
-    int result = om_content_iter_init(&feed->iter, data, len, engine->foreign, OM_FOREIGN);
+    size_t room = OM_HEADER_ROOM(engine->options.frame_max);
+    int result = om_content_iter_init(&feed->iter, data, len, engine->foreign, room < OM_FOREIGN ? room : OM_FOREIGN);
     if (result != OM_OK)
         return OM_E_UNREADABLE; /* not what it was */
     /* A fan-out's batch carries the head of another log. */

@@ -50,7 +50,9 @@ static int deliver(om_engine *engine, om_span key, const om_content *content) {
     uint8_t args[OM_DELIVER_ARGS];
     uint64_t tag = om_unacked_skip(&channel->unacked);
     uint8_t *at = om_deliver_args(args, channel->reply_to, tag, 0, (om_span){(const uint8_t *)"", 0}, key);
-    om_deliver_frames(channel->conn, channel, OM_BASIC_DELIVER, args, (size_t)(at - args), content, content->properties, NULL);
+    if (om_deliver_frames(channel->conn, channel, OM_BASIC_DELIVER, args, (size_t)(at - args), content,
+                          content->properties, NULL) == OM_E_INVALID)
+        return 0; /* longer than this client's frames */
     channel->conn->delivered++;
     return 1;
 }

@@ -69,7 +69,8 @@ static int give(om_queue *queue, om_consumer *consumer, const om_content *conten
     int result = om_properties_parse(content->properties.data, (size_t)content->properties.len, &properties);
     int wanted = result == OM_OK && wants(consumer, &properties);
     om_extra extra = {.name = "x-stream-offset", .type = 'l', .number = content->offset};
-    int64_t len = wanted ? om_headers_with(engine->rewrite, engine->rewrite_cap, &properties, &extra, 1) : 0;
+    size_t room = OM_HEADER_ROOM(channel->conn->frame_max);
+    int64_t len = wanted ? om_headers_with(engine->rewrite, room, &properties, &extra, 1) : 0;
     if (om_feed_unguard(consumer->feed) != OM_OK)
         return OM_E_UNREADABLE;
     if (result != OM_OK || !wanted)
@@ -78,6 +79,8 @@ static int give(om_queue *queue, om_consumer *consumer, const om_content *conten
     uint8_t args[OM_DELIVER_ARGS];
     uint8_t *at = om_deliver_args(args, consumer, channel->unacked.next_tag, 0, content->exchange, content->routing_key);
     result = om_deliver_frames(channel->conn, channel, OM_BASIC_DELIVER, args, (size_t)(at - args), content, told, consumer->feed);
+    if (result == OM_E_INVALID && (size_t)content->properties.len > OM_HEADER_ROOM(engine->options.frame_max))
+        return OM_OK; /* nobody can have it: it doesn't keep them from what comes behind it */
     if (result != OM_OK)
         return result;
     if (consumer->flags & OM_CONSUME_NO_ACK)
@@ -120,7 +123,8 @@ static void serve(om_queue *queue, om_consumer *consumer) {
             return;
         }
         if (result != OM_OK) {
-            om_conn_break(consumer->channel->conn, "out of memory");
+            const char *why = result == OM_E_INVALID ? OM_TOO_LONG_FOR_IT : "out of memory";
+            om_conn_break(consumer->channel->conn, why);
             return;
         }
         consumer->offset++;

@@ -146,8 +146,8 @@ class Plane:
 
     # -- events
 
-    def client(self, channels: int = 1) -> "Client":
-        return Client(self, channels)
+    def client(self, channels: int = 1, frame_max: int = 131072) -> "Client":
+        return Client(self, channels, frame_max)
 
     def turn(self) -> None:
         """Whatever the engine has to tell by now."""
@@ -206,7 +206,7 @@ class Plane:
 class Client:
     """A connection without a socket."""
 
-    def __init__(self, plane: Plane, channels: int) -> None:
+    def __init__(self, plane: Plane, channels: int, frame_max: int) -> None:
         self.plane = plane
         self.engine = plane.engine
         self.id = self.engine.virtual("test")
@@ -214,10 +214,11 @@ class Client:
         self.inboxes: dict[int, Inbox] = {}
         self.errors: list[tuple[int, int, str]] = []
         self.gone: str | None = None
+        self.frame_max = frame_max
         self._input = b""
         self._output = bytearray()
         self.feed(GREETING)
-        self.engine.tune(self.id, 131072, 2047, 0)
+        self.engine.tune(self.id, frame_max, 2047, 0)
         self.engine.open(self.id, VHOST, "guest", 0)  # type: ignore[arg-type]
         self.engine.may_publish(self.id, b"", 0, by_event=False)
         for number in range(1, channels + 1):
@@ -246,6 +247,7 @@ class Client:
             self._output += room[:count]
         while len(self._output) >= 7:
             size = 8 + struct.unpack_from(">I", self._output, 3)[0]
+            assert size <= self.frame_max
             if len(self._output) < size:
                 break
             _, number, frame = frames.unmarshal(bytes(self._output[:size]))

@@ -1,9 +1,13 @@
 """Who gets what: turns, priorities, credit, and what comes back."""
 
-import pytest
+from pathlib import Path
 
-from ottermq.engine import QueueFlags
-from tests.engine.plane import Client, Plane, content
+import pytest
+from pamqp.commands import Basic
+
+from ottermq.engine import QueueFlags, StreamStart
+from tests.engine.kafka_plane import KafkaPlane, batch
+from tests.engine.plane import Client, Plane, content, frame
 
 
 def fill(client: Client, queue: str, count: int, **how: object) -> None:
@@ -256,3 +260,84 @@ def test_tags_count_on_over_deliveries_that_need_no_ack(plane: Plane) -> None:
     assert plane.unacked("work") == len(held) - 51
     client.ack(next(m.tag for m in got if m.method.consumer_tag == "n"))
     assert client.errors[0][0] == 406
+
+
+# -- properties that are longer than a client's frames ---------------------------------------
+
+LONG = {"trace": "x" * 6_000}  # more than a frame of 4,096 has room for
+TOO_LONG = "a message's properties are longer than its frame_max allows"
+
+
+def test_what_does_not_fit_a_consumers_frames_goes_where_rejected_messages_go(plane: Plane) -> None:
+    plane.queue("failed")
+    plane.queue("work", dead_letter_exchange=b"", dead_letter_key=b"failed")
+    small, large = plane.client(frame_max=4096), plane.client()
+    for headers in (LONG, None, LONG):
+        large.publish(b"x" if headers else b"short", "work", headers=headers)
+    small.consume("work")
+    assert small.message().body == b"short"
+    for _ in range(2):
+        dead = large.get("failed")
+        assert dead is not None and dead.properties.headers is not None
+        assert dead.properties.headers["trace"] == LONG["trace"]
+        assert dead.properties.headers["x-death"][0]["reason"] == "rejected"
+    assert plane.ready("work") == 0
+
+
+@pytest.mark.parametrize("by_get", [False, True])
+def test_it_is_not_lost_because_one_client_has_small_frames(plane: Plane, by_get: bool) -> None:
+    plane.queue("work")
+    small, large = plane.client(frame_max=4096), plane.client()
+    large.publish(b"x", "work", headers=LONG)
+    if by_get:
+        small.feed(frame(Basic.Get(queue="work")))
+    else:
+        small.consume("work")
+    plane.wait(lambda: small.gone == TOO_LONG)
+    message = large.get("work")
+    assert message is not None and message.properties.headers == LONG
+
+
+def test_a_stream_keeps_it_for_readers_with_larger_frames(plane: Plane) -> None:
+    plane.queue("news", flags=QueueFlags.STREAM)
+    small, large = plane.client(frame_max=4096), plane.client()
+    large.publish(b"x", "news", headers=LONG)
+    small.consume("news", prefetch=10, start=StreamStart.FIRST)
+    large.consume("news", prefetch=10, start=StreamStart.FIRST)
+    assert large.message().body == b"x"
+    plane.wait(lambda: small.gone == TOO_LONG)
+
+
+def test_what_fits_nobody_is_in_nobodys_way(tmp_path: Path) -> None:
+    """With frames that are smaller than they were when it was published."""
+    plane = Plane(tmp_path)
+    plane.queue("work")
+    plane.queue("news", flags=QueueFlags.STREAM)
+    client = plane.client()
+    for queue in ("work", "news"):
+        client.publish(b"x", queue, headers=LONG)
+        client.publish(b"behind", queue)
+    plane.store.wait(plane.store.durable_seq)
+    plane.close()
+    plane = Plane(tmp_path, frame_max=4096)
+    plane.queue("work")
+    plane.queue("news", flags=QueueFlags.STREAM)
+    client = plane.client(frame_max=4096)
+    client.consume("news", prefetch=10, start=StreamStart.FIRST)
+    assert client.message().body == b"behind"
+    found = client.get("work")
+    assert found is not None and found.body == b"behind"
+    plane.close()
+
+
+def test_headers_of_a_kafka_producer_are_as_many_as_a_frame_holds(tmp_path: Path) -> None:
+    plane = KafkaPlane(tmp_path, frame_max=8192)
+    plane.topic("work", stream=False)
+    headers = [(f"h{number}", b"x" * 1000) for number in range(20)]
+    assert plane.kafka().produce("work", batch(b"x", headers=headers)).error == 0
+    reader = plane.client(frame_max=8192)
+    for _ in range(2):  # and when it comes back
+        message = reader.get("work")
+        assert message is not None and len(message.properties.headers or {}) == 8
+        reader.reject(message.tag, requeue=True)
+    plane.close()
