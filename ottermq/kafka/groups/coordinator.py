@@ -43,7 +43,7 @@ from ottermq.kafka.groups.records import (
     encode_key,
     subscribed,
 )
-from ottermq.kafka.groups.roster import size_of
+from ottermq.kafka.groups.roster import Held, size_of
 from ottermq.kafka.groups.settings import GroupSettings
 from ottermq.kafka.statelog import StateLog
 from ottermq.kafka.topics import Topic, Topics
@@ -53,8 +53,9 @@ from ottermq.wal import LogError, Store
 LOG = "kafka groups"
 AT_A_TIME = 4096  # offsets in a batch
 CONSUMER = "consumer"
-LITTLE = 16 << 10  # bytes of a member's metadata that nobody counts
-MOST_METADATA = 64 << 20  # bytes of all members'
+LITTLE = 16 << 10  # bytes that a usual member tells about itself, and is assigned, at most
+MOST_HELD = 64 << 20  # bytes of all members: from there on only such ones are taken ...
+MOST_OF_ALL = 256 << 20  # ... up to here
 
 T = TypeVar("T")
 Saved = Callable[[bool], None]
@@ -90,6 +91,7 @@ class Groups:
         self.now_ms = clock_ms or state.now_ms
         self._wheel = Wheel()
         self._entries: dict[str, Entry] = {}
+        self._held = Held()
         self._holders: dict[int, set[str]] = {}  # producer id → groups it holds offsets for
         self._nursery: trio.Nursery | None = None
         self._restore()
@@ -121,7 +123,7 @@ class Groups:
     def _find_or_make(self, id: str) -> Entry:
         entry = self._entries.get(id)
         if entry is None:
-            group = Group(id, self._wheel, self._save, self.settings)
+            group = Group(id, self._wheel, self._save, self.settings, self._held)
             entry = self._entries[id] = Entry(group, Offsets(id), self.now_ms())
         return entry
 
@@ -152,7 +154,7 @@ class Groups:
     async def join(self, id: str, wanted: Joining) -> Joined:
         if not self._is_session_timeout(wanted.session_timeout):
             return Joined(Error.INVALID_SESSION_TIMEOUT, wanted.member_id)
-        if not self._has_memory_for(wanted):
+        if not self._has_memory_for(size_of(wanted.protocols)):
             return Joined(Error.GROUP_MAX_SIZE_REACHED, wanted.member_id)
         entry = self._entries.get(id)
         if entry is None:
@@ -164,13 +166,12 @@ class Groups:
         self._forget_unused(entry)
         return await answer.wait()
 
-    def _has_memory_for(self, wanted: Joining) -> bool:
-        """Members stay for as long as their sessions, also when their clients are gone: what they
-        all tell about themselves together has a limit. Usual ones tell little."""
-        size = size_of(wanted.protocols)
-        if size <= LITTLE:
-            return True
-        return size + sum(each.group.roster.metadata_bytes for each in self) <= MOST_METADATA
+    def _has_memory_for(self, size: int, members: int = 1) -> bool:
+        """Members stay for as long as their sessions, also when their clients are gone: what is
+        kept of all of them together has a limit. Usual ones, of which little is kept, have more
+        room: whoever fills it with large ones doesn't keep them out."""
+        most = MOST_HELD if size > LITTLE * members else MOST_OF_ALL
+        return self._held.bytes + size <= most
 
     def _forget_unused(self, entry: Entry) -> None:
         """Somebody was refused, and there is nothing but the name: it isn't kept."""
@@ -191,6 +192,9 @@ class Groups:
         entry = self._entries.get(id)
         if entry is None:
             return Synced(Error.UNKNOWN_MEMBER_ID)
+        size = sum(len(share) for share in assignments.values())
+        if size and not self._has_memory_for(size, len(entry.group.roster)):
+            return Synced(Error.MESSAGE_TOO_LARGE)
         answer: Reply[Synced] = Reply()
         entry.group.sync(who, protocol_type, protocol, assignments, answer.set)
         return await answer.wait()

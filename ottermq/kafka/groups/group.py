@@ -35,7 +35,7 @@ from ottermq.kafka.groups.member import (
     SyncReply,
     Who,
 )
-from ottermq.kafka.groups.roster import Roster
+from ottermq.kafka.groups.roster import Held, Roster
 from ottermq.kafka.groups.settings import GroupSettings
 from ottermq.kafka.wheel import Timer
 
@@ -60,12 +60,15 @@ Save = Callable[["Group", Assignments, Callable[[bool], None]], None]
 
 
 class Group:
-    def __init__(self, id: str, timers: Timers, save: Save, settings: GroupSettings) -> None:
+    def __init__(
+        self, id: str, timers: Timers, save: Save, settings: GroupSettings,
+        held: Held | None = None,
+    ) -> None:  # fmt: skip
         self.id = id
         self.state = State.EMPTY
         self.generation = 0
         self.protocol: str | None = None
-        self.roster = Roster()
+        self.roster = Roster(held)
         self._timers = timers
         self._save = save
         self._settings = settings
@@ -320,7 +323,7 @@ class Group:
         self._set_round_timer(self.rebalance_timeout, self._syncs_late)
         for member in self.roster:
             member.is_new = False
-            member.assignment = b""
+            self.roster.assign(member, b"")
             member.answer_join(self._current(member))
             self._watch(member, member.session_timeout)
 
@@ -359,7 +362,7 @@ class Group:
             self._start_round()
             return
         for member in self.roster:
-            member.assignment = assignments[member.id]
+            self.roster.assign(member, assignments[member.id])
             self._tell_share(member)
         self.state = State.STABLE
         if not self._unsynced:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ottermq.kafka.errors import Error
 from ottermq.kafka.groups.member import Member, Protocols
@@ -11,14 +12,22 @@ def size_of(protocols: Protocols) -> int:
     return sum(len(metadata) for _, metadata in protocols)
 
 
+@dataclass(slots=True)
+class Held:
+    """What is kept of members: what they tell about themselves, and what was assigned to them."""
+
+    bytes: int = 0
+
+
 class Roster:
-    def __init__(self) -> None:
+    def __init__(self, held: Held | None = None) -> None:
+        """held: of this and other groups together."""
         self.leader: str | None = None
         self.protocol_type: str | None = None
         self._members: dict[str, Member] = {}  # in the order they came
         self._static: dict[str, str] = {}  # instance id → member id
         self._supported: Counter[str] = Counter()  # by how many members
-        self.metadata_bytes = 0  # of all of them
+        self._held = held or Held()
 
     def __len__(self) -> int:
         return len(self._members)
@@ -56,10 +65,12 @@ class Roster:
         if member.instance_id is not None:
             self._static[member.instance_id] = member.id
         self._count(member.protocols, 1)
+        self._held.bytes += len(member.assignment)
 
     def remove(self, member: Member) -> None:
         del self._members[member.id]
         self._count(member.protocols, -1)
+        self._held.bytes -= len(member.assignment)
         if member.instance_id is not None:
             del self._static[member.instance_id]
         if self.leader == member.id:
@@ -80,8 +91,12 @@ class Roster:
         member.protocols = protocols
         self._count(protocols, 1)
 
+    def assign(self, member: Member, share: bytes) -> None:
+        self._held.bytes += len(share) - len(member.assignment)
+        member.assignment = share
+
     def _count(self, protocols: Protocols, step: int) -> None:
-        self.metadata_bytes += step * size_of(protocols)
+        self._held.bytes += step * size_of(protocols)
         for name in {name for name, _ in protocols}:
             self._supported[name] += step
             if not self._supported[name]:
