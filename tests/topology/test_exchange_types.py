@@ -109,6 +109,25 @@ def test_a_header_without_a_value_only_has_to_be_there(topology: Topology) -> No
     assert routed(topology, "amq.headers", b=1) == []
 
 
+@pytest.mark.parametrize("mode", ["any", "all"])
+def test_headers_that_would_take_too_long_to_compare_are_refused(
+    topology: Topology, mode: str
+) -> None:
+    topology.declare_queue("/", "q")
+    names = {f"h{number}": None for number in range(10_000)}
+    for number in range(60):
+        topology.bind("/", "amq.headers", "q", str(number), names | {"x-match": mode})
+    few, many = {"h9999": 1}, dict.fromkeys(names, 1)
+    if mode == "all":  # the first one that isn't there ends it
+        assert routed(topology, "amq.headers", **few) == []
+    for headers in [many] if mode == "all" else [few, many]:
+        with pytest.raises(PreconditionFailed, match="over 20000 steps"):
+            routed(topology, "amq.headers", **headers)
+    for number in range(20):
+        topology.unbind("/", "amq.headers", "q", str(number), names | {"x-match": mode})
+    assert routed(topology, "amq.headers", **many) == ["q"]
+
+
 def test_headers_with_no_wishes_match_all_and_never_any(topology: Topology) -> None:
     for mode in ("all", "any"):
         topology.declare_queue("/", mode)

@@ -3,8 +3,12 @@
 x-match tells how: `all` (the default) or `any` of them, without arguments that begin with x-, or
 `all-with-x` and `any-with-x`, with those. An argument without a value asks only that the header
 is there.
+
+Each message is held against every binding, and never remembered: what many bindings of thousands of
+arguments would cost comes out of the message's budget before it is spent.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     from ottermq.topology.exchange.exchange import Binding, Destination
 
 X_MATCH = "x-match"
+A_STEP = 25  # arguments that are looked up in the time that a topic's step may take
 MODES: dict[str, tuple[Callable[[Iterable[object]], bool], bool]] = {
     "all": (all, False),
     "any": (any, False),
@@ -43,6 +48,8 @@ class Headers(Router):
 
     def __init__(self, arguments: Table) -> None:
         self._wishes: dict[Binding, _Wish] = {}
+        self._values = Counter[bool]()  # of all wishes, by whether the first that fails is enough
+        self._counts = Counter[bool]()
 
     def check(self, destination: "Destination", key: str, arguments: Table) -> None:
         mode = arguments.get(X_MATCH, "all")
@@ -64,11 +71,19 @@ class Headers(Router):
             for name, value in binding.arguments.items()
             if name != X_MATCH and (with_x or not name.startswith("x-"))
         )
-        self._wishes[binding] = _Wish(enough, values, binding.destination)
+        wish = self._wishes[binding] = _Wish(enough, values, binding.destination)
+        self._count(wish, 1)
 
     def remove(self, binding: "Binding") -> None:
-        del self._wishes[binding]
+        self._count(self._wishes.pop(binding), -1)
+
+    def _count(self, wish: _Wish, step: int) -> None:
+        self._values[wish.enough is all] += step * len(wish.values)
+        self._counts[wish.enough is all] += step
 
     def match(self, message: Message) -> Iterable["Destination"]:
+        # Of a wish for all no more are looked up than the message has, and one.
+        for_all = min(self._values[True], self._counts[True] * (len(message.headers) + 1))
+        message.budget.spend((self._values[False] + for_all) // A_STEP)
         headers = {name: frozen(value) for name, value in message.headers.items()}
         return [wish.destination for wish in self._wishes.values() if wish.granted_by(headers)]

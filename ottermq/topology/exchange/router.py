@@ -25,7 +25,7 @@ class Budget:
         self.steps -= steps
         if self.steps < 0:
             raise PreconditionFailed(
-                f"its routing keys and the bindings' wildcards take over {STEPS} steps to compare"
+                f"its keys or headers take over {STEPS} steps to compare with all bindings"
             )
 
 
