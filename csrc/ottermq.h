@@ -33,6 +33,10 @@ enum om_result {
 };
 const char *om_result_text(int result);
 
+/* ---- the process (secrecy.c) ---------------------------------------------------------- */
+
+int om_forbid_dumps(void);       /* OM_OK, OM_E_IO: the kernel refuses */
+
 /* ---- checksums (crc32c.c, xxh3.c) --------------------------------------------------- */
 
 uint32_t om_crc32c(uint32_t crc, const void *data, size_t len); /* best for this CPU; start with 0 */

@@ -9,13 +9,11 @@ released
 """
 
 import logging
-import os
 import resource
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
-from pathlib import Path
 from typing import NamedTuple
 
 import trio
@@ -47,6 +45,7 @@ from ottermq.listeners import Bound, Door
 from ottermq.lockfile import claim
 from ottermq.queues import Queues
 from ottermq.reload import Reloader, ignore_signals
+from ottermq.secrecy import keep_to_ourselves, look_who_reads
 from ottermq.store import (
     log_options,
     open_store,
@@ -65,7 +64,6 @@ from ottermq.wal.store import Interrupted
 Signals = AsyncIterator[int]
 MILLISECOND = timedelta(milliseconds=1)
 ADMIN_MOST = admin.MOST_WAITING + 50  # connections, with those that are being answered
-OURS_ONLY = 0o027  # umask: password hashes and messages are for the owner, and its group to read
 OTHER_FILES = 512  # descriptors for what is neither a connection nor a segment
 
 
@@ -75,25 +73,16 @@ def run(read: Callable[[], Config], *, accept_missing_metadata: bool = False) ->
     ignore_signals()
     config = read()
     eventlog.start(config.log.level)
-    os.umask(OURS_ONLY)
+    keep_to_ourselves()
     _raise_file_limit()
     secure = config.listen.amqps or config.listen.kafkas
     contexts = Contexts(config.tls) if secure else None
     with claim(config.data), ballast.in_need(config.data), _bind(config) as bound:
-        _look_who_reads(config.data)
+        look_who_reads(config.data)
         anonymous.check_doors(config, bound)
         versionfile.note(config.data)
         trio.run(_serve, config, read, bound, contexts, accept_missing_metadata)
     eventlog.info("stopped")
-
-
-def _look_who_reads(data: Path) -> None:
-    """A folder that was there before we came, such as a volume, is taken as it is."""
-    mode = data.stat().st_mode
-    if mode & 0o007:
-        eventlog.warning(
-            "data is open to others", data=data, mode=f"{mode & 0o777:04o}", do=f"chmod o= {data}"
-        )
 
 
 async def _serve(

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,12 @@ ROOT = Path(__file__).resolve().parent.parent
 # (pytest keeps it there: --import-mode=append in pyproject.toml).
 sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != ROOT]
 sys.path.append(str(ROOT))
+
+
+# Brokers close their memory, and with it some of /proc, unless core dumps are wanted. They are, of
+# one byte: tests look there, and not all of them as root.
+_, most = resource.getrlimit(resource.RLIMIT_CORE)
+resource.setrlimit(resource.RLIMIT_CORE, (min(1, most) if most >= 0 else 1, most))
 
 
 # Another broker to hold the AMQP tests against: OTTERMQ_TEST_URL=amqp://127.0.0.1:5672 is how

@@ -1,7 +1,12 @@
-"""What lies in the data folder is not for others."""
+"""What lies in the data folder, and in the process, is not for others."""
 
 import os
+import resource
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from tests.amqp.wire import Client
 from tests.brokers import Broker
@@ -25,3 +30,21 @@ def test_files_of_the_data_folder_are_closed_to_others(tmp_path: Path) -> None:
     found = [path for path in data.rglob("*") if path.exists()]
     assert any(path.name == "meta.db" for path in found)
     assert not [path for path in found if path.stat().st_mode & 0o007]
+
+
+@pytest.mark.parametrize(("limit", "dumpable"), [(0, 0), (1, 1)])
+def test_nobody_looks_into_the_memory_unless_core_dumps_are_wanted(
+    limit: int, dumpable: int
+) -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    if most == 0 and limit:
+        pytest.skip("core dumps can't be asked for here")
+    program = (
+        "import ctypes, resource\n"
+        f"resource.setrlimit(resource.RLIMIT_CORE, ({limit}, {most}))\n"
+        "from ottermq.secrecy import keep_to_ourselves\n"
+        "keep_to_ourselves()\n"
+        "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))\n"  # PR_GET_DUMPABLE
+    )
+    told = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True)
+    assert (told.stdout.strip(), told.stderr) == (str(dumpable), "")

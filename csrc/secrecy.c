@@ -1,0 +1,8 @@
+/* secrecy.c -- the process's memory is not for others: no core dump, no debugger of the same user. */
+#include "ottermq.h"
+
+#include <sys/prctl.h>
+
+int om_forbid_dumps(void) {
+    return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0 ? OM_OK : OM_E_IO;
+}
