@@ -253,6 +253,7 @@ class EngineStat(NamedTuple):
     blocked: int
 
 
+MOST = (1 << 63) - 1  # of what C counts
 UNPACKING = 2  # compressed batches at a time
 
 
@@ -610,7 +611,7 @@ def _taken(event: Any) -> Event:
 
 
 def _or_any(milliseconds: int | None) -> int:
-    return (1 << 63) - 1 if milliseconds is None else milliseconds
+    return MOST if milliseconds is None else milliseconds
 
 
 def topic_names(event: Event) -> list[bytes]:
@@ -643,7 +644,7 @@ def _queue_options(options: QueueOptions) -> tuple[Any, Iterable[Any]]:
         "message_ttl_ms", "max_length", "max_length_bytes", "delivery_limit", "consumer_timeout_ms"
     ):  # fmt: skip
         value = getattr(options, name)
-        setattr(out, name, -1 if value is None else value)
+        setattr(out, name, -1 if value is None else min(value, MOST))
     out.has_dlx = options.dead_letter_exchange is not None
     out.has_dlrk = options.dead_letter_key is not None
     alive = (

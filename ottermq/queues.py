@@ -157,12 +157,18 @@ class Queues:
     # -- coming
 
     def declared(self, change: Change) -> None:
-        """What is new goes into the engine, and its logs' rows into the change that is saved."""
+        """What is new goes into the engine, and its logs' rows into the change that is saved. What
+        the engine doesn't take was never declared."""
         queue, exchange = change.queue, change.exchange
-        if change.created and queue is not None:
-            change.statements += self.add(queue)
-        elif change.created and exchange is not None and exchange.delayed:
-            change.statements += self.add(exchange)
+        try:
+            if change.created and queue is not None:
+                change.statements += self.add(queue)
+            elif change.created and exchange is not None and exchange.delayed:
+                change.statements += self.add(exchange)
+        except Exception:
+            if queue is not None and self._nursery is not None:
+                self.remove_unasked([queue])
+            raise
 
     def add(self, thing: Queue | Exchange, before: list[Log] | None = None) -> list[Statement]:
         """Into the engine; a delayed exchange for the messages that wait. Rows to be saved. before:

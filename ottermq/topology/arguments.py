@@ -17,6 +17,8 @@ from ottermq.topology.values import Table, kind_of, same, shown
 
 TEN_YEARS_MS = 315_360_000_000
 MAX_PRIORITY = 255
+LONGEST_NAME = 255  # bytes
+LONGEST_AGE_MS = 1 << 53
 MAX_STREAM_SEGMENT = 3_000_000_000
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 STRATEGIES = ("at-most-once", "at-least-once")
@@ -79,8 +81,12 @@ def _text(value: Any, _: Table) -> Fault:
     return None if isinstance(value, str | bytes) else f"{{unacceptable_type,{kind_of(value)}}}"
 
 
+def _name(value: Any, arguments: Table) -> Fault:
+    return _text(value, arguments) or (None if is_name(value) else "longer_than_255_bytes")
+
+
 def _dead_letter_key(value: Any, arguments: Table) -> Fault:
-    fault = _text(value, arguments)
+    fault = _name(value, arguments)
     missing = "x-dead-letter-exchange" not in arguments
     return fault or ("routing_key_but_no_dlx_defined" if missing else None)
 
@@ -106,19 +112,24 @@ def _placement_tag(value: Any, arguments: Table) -> Fault:
     return _text(value, arguments) or (None if value else "invalid_member_placement_tag_arg")
 
 
+def is_name(text: str | bytes) -> bool:
+    """Short enough for an exchange, or for a routing key."""
+    return len(text if isinstance(text, bytes) else text.encode()) <= LONGEST_NAME
+
+
 def age_ms(text: str) -> int | None:
-    """ "7D" in milliseconds; None: it is no age."""
-    found = re.match(r"([0-9]+)(.*)", text, re.DOTALL)
+    """ "7D" in milliseconds; None: it is no age, or has more digits than one needs."""
+    found = re.match(r"([0-9]{1,12})(?![0-9])(.*)", text, re.DOTALL)
     if not found or found[2] not in AGE_UNITS_MS or not int(found[1]):
         return None
-    return int(found[1]) * AGE_UNITS_MS[found[2]]
+    return min(int(found[1]) * AGE_UNITS_MS[found[2]], LONGEST_AGE_MS)
 
 
 # In the order they are checked. Arguments that a type takes and that aren't here may be anything.
 VALIDATORS: Final[dict[str, Validator]] = {
     "x-expires": _expires,
     "x-message-ttl": _duration,
-    "x-dead-letter-exchange": _text,
+    "x-dead-letter-exchange": _name,
     "x-dead-letter-routing-key": _dead_letter_key,
     "x-dead-letter-strategy": _one_of(STRATEGIES, "invalid_dlx_strategy"),
     "x-max-length": _natural,

@@ -14,7 +14,13 @@ from typing import Any, Final
 
 from ottermq.errors import InvalidRequest
 from ottermq.patterns import BAD_PATTERN, compiled
-from ottermq.topology.arguments import MAX_STREAM_SEGMENT, OVERFLOWS, STRATEGIES, age_ms
+from ottermq.topology.arguments import (
+    MAX_STREAM_SEGMENT,
+    OVERFLOWS,
+    STRATEGIES,
+    age_ms,
+    is_name,
+)
 from ottermq.topology.values import Table, shown
 
 APPLY_TO: Final[dict[str, frozenset[str]]] = {
@@ -46,13 +52,17 @@ def _text(value: Any) -> bool:
     return isinstance(value, str)
 
 
+def _name(value: Any) -> bool:
+    return isinstance(value, str) and is_name(value)
+
+
 # Key → what it must be, and what a value that isn't is called.
 KEYS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "alternate-exchange": (_text, "alternate exchange name"),
     "consumer-disconnected-timeout": (_number(), "consumer disconnected timeout"),
     "consumer-timeout": (_number(), "consumer timeout"),
-    "dead-letter-exchange": (_text, "dead letter exchange name"),
-    "dead-letter-routing-key": (_text, "dead letter routing key"),
+    "dead-letter-exchange": (_name, "dead letter exchange name"),
+    "dead-letter-routing-key": (_name, "dead letter routing key"),
     "dead-letter-strategy": (_one_of(*STRATEGIES), "dead letter strategy"),
     "message-ttl": (_number(), "message TTL"),
     "expires": (_number(1), "queue expiry"),

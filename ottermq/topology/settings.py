@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ottermq.topology.arguments import age_ms
+from ottermq.topology.arguments import age_ms, is_name
 from ottermq.topology.policy import LIMITS
 from ottermq.topology.queue import Queue, QueueType
 from ottermq.topology.values import Table, shown
@@ -52,6 +52,9 @@ def settings_of(queue: Queue, policy: Table) -> QueueSettings:
     if is_quorum and overflow == "reject-publish-dlx":
         overflow = "drop-head"  # quorum queues don't know it, and RabbitMQ only warns
     dlx = _text(look_up("dead-letter-exchange"))
+    dlrk = _text(look_up("dead-letter-routing-key"))
+    if not all(text is None or is_name(text) for text in (dlx, dlrk)):
+        dlx = dlrk = None  # taken by an older version: there is no such place
     strategy = look_up("dead-letter-strategy") if is_quorum and dlx is not None else None
     if overflow != "reject-publish":
         strategy = None  # at-least-once can't drop a head
@@ -65,7 +68,7 @@ def settings_of(queue: Queue, policy: Table) -> QueueSettings:
         max_length_bytes=look_up("max-length-bytes"),
         overflow=shown(overflow),
         dlx=dlx,
-        dlrk=_text(look_up("dead-letter-routing-key")),
+        dlrk=dlrk,
         dl_strategy=strategy or "at-most-once",
         delivery_limit=limit,
         max_priority=arguments.get("x-max-priority") or None,

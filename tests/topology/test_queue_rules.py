@@ -1,6 +1,7 @@
 """Declaring, finding and deleting queues: what is allowed, and RabbitMQ's words where it isn't."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from ottermq.errors import (
 )
 from ottermq.topology import Queue, Topology, VHostOptions
 from ottermq.topology.arguments import check_consumer
+from ottermq.topology.settings import settings_of
 
 Q = "queue 'q' in vhost '/'"
 
@@ -117,6 +119,7 @@ def test_arguments_that_no_type_knows_are_kept_and_not_compared(topology: Topolo
         ("x-overflow", "drop-tail", "invalid_overflow"),
         ("x-overflow", 1, "{unacceptable_type,signedint}"),
         ("x-dead-letter-exchange", 1, "{unacceptable_type,signedint}"),
+        ("x-dead-letter-exchange", "x" * 256, "longer_than_255_bytes"),
         ("x-dead-letter-routing-key", "k", "routing_key_but_no_dlx_defined"),
         ("x-single-active-consumer", "true", "{unacceptable_type,longstr}"),
         ("x-queue-type", "durable", "\"unsupported queue type 'durable'\""),
@@ -257,6 +260,16 @@ def test_exclusive_queues_end_with_their_connection(topology: Topology) -> None:
 
 def test_nothing_to_delete_is_no_error(topology: Topology) -> None:
     assert topology.delete_queue("/", "q").queue is None
+
+
+@pytest.mark.parametrize("name", ["x-dead-letter-exchange", "x-dead-letter-routing-key"])
+def test_a_dead_letter_place_of_an_older_version_that_cannot_be_is_none(
+    topology: Topology, name: str
+) -> None:
+    """It was taken, and kept the broker from starting again."""
+    arguments = {"x-dead-letter-exchange": "dlx", name: "é" * 128}
+    settings = settings_of(replace(declared(topology), arguments=arguments), {})
+    assert (settings.dlx, settings.dlrk) == (None, None)
 
 
 def test_a_vhosts_default_type_counts_where_it_can(topology: Topology) -> None:
