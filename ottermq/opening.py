@@ -8,7 +8,7 @@ import trio
 
 from ottermq import eventlog
 from ottermq.codecs import NotOpened, open_records
-from ottermq.contained import contained
+from ottermq.contained import contained, is_failure
 from ottermq.engine import Engine, Event
 
 
@@ -24,7 +24,12 @@ class Opener:
     async def _open(self, event: Event) -> None:
         log, offset = event.queue, event.amount
         with contained("a batch can't be opened", log=log, offset=offset):
-            await self._open_one(event, log, offset)
+            try:
+                await self._open_one(event, log, offset)
+            except BaseException as error:
+                if is_failure(error):  # its readers must not wait for an answer for ever
+                    self._engine.batch_opened(log, offset, None)
+                raise
 
     async def _open_one(self, event: Event, log: int, offset: int) -> None:
         try:

@@ -257,3 +257,22 @@ def test_a_member_without_an_id_of_its_own_gets_one_that_a_record_can_hold(
             }  # fmt: skip
             assert talker.ask(Api.SYNC_GROUP, sync, 1)["error_code"] == 0
         assert_serves(broker)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_no_login_harms_the_broker(attacked: Broker, mechanism: str) -> None:
+    for raw in HOSTILE.values():
+        for token in (raw, b"\0" + raw + b"\0" + raw, b"n,,n=" + raw + b",r=" + raw):
+            with Talker(attacked.address("kafka")) as talker:
+                talker.ask(Api.SASL_HANDSHAKE, {"mechanism": mechanism})
+                with _gone_is_fine():
+                    talker.authenticate(token)
+    assert_serves(attacked)
+
+
+def test_what_they_left_keeps_no_start_from_serving(attacked: Broker) -> None:
+    """What ended the broker came back with each start."""
+    assert attacked.stop() == 0
+    env = {"OTTERMQ_KAFKA__GROUPS__OFFSETS_CHECK_INTERVAL": "100ms"}
+    with Broker(attacked.data, env=env) as again:
+        assert_serves(again)
