@@ -6,6 +6,7 @@ broker lives, serves others, and nothing of it was a mistake of our own.
 """
 
 import itertools
+import math
 import re
 import struct
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import pytest
 
 from ottermq.kafka import codec
 from ottermq.kafka.api import Api
+from ottermq.kafka.configs import TOPIC_CONFIGS
 from ottermq.kafka.schema import MESSAGES, Field
 from tests.brokers import Broker
 from tests.engine.kafka_plane import batch
@@ -257,6 +259,48 @@ def test_a_member_without_an_id_of_its_own_gets_one_that_a_record_can_hold(
             }  # fmt: skip
             assert talker.ask(Api.SYNC_GROUP, sync, 1)["error_code"] == 0
         assert_serves(broker)
+
+
+VALUES = ["", "9" * 30_000, str(2**64), str(2**63 - 1), "-1", "0", "nan", "1e999", "a\0b", "true"]
+
+
+@pytest.mark.parametrize("name", TOPIC_CONFIGS)
+def test_no_config_of_a_topic_harms_the_broker(attacked: Broker, name: str) -> None:
+    with Talker(attacked.address("kafka")) as talker:
+        talker.log_in()
+        for value in VALUES:
+            topic = f"configured{next(_number)}"
+            config = {"name": name, "value": value}
+            wanted = {"name": topic, "num_partitions": 1, "replication_factor": 1}
+            body = {"topics": [wanted | {"configs": [config]}], "timeout_ms": 10_000}
+            talker.ask(Api.CREATE_TOPICS, body)
+            talker.ask(Api.CREATE_TOPICS, body | {"topics": [wanted]})
+            altered = {"resource_type": 2, "resource_name": topic}
+            change = altered | {"configs": [config | {"config_operation": 0}]}
+            talker.ask(Api.INCREMENTAL_ALTER_CONFIGS, {"resources": [change]})
+            talker.ask(
+                Api.DESCRIBE_CONFIGS, {"resources": [altered | {"configuration_keys": None}]}
+            )
+            with Link(attacked.address("kafka")) as link:
+                link.log_in()
+                link.send_produce(topic, 0, batch(b"here"))
+                link.produced()
+    assert_serves(attacked)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 0.0, 5e-324, 1.7e308])
+def test_no_number_of_a_quota_harms_the_broker(attacked: Broker, value: float) -> None:
+    with Talker(attacked.address("kafka")) as talker:
+        talker.log_in()
+        for key in ("producer_byte_rate", "consumer_byte_rate"):
+            entity = [{"entity_type": "client-id", "entity_name": "talker"}]
+            entry = {"entity": entity, "ops": [{"key": key, "value": value, "remove": False}]}
+            talker.ask(Api.ALTER_CLIENT_QUOTAS, {"entries": [entry], "validate_only": False})
+            described = {"components": [], "strict": False}
+            talker.ask(Api.DESCRIBE_CLIENT_QUOTAS, described)
+            entry["ops"] = [{"key": key, "value": 0.0, "remove": True}]
+            talker.ask(Api.ALTER_CLIENT_QUOTAS, {"entries": [entry], "validate_only": False})
+    assert_serves(attacked)
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
