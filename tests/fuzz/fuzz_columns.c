@@ -1,7 +1,8 @@
 /* fuzz_columns.c -- segments in any state into columns: what the audit's data source reads.
  *
  * An input is a byte that chooses the columns, one that chooses the row limit, and the bytes of a
- * segment. What isn't a batch is stepped over by a byte; a batch that says it is compressed is given
+ * segment. What isn't a batch is stepped over by a byte, later in larger steps: thousands of bytes of
+ * noise tell no more than a few, and took most of the time. A batch that says it is compressed is given
  * its own bytes as if they had been opened. Each input is tried as it is, and with the CRC its first
  * batch should have. Whatever comes: the columns agree about how many rows there are, ends grow and
  * stay within the values, and every row of it can be looked at.
@@ -11,6 +12,8 @@
 #include "batch.h"
 #include "bytes.h"
 #include <stdlib.h>
+
+#define NOISE_BY_BYTE 128
 
 #define PROMISE(holds)                                                                        \
     do {                                                                                      \
@@ -79,6 +82,7 @@ static void try(const uint8_t *data, size_t size, uint32_t wanted, int64_t limit
     om_reading reading = {.to = INT64_MAX, .since = INT64_MIN, .until = INT64_MAX, .cursor = cursor,
                           .transactions = aborted, .transaction_count = 2};
     om_columns *columns = next_columns(NULL, wanted, limit);
+    uint64_t noise = 0;
     while (reading.position < size) {
         uint64_t before = reading.position;
         size_t at = (size_t)before;
@@ -92,8 +96,10 @@ static void try(const uint8_t *data, size_t size, uint32_t wanted, int64_t limit
                                        size - at - OM_BATCH_OVERHEAD);
         if (result == OM_E_FULL)
             columns = next_columns(columns, wanted, limit);
-        else if (result != OM_OK)
-            PROMISE(om_columns_damaged(columns, &reading, 1) == OM_OK);
+        else if (result != OM_OK) {
+            uint64_t left = size - reading.position, step = ++noise > NOISE_BY_BYTE ? 64 : 1;
+            PROMISE(om_columns_damaged(columns, &reading, step < left ? step : left) == OM_OK);
+        }
     }
     look_at(columns, wanted);
     om_columns_free(columns);
