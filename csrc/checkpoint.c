@@ -18,6 +18,7 @@
 #include "producer.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -400,22 +401,40 @@ static void make_space(om_store *store) {
     put_back(store, rest);
 }
 
+/* For people: what failed, and why. error: errno, if that is the reason. */
+static int note_step(om_store *store, const char *step, int result, int error) {
+    if (result == OM_OK)
+        return OM_OK;
+    const char *why = result == OM_E_IO && error ? strerror(error) : om_result_text(result);
+    om_turn_take(&store->turn);
+    if (result == __atomic_load_n(&store->writer_stuck, __ATOMIC_RELAXED))
+        snprintf(store->trouble.checkpoint, sizeof store->trouble.checkpoint, "%s", store->writer_error);
+    else
+        snprintf(store->trouble.checkpoint, sizeof store->trouble.checkpoint, "%s: %s", step, why);
+    om_turn_give(&store->turn);
+    return result;
+}
+
 static int sync_and_save(om_store *store, int closing) {
     uint64_t seq;
     work work = {0};
-    int result = settle_wal(store, &seq);
+    int result = note_step(store, "the WAL", settle_wal(store, &seq), 0);
     if (result == OM_OK)
-        result = om_writer_flush(store);
+        result = note_step(store, "segments", om_writer_flush(store), 0);
     if (result != OM_OK)
         return result;
     om_segment_node *doomed = take_doomed(store);
     gather_touched(store, &work);
+    errno = 0;
     result = sync_segments(store, &work);
+    note_step(store, "segments and manifests", result, errno);
     if (result == OM_OK) {
         move_recovery_points(store, &work);
         if (closing)
             save_all_indexes(store);
+        errno = 0;
         result = write_checkpoint(store, seq, closing, &doomed);
+        note_step(store, "the checkpoint's file", result, errno);
     } else {
         give_back(store, &work);
     }
@@ -443,12 +462,16 @@ int om_checkpoint_run_locked(om_store *store, int closing) {
     om_turn_take(&store->turn);
     store->checkpoints += result == OM_OK;
     store->checkpoint_ns += om_now_ns() - began;
-    int said = store->checkpoint_failed;
-    store->checkpoint_failed = result != OM_OK;
+    uint64_t *since = &store->trouble.checkpoint_since_ns;
+    int said = *since != 0;
+    *since = result == OM_OK ? 0 : said ? *since : om_now_ns();
     om_turn_give(&store->turn);
     if (result != OM_OK && !said)
         om_store_add_report(store, OM_REPORT_CHECKPOINT_FAILED, NULL, 0, 0,
-                            "a checkpoint failed (%s): the WAL is kept, and it is tried again", om_result_text(result));
+                            "a checkpoint failed (%.200s): the WAL is kept, and it is tried again",
+                            store->trouble.checkpoint);
+    else if (result == OM_OK && said)
+        om_store_add_report(store, OM_REPORT_GOES_ON, NULL, 0, 0, "checkpoints succeed again");
     return result;
 }
 
@@ -501,6 +524,7 @@ int om_checkpoint_is_asked_for(om_store *store) {
 /* A checkpoint for the sake of a few files walks all the logs: the more CPU it took, the longer
  * the next such one can wait, so that retention doesn't keep a core busy. */
 #define DOOMED_SHARE 100
+#define RETRY_NS 2000000000u /* after one that failed */
 
 /* Until somebody asks, or a second has passed. */
 static int wait_a_second(om_store *store) {
@@ -522,11 +546,14 @@ static int is_due(om_store *store, uint64_t last_ns, uint64_t cpu_ns) {
     int doomed = store->doomed != NULL;
     uint64_t saved = __atomic_load_n(&store->checkpoint_seq, __ATOMIC_RELAXED);
     int dirty = store->touched.head != NULL || om_wal_last_seq(store->wal) > saved;
+    int failed = store->trouble.checkpoint_since_ns != 0;
     om_turn_give(&store->turn);
     uint64_t interval = (uint64_t)store->options.checkpoint_interval_ms * 1000000u;
+    if (failed && interval > RETRY_NS)
+        interval = RETRY_NS;
     uint64_t since = om_now_ns() - last_ns;
     return (doomed && (since >= cpu_ns * DOOMED_SHARE || om_store_short_of_space(store))) ||
-           (interval && dirty && since >= interval);
+           (interval && (dirty || failed) && since >= interval);
 }
 
 void *om_checkpoint_main(void *arg) {

@@ -97,7 +97,8 @@ static void flush_conns(om_engine *engine) {
 static int64_t next_due(const om_engine *engine) {
     if ((engine->active && !engine->paused) || engine->retry)
         return 0;
-    if (!engine->conn_count && !engine->timer_count && !engine->alarm && !engine->waiting && engine->listening)
+    if (!engine->conn_count && !engine->timer_count && !engine->alarm && !engine->waiting && engine->listening &&
+        om_wal_durable_seq(engine->store->wal) == om_wal_last_seq(engine->store->wal))
         return INT64_MAX;
     int64_t due = engine->swept_ms + SWEEP_MS, timer = om_timer_next(engine), fetch = om_kafka_next_timer(engine);
     due = timer < due ? timer : due;
@@ -204,7 +205,9 @@ static void retry_stalled(om_engine *engine) {
     engine->retry = 0;
     int takes = om_store_takes(engine->store);
     if (takes == OM_E_NO_SPACE || engine->memory_full)
-        set_alarm(engine, engine->memory_full ? "low on memory" : "low on disk");
+        set_alarm(engine, engine->memory_full                       ? "low on memory"
+                          : om_store_short_of_space(engine->store) ? "low on disk"
+                                                                   : "the disk takes nothing");
     else if (engine->alarm && takes != OM_E_FULL)
         set_alarm(engine, NULL);
     int open = om_engine_takes(engine);
@@ -383,6 +386,7 @@ static uint64_t tick(om_store *store, const struct epoll_event *ready, int count
         om_queues_wake(engine); /* whatever they wait for: a call that failed may succeed by now */
         om_kafka_wake_cold(engine);
         watch_listeners(engine, 1);
+        om_trouble_look(store);
         if (engine->stalled || engine->alarm)
             retry_stalled(engine);
     }

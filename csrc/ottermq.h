@@ -327,7 +327,9 @@ enum om_report_kind {
     OM_REPORT_WRITE_FAILED = 10,     /* a segment can't be written: tried again, the WAL has it */
     OM_REPORT_DELETED = 11,          /* recovery finished a deletion: drop it from the catalogue */
     OM_REPORT_CLOCK_BEHIND = 12,     /* the system's time is earlier than that of the last life */
-    OM_REPORT_ORPHANED = 13          /* logs that no row names were set aside */
+    OM_REPORT_ORPHANED = 13,         /* logs that no row names were set aside */
+    OM_REPORT_STALLED = 14,          /* for 10 s what was taken can't be put down: publishers have to wait */
+    OM_REPORT_GOES_ON = 15           /* what couldn't be written can be now */
 };
 typedef struct om_report {
     int kind;
@@ -359,8 +361,18 @@ typedef struct om_store_stat {
     int fenced;
     int fence_kept;                  /* what the fence refused can't come back after a restart */
     int no_space, wal_direct_io;
+    int writer_stuck, checkpoint_failing, stalled; /* trouble.c */
 } om_store_stat;
 void om_store_stat_get(om_store *store, om_store_stat *out);
+
+/* What can't be written now, the worst of it: STALLED: for so long that publishers are held back. out: why. */
+enum om_trouble_kind {
+    OM_TROUBLE_NONE = 0,
+    OM_TROUBLE_CHECKPOINT = 1,
+    OM_TROUBLE_WRITER = 2,
+    OM_TROUBLE_STALLED = 3
+};
+int om_store_trouble(om_store *store, char *out, size_t len);
 /* The time by which messages are stamped and expire: ms since 1970, never back, no jumps (clock.c). */
 int64_t om_store_now_ms(om_store *store);
 

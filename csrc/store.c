@@ -539,7 +539,7 @@ int om_store_wait(om_store *store, uint64_t seq, int timeout_ms) {
 }
 
 int om_store_takes(om_store *store) {
-    if (om_store_short_of_space(store))
+    if (om_store_short_of_space(store) || om_trouble_is_alarm(store))
         return OM_E_NO_SPACE;
     if (store->closing || om_store_hot_is_full(store))
         return OM_E_FULL;
@@ -592,6 +592,7 @@ void om_store_stat_get(om_store *store, om_store_stat *out) {
     int fence_kept = 0;
     int fenced = om_wal_fenced(store->wal, &fence_kept, NULL, 0);
     om_store_enter(store);
+    om_trouble_look(store);
     *out = (om_store_stat){
         .logs = store->log_count,
         .hot_bytes = store->hot_bytes,
@@ -613,6 +614,9 @@ void om_store_stat_get(om_store *store, om_store_stat *out) {
         .fence_kept = fence_kept,
         .no_space = om_store_short_of_space(store),
         .wal_direct_io = wal.direct_io,
+        .writer_stuck = store->trouble.writer_since_ns != 0,
+        .checkpoint_failing = store->trouble.checkpoint_since_ns != 0,
+        .stalled = om_trouble_is_alarm(store),
     };
     om_store_leave(store);
 }

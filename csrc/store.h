@@ -217,6 +217,15 @@ typedef struct om_strangers {
 int om_strangers_note(om_strangers *set, uint64_t id, uint32_t flags);
 void om_strangers_free(om_strangers *set);
 
+/* What can't be put down on the disk (trouble.c). All times by om_now_ns; 0: all is well. */
+typedef struct om_trouble {
+    uint64_t writer_since_ns, checkpoint_since_ns, still_since_ns;
+    uint64_t looked_ns, durable; /* at the last look at the WAL */
+    int alarm;               /* for too long: publishers are held back */
+    char checkpoint[320];    /* why the last checkpoint failed */
+    char why[320];           /* of the alarm */
+} om_trouble;
+
 struct om_store {
     om_turn turn;
     om_clock clock;
@@ -277,8 +286,8 @@ struct om_store {
     pthread_cond_t checkpoint_wake;
     int checkpoint_kick;
     uint64_t checkpoint_seq; /* recovery starts after this */
-    int checkpoint_failed;   /* and it has been said */
     uint64_t checkpoints, checkpoint_ns, segments_rewritten;
+    om_trouble trouble;
     int low_space, no_space; /* atomic */
 
     /* reader */
@@ -535,6 +544,10 @@ int om_manifest_text(const om_log *log, om_blob *out);
 int om_manifest_text_but(const om_log *log, int64_t end, int64_t base, om_blob *out);
 int om_manifest_load(const char *folder, om_manifest *out);
 const om_manifest_entry *om_manifest_find(const om_manifest *manifest, int64_t base_offset);
+
+/* ---- trouble.c: under the lock ---- */
+void om_trouble_look(om_store *store);
+int om_trouble_is_alarm(const om_store *store);
 
 /* ---- recover.c ---- */
 /* Its next sync is one of its folders too, up to the data folder. */

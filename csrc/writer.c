@@ -460,6 +460,10 @@ static void note_result(om_store *store, int result) {
     __atomic_store_n(&store->no_space, result == OM_E_NO_SPACE, __ATOMIC_RELAXED);
     if (result == was)
         return;
+    om_turn_take(&store->turn);
+    uint64_t *since = &store->trouble.writer_since_ns;
+    *since = result == OM_OK || result == OM_E_NO_SPACE ? 0 : *since ? *since : om_now_ns();
+    om_turn_give(&store->turn);
     if (result == OM_E_NO_SPACE)
         om_store_add_report(store, OM_REPORT_NO_SPACE, NULL, 0, 0,
                             "no space left for segments: appends are refused, the WAL keeps what was taken");
@@ -468,6 +472,8 @@ static void note_result(om_store *store, int result) {
                             store->writer_error);
     else if (was == OM_E_NO_SPACE)
         om_store_add_report(store, OM_REPORT_SPACE_BACK, NULL, 0, 0, "segments can be written again");
+    else
+        om_store_add_report(store, OM_REPORT_GOES_ON, NULL, 0, 0, "segments can be written again");
 }
 
 static int flush_state(om_store *store) {

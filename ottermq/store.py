@@ -26,6 +26,7 @@ from ottermq.wal.store import DirectIO, Interrupted
 LEVELS = {
     ReportKind.CLOCK_BEHIND: logging.WARNING,
     ReportKind.DELETED: logging.INFO,
+    ReportKind.GOES_ON: logging.INFO,
     ReportKind.ORPHANED: logging.WARNING,
     ReportKind.SEGMENT_REWRITTEN: logging.WARNING,
     ReportKind.SPACE_BACK: logging.INFO,

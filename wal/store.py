@@ -98,6 +98,8 @@ class ReportKind(IntEnum):
     DELETED = lib.OM_REPORT_DELETED
     CLOCK_BEHIND = lib.OM_REPORT_CLOCK_BEHIND
     ORPHANED = lib.OM_REPORT_ORPHANED
+    STALLED = lib.OM_REPORT_STALLED
+    GOES_ON = lib.OM_REPORT_GOES_ON
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,9 @@ class StoreStat:
     fence_kept: int
     no_space: int
     wal_direct_io: int
+    writer_stuck: int
+    checkpoint_failing: int
+    stalled: int
 
 
 class Interrupted(Exception):
@@ -624,7 +629,17 @@ class Store:
         stat = self.stat()
         if stat.fenced:
             return "a sync of the write-ahead log failed: it is fenced until an operator acts"
-        return "too little space left on the disk" if stat.no_space else None
+        if stat.no_space:
+            return "too little space left on the disk"
+        return self.hindrance() if stat.stalled else None
+
+    def hindrance(self) -> str | None:
+        """Why what was taken can't be put down: a segment, a checkpoint, the WAL. As long as there
+        is room in the WAL appends are taken all the same."""
+        text = ffi.new("char[]", ERROR_SIZE)
+        if lib.om_store_trouble(self._handle, text, ERROR_SIZE) == lib.OM_TROUBLE_NONE:
+            return None
+        return f"what was taken can't be written: {_text(text)}"
 
 
 def _make_folder(data: Path) -> None:

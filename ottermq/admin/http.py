@@ -40,6 +40,7 @@ class Pages(NamedTuple):
     metrics: Callable[[bool], str]  # what is counted, in Prometheus' words; with names?
     hidden: Callable[[], list[str]]  # queues that Kafka's clients can't see
     damage: Callable[[], str | None] = lambda: None  # which records are lost or can't be read
+    hindrance: Callable[[], str | None] = lambda: None  # why what was taken can't be written
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,9 @@ def _unauthorized(why: str) -> Answer:
 def _health(pages: Pages, with_names: bool) -> Answer:
     if reason := pages.trouble():
         body = {"status": "refusing appends", "reason": reason}
+        return Answer(HTTPStatus.SERVICE_UNAVAILABLE, body)
+    if reason := pages.hindrance():
+        body = {"status": "can't write", "reason": reason}
         return Answer(HTTPStatus.SERVICE_UNAVAILABLE, body)
     if reason := pages.damage():
         body = {"status": "damaged", "reason": reason}

@@ -102,6 +102,10 @@ def _log(store: Store) -> Iterator[Metric]:
     now = store.stat()
     yield _gauge("logs", "Logs: one a queue, stream or partition, and our own.", now.logs)
     yield _gauge("refusing_appends", "1 while durable appends are refused.", bool(store.trouble()))
+    yield _gauge("writer_stuck", "1 while a segment can't be written.", now.writer_stuck)
+    yield _gauge("checkpoint_failing", "1 since a checkpoint failed.", now.checkpoint_failing)
+    stalled = "1 once what was taken can't be written for ten seconds: publishers are held back."
+    yield _gauge("storage_stalled", stalled, now.stalled)
     lost = "Places where records are lost or can't be read: found at the start or since."
     yield _counter("damaged_places_total", lost, store.damage.places)
     lost = "Records in there, at most."
