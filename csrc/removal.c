@@ -13,6 +13,7 @@
  */
 #include "store.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -46,17 +47,19 @@ void om_segment_nodes_free(om_segment_node *list) {
     }
 }
 
-/* What can't be read and wasn't settled is kept for an operator, whatever rule lets its segment go. */
+/* What can't be read is kept for an operator, whatever rule lets its segment go: a purge settles what nobody could
+ * look at. Who deletes a queue wants nothing of it. */
 static int is_kept(const om_segment_node *node) {
-    return om_segment_is_damaged(node->segment) && node->rule != OM_RULE_SETTLED && node->rule != OM_RULE_DELETE &&
-           !node->log->deleted;
+    return om_segment_is_damaged(node->segment) && node->rule != OM_RULE_DELETE && !node->log->deleted;
 }
 
 void om_segment_node_remove(om_segment_node *node) {
     char aside[512];
-    if (node->segment->exists && is_kept(node))
-        om_segment_set_aside(node->segment, aside, sizeof aside); /* or it stays, and the next start does it */
-    else if (node->segment->exists)
+    int kept = node->segment->exists && is_kept(node);
+    /* Or it stays, and the next start does it; unless there is no file to keep. */
+    if (kept && om_segment_set_aside(node->segment, aside, sizeof aside) != OM_OK)
+        kept = errno != ENOENT;
+    if (!kept && node->segment->exists)
         om_segment_unlink(node->segment);
     if (node->log->deleted)
         rmdir(node->log->folder); /* its last file was in the way; fails while others are */

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ottermq.wal import Log, LogFlags, Record, Report, ReportKind, Store
+from ottermq.wal import Log, LogFlags, Record, Report, ReportKind, Rule, Store
 from ottermq.wal.errors import LogError, StorageFailure, Unreadable
 from tests.wal.stores import flush, kinds, numbered, numbers, offsets, put, segment_files, small
 
@@ -172,6 +172,41 @@ def test_the_active_segment_harmed_under_us_is_left_for_a_new_one(data: Path) ->
         flush(store)
         found, _ = read_over(log)
         assert found == [*range(20), COUNT, COUNT + 1]
+
+
+def purge(log: Log) -> None:
+    """And what follows from it, sooner or later."""
+    log.purge()
+    log.trim(log.cursor().floor, Rule.SETTLED)
+
+
+def outgrow(log: Log) -> None:
+    log.trim(log.stat().next_offset, Rule.MAX_SIZE)
+
+
+@pytest.mark.parametrize("go", [purge, outgrow])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_damaged_segment_is_kept_whatever_rule_lets_it_go(
+    data: Path, go: Callable[[Log], None], known: bool
+) -> None:
+    """Known: to this life. Else an earlier one has found it."""
+    with Store.open(data, OPTIONS) as store:
+        filled(store, LogFlags(0))
+    with Store.open(data, OPTIONS) as store:
+        log = store.get("q")
+        path = segment_files(store, log)[1]
+        spoil(path)
+        spoilt = path.read_bytes()
+        assert read_over(log)[1]
+        if known:
+            go(log)
+    if not known:
+        with Store.open(data, OPTIONS) as store:
+            go(store.get("q"))
+    assert not path.exists()
+    assert path.with_name(f"{path.name}.corrupt-1").read_bytes() == spoilt
+    with Store.open(data, OPTIONS) as store:
+        assert read_over(store.get("q")) == ([], [])
 
 
 def test_a_trimmed_segment_is_out_of_range_and_not_unreadable(data: Path) -> None:
