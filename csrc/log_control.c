@@ -370,6 +370,7 @@ void om_log_stat_get(om_log *log, om_log_stat *out) {
     out->segments = log->segment_count;
     out->hot_batches = log->hot.count;
     out->leader_epoch = log->leader_epoch;
+    out->segment_size = log->options.segment_size;
     out->memory = (int64_t)(sizeof *log + strlen(log->folder) + strlen(log->name) + 2 +
                             log->hot.cap * sizeof(om_hot) + log->op_cap * sizeof(om_cursor_op) +
                             log->segment_cap * sizeof(om_segment *) + log->segment_count * sizeof(om_segment));

@@ -37,10 +37,10 @@ static int put_name(om_blob *out, const char *name) {
 }
 
 int om_manifest_text(const om_log *log, om_blob *out) {
-    return om_manifest_text_but(log, INT64_MAX, -1, out);
+    return om_manifest_text_but(log, INT64_MAX, -1, -1, out);
 }
 
-int om_manifest_text_but(const om_log *log, int64_t end, int64_t base, om_blob *out) {
+int om_manifest_text_but(const om_log *log, int64_t end, int64_t from, int64_t to, om_blob *out) {
     char line[160];
     snprintf(line, sizeof line, "ottermq-manifest 1\nlog %llu\n", (unsigned long long)log->id);
     int result = put_line(out, line);
@@ -48,7 +48,8 @@ int om_manifest_text_but(const om_log *log, int64_t end, int64_t base, om_blob *
         result = put_name(out, log->name);
     for (uint32_t i = 0; i < log->segment_count && result == OM_OK; i++) {
         const om_segment *segment = log->segments[i];
-        if (!segment->sealed || segment->base_offset >= end || segment->base_offset == base)
+        if (!segment->sealed || segment->base_offset >= end ||
+            (segment->base_offset >= from && segment->base_offset < to))
             continue;
         snprintf(line, sizeof line, "segment %lld %lld %llu %lld %lld\n", (long long)segment->base_offset,
                  (long long)segment->next_offset, (unsigned long long)segment->size,

@@ -411,6 +411,7 @@ typedef struct om_log_stat {
     uint32_t segments, hot_batches;
     int32_t leader_epoch;
     int64_t memory;                  /* bytes of heap, the cursor included */
+    uint64_t segment_size;           /* bytes that a segment may have */
 } om_log_stat;
 void om_log_stat_get(om_log *log, om_log_stat *out);
 
@@ -545,9 +546,11 @@ int64_t om_keys_sift(const om_keys *keys, const uint8_t *batch, size_t len, om_s
 typedef struct om_rewritten {
     uint64_t size;
     int64_t first_timestamp, max_timestamp;
+    int64_t next_offset;             /* of the last of the segments that it takes the place of */
 } om_rewritten;
-/* Another file for a sealed segment before the recovery point: to be written by the caller, with the same last
- * offset. OM_E_RANGE: no such segment, or it is gone. Commit and abort take the descriptor over. Block. */
+/* Another file for a sealed segment before the recovery point, or for several that follow each other: to be written
+ * by the caller, with the same last offset. OM_E_RANGE: no such segments, or one is gone or damaged. Commit and
+ * abort take the descriptor over. Block. */
 int om_log_rewrite_begin(om_log *log, int64_t base_offset, int *fd);
 int om_log_rewrite_commit(om_log *log, int64_t base_offset, int fd, const om_rewritten *rewritten);
 void om_log_rewrite_abort(om_log *log, int64_t base_offset, int fd);

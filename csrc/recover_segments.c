@@ -86,7 +86,7 @@ static int has_suffix(const char *name, const char *suffix) {
 
 /* A write that a crash cut short under a temporary name. */
 static int is_leftover(const char *name) {
-    return has_suffix(name, ".tmp") || has_suffix(name, ".rewrite");
+    return has_suffix(name, ".tmp") || has_suffix(name, ".rewrite") || strstr(name, ".log.merged-");
 }
 
 static int add_base(listing *listing, const char *name, const char *suffix) {
@@ -462,7 +462,9 @@ int om_patient_load(om_store *store, om_patient *patient) {
         return result;
     folder folder = {0};
     om_manifest manifest = {0};
-    if (log->has_files) {
+    if (log->has_files)
+        result = om_log_finish_merges(log);
+    if (log->has_files && result == OM_OK) {
         result = list_folder(log->folder, &folder);
         log->manifest_stale = om_manifest_load(log->folder, &manifest) != OM_OK && folder.segments.count;
     }

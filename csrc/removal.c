@@ -197,6 +197,17 @@ int om_removal_record_one(om_log *log, const om_segment *segment, int rule, int6
     return write_list(log->store, &list, add(&list, &removed));
 }
 
+int om_removal_record_merged(om_log *log, om_segment *const *segments, uint32_t count, uint64_t left) {
+    list list = {0};
+    int result = OM_OK;
+    for (uint32_t i = 0; i < count && result == OM_OK; i++) {
+        om_removed removed = about(log, segments[i], OM_RULE_COMPACTION);
+        removed.left = i ? 0 : left;
+        result = add(&list, &removed);
+    }
+    return write_list(log->store, &list, result);
+}
+
 void om_removal_note_range(om_log *log, int rule, int64_t first, int64_t next) {
     om_removal_note *note = log->options.flags & OM_LOG_SCRATCH ? NULL : calloc(1, sizeof *note);
     if (!note)

@@ -501,6 +501,8 @@ void om_removal_all(om_store *store);
 int om_removal_record(om_store *store, om_segment_node *doomed);
 int om_removal_record_deleted(om_store *store, const om_grave *graves);
 /* A part of a log, or a file that stays in part. NULL segment: no file. Blocks. */
+/* These files give way to one of `left` bytes under the first one's name. */
+int om_removal_record_merged(om_log *log, om_segment *const *segments, uint32_t count, uint64_t left);
 int om_removal_record_one(om_log *log, const om_segment *segment, int rule, int64_t first, int64_t next, uint64_t left);
 /* Records went, under the lock: said with the next checkpoint. */
 void om_removal_note_range(om_log *log, int rule, int64_t first, int64_t next);
@@ -540,14 +542,18 @@ typedef struct om_manifest {
     uint32_t count;
 } om_manifest;
 int om_manifest_text(const om_log *log, om_blob *out);
-/* Only segments that begin before `end`, and not `base`. */
-int om_manifest_text_but(const om_log *log, int64_t end, int64_t base, om_blob *out);
+/* Only segments that begin before `end`, and not in [from, to). */
+int om_manifest_text_but(const om_log *log, int64_t end, int64_t from, int64_t to, om_blob *out);
 int om_manifest_load(const char *folder, om_manifest *out);
 const om_manifest_entry *om_manifest_find(const om_manifest *manifest, int64_t base_offset);
 
 /* ---- trouble.c: under the lock ---- */
 void om_trouble_look(om_store *store);
 int om_trouble_is_alarm(const om_store *store);
+
+/* ---- replace.c ---- */
+/* What a crash left of segments that were to become one. Before the folder is looked at. */
+int om_log_finish_merges(const om_log *log);
 
 /* ---- recover.c ---- */
 /* Its next sync is one of its folders too, up to the data folder. */

@@ -43,6 +43,7 @@ class LogStat:
     hot_batches: int
     leader_epoch: int
     memory: int
+    segment_size: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from ottermq.wal import checkpoint, manifest
 from ottermq.wal.checkpoint import Saved
 from ottermq.wal.errors import CorruptData, StorageFailure
 from ottermq.wal.manifest import Manifest, Sealed
-from ottermq.wal.segmentfile import base_offset_of
+from ottermq.wal.segmentfile import base_offset_of, replaced
 
 NO_LIMIT = (1 << 63) - 1
 ALL_OF_IT = (1 << 64) - 1
@@ -101,8 +101,11 @@ class _Log:
         return self.manifest.segments if self.manifest else ()
 
     def repair(self, dry_run: bool) -> Iterator[Repair]:
+        gone = replaced(path.name for path in self.folder.iterdir())  # the next start removes them
         bases = sorted(
-            base for path in self.folder.glob("*.log") if (base := base_offset_of(path)) is not None
+            base
+            for path in self.folder.glob("*.log")
+            if (base := base_offset_of(path)) is not None and not any(base in each for each in gone)
         )
         for base, after in zip(bases, [*bases[1:], None], strict=True):
             path = self.folder / f"{base:020}.log"

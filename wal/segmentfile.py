@@ -6,7 +6,7 @@ checksum included, and its offsets come after those before.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,21 @@ def base_offset_of(path: Path) -> int | None:
     """00000000000000012345.log → 12345; None: not named like a segment's file."""
     digits = path.name.partition(".")[0]
     return int(digits) if len(digits) == 20 and digits.isascii() and digits.isdigit() else None
+
+
+MERGED, MERGE = ".log.merged-", ".log.merge-"
+
+
+def replaced(names: Iterable[str]) -> list[range]:
+    """Offsets whose segments another file has taken the place of, though they are still there: a
+    crash, or a look at this very moment, came before they went (csrc/replace.c)."""
+    there = set(names)
+    found = []
+    for name in there:
+        base, is_merge, end = name.partition(MERGE)
+        if is_merge and base.isdigit() and end.isdigit() and f"{base}{MERGED}{end}" not in there:
+            found.append(range(int(base) + 1, int(end)))
+    return found
 
 
 _WHAT = {

@@ -28,7 +28,7 @@ from ottermq.wal.checkpoint import Checkpoint, Saved
 from ottermq.wal.errors import CorruptData, LogError
 from ottermq.wal.manifest import Manifest, Sealed
 from ottermq.wal.segmentcheck import SegmentCheck, trusted_size
-from ottermq.wal.segmentfile import base_offset_of
+from ottermq.wal.segmentfile import base_offset_of, replaced
 from ottermq.wal.window import Window
 
 TRIES = 3  # against a broker that moves on while we read
@@ -278,7 +278,9 @@ class _Log:
         sealed = (
             {each.base_offset: each for each in self.manifest.segments} if self.manifest else {}
         )
-        for path in self._files():
+        files = self._files()
+        gone = replaced(path.name for path in files)
+        for path in files:
             base = base_offset_of(path)
             if ".log.corrupt-" in path.name:
                 self.add(path, "set aside by an earlier recovery", is_problem=False)
@@ -286,6 +288,8 @@ class _Log:
                 continue
             elif self.saved and base < self.saved.first_segment:
                 self.add(path, "trimmed: about to go", is_problem=False)
+            elif any(base in each for each in gone):
+                self.add(path, "merged into the one before: about to go", is_problem=False)
             else:
                 trusted = trusted_size(base, sealed.get(base), self.saved)
                 self.segments.append(_Segment(path, base, sealed.get(base), trusted))

@@ -33,7 +33,7 @@ from ottermq.wal.checkpoint import Checkpoint, Saved
 from ottermq.wal.errors import CorruptData
 from ottermq.wal.manifest import Sealed
 from ottermq.wal.replay import Change
-from ottermq.wal.segmentfile import Walk, base_offset_of
+from ottermq.wal.segmentfile import Walk, base_offset_of, replaced
 from ottermq.wal.verify import is_running
 
 TRIES = 8
@@ -251,14 +251,20 @@ class _Look:
             cursor=self._cursor(start, next_offset) if self.pending.has_cursor else None,
             saved=saved,
             files=tuple(each.name for each in files),
-            leftovers=tuple(each for each in files if self._is_left_over(each)),
+            leftovers=self._left_over(files),
             problems=tuple(self.problems),
         )
 
-    def _is_left_over(self, found: Found) -> bool:
-        base = base_offset_of(Path(found.name))
-        trimmed = base is not None and self.saved is not None and base < self.saved.first_segment
-        return ASIDE in found.name or (trimmed and found.name.endswith(".log"))
+    def _left_over(self, files: list[Found]) -> tuple[Found, ...]:
+        first = self.saved.first_segment if self.saved else 0
+        gone = [range(first), *replaced(each.name for each in files)]
+
+        def is_it(found: Found) -> bool:
+            base = base_offset_of(Path(found.name))
+            goes = base is not None and any(base in each for each in gone)
+            return ASIDE in found.name or (goes and found.name.endswith(".log"))
+
+        return tuple(each for each in files if is_it(each))
 
     # -- segments
 
@@ -266,9 +272,12 @@ class _Look:
         sealed = {each.base_offset: each for each in self._sealed()}
         first = self.saved.first_segment if self.saved else 0
         there: dict[int, int] = {}
+        gone = replaced(found.name for found in files)
         for found in files:
             base = base_offset_of(Path(found.name))
-            if base is not None and found.name.endswith(".log") and base >= first:
+            if base is None or any(base in each for each in gone):
+                continue
+            if found.name.endswith(".log") and base >= first:
                 there[base] = found.size
         wanted = {base: each.next_offset for base, each in sealed.items() if base >= first}
         if self.saved and self.saved.recovery_segment >= 0:

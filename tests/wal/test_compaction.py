@@ -1,14 +1,15 @@
 """Key compaction: the last record of each key stays, at its offset, whatever happens meanwhile."""
 
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from ottermq.codecs import Codec, NotOpened, close_records, open_records
-from ottermq.wal import Log, LogFlags, Record, Store
+from ottermq.wal import Log, LogFlags, Record, ReportKind, Store
 from ottermq.wal.compaction import Codecs, Compaction, Outcome
-from ottermq.wal.errors import Deleted
+from ottermq.wal.errors import Deleted, Unreadable
 from ottermq.wal.records import with_records
 from ottermq.wal.verify import verify
 from tests.wal.stores import die, flush, folder_of, put, segment_files, small
@@ -307,3 +308,153 @@ def test_a_segment_that_is_trimmed_or_deleted_meanwhile_is_no_harm(store: Store)
             with suppress(Deleted):  # unless its segments are gone already
                 assert compact(held).dropped == 0
     assert verify(store.data).problems == 0
+
+
+def descriptors(store: Store, log: Log) -> int:
+    """Open files of that log."""
+    folder = str(folder_of(store, log))
+    count = 0
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            count += str(link.readlink()).startswith(folder)
+    return count
+
+
+def test_segments_that_lost_all_their_records_go(tmp_path: Path) -> None:
+    """Their files and their descriptors, as neighbours that fit into one segment become one."""
+    with Store.open(tmp_path / "data", OPTIONS) as store:
+        log = stream(store)
+        fill(store, log, keys=4, rounds=60)
+        before = len(segment_files(store, log))
+        outcome = compact(log)
+        kept = found(log)
+        assert kept == {b"k%d" % n: [236 + n] for n in range(4)}
+        assert before > 30 and len(segment_files(store, log)) <= 3
+        assert descriptors(store, log) <= 3
+        assert not [path for path in segment_files(store, log) if path.stat().st_size <= 61]
+        assert not list(folder_of(store, log).glob("*.merge*"))
+        assert [log.read(offset)[0].last_offset for offset in (0, 100, 235)] == [236] * 3
+        assert outcome.bytes_after < outcome.bytes_before / 20
+    assert verify(tmp_path / "data").problems == 0
+    with Store.open(tmp_path / "data", OPTIONS) as store:
+        assert found(store.get("topic")) == kept
+        assert not store.reports()
+
+
+def test_a_topic_that_is_written_for_ever_has_as_many_files_as_its_keys_need(store: Store) -> None:
+    with store:
+        log = stream(store)
+        cleaned, most = 0, 0
+        for _ in range(12):
+            fill(store, log, keys=4, rounds=16)
+            cleaned = compact(log, dirty_from=cleaned).cleaned_to
+            most = max(most, len(segment_files(store, log)), descriptors(store, log))
+        assert most <= 4
+        assert all(len(places) == 1 for places in found(log).values())
+
+
+def test_what_fits_into_one_segment_becomes_one_and_no_more(store: Store) -> None:
+    """Nothing is obsolete in here: small segments, as a start or a gap leaves them."""
+    with store:
+        log = stream(store)
+        for number in range(40):
+            put(store, log, [Record(b"v" * 20_000, key=b"k%d" % number)])
+        roll(store, log)
+        sizes = [each.size for each in log.segments() if each.sealed]
+        compact(log)
+        assert [each.size for each in log.segments() if each.sealed][:10] == sizes[:10]
+        assert sorted(found(log)) == sorted(b"k%d" % number for number in range(40))
+
+
+def harmed(store: Store, log: Log, number: int) -> Path:
+    """A byte of the second batch of that segment."""
+    path = segment_files(store, log)[number]
+    with path.open("r+b") as file:
+        file.seek(8000 + 500)
+        file.write(b"!")
+    return path
+
+
+def test_damage_costs_a_compaction_its_segment_and_no_other(store: Store) -> None:
+    with store:
+        log = stream(store)
+        fill(store, log, keys=4, rounds=20)
+        path = harmed(store, log, 3)
+        before = path.read_bytes()
+        outcome = compact(log)
+        assert path.read_bytes() == before
+        left = {record for places in readable(log).values() for record in places}
+        assert {76, 77, 78, 79} <= left
+        kept = range(*bounds(log, path))
+        assert left - {76, 77, 78, 79} <= set(kept), "all others were sifted"
+        assert outcome.cleaned_to > 79
+        assert len(segment_files(store, log)) <= 6
+        assert [r.kind for r in store.reports()] == [ReportKind.UNREADABLE]
+
+
+def bounds(log: Log, path: Path) -> tuple[int, int]:
+    base = int(path.name[:20])
+    [segment] = [each for each in log.segments() if each.base_offset == base]
+    return base, segment.next_offset
+
+
+def readable(log: Log) -> dict[bytes | None, list[int]]:
+    places: dict[bytes | None, list[int]] = {}
+    at = 0
+    while at < log.stat().high_watermark:
+        try:
+            batches = log.read(at)
+        except Unreadable as error:
+            at = error.next_offset
+            continue
+        for batch in batches:
+            for record in batch.records():
+                if record.key != b"filler":
+                    places.setdefault(record.key, []).append(record.offset)
+            at = batch.last_offset + 1
+    return places
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_start_finishes_what_a_crash_left_of_a_merge(tmp_path: Path, renamed: bool) -> None:
+    """The new file was whole, and the marker's name on disk; the old ones are still there."""
+    data, old = tmp_path / "data", tmp_path / "old"
+    with Store.open(data, OPTIONS) as store:
+        log = stream(store)
+        fill(store, log, keys=4, rounds=20)
+        shutil.copytree(folder_of(store, log), old)
+        compact(log)
+        kept = found(log)
+        folder = folder_of(store, log)
+        first = log.segments()[0]
+    manifest, new = folder / "manifest", folder / f"{first.base_offset:020}.log"
+    manifest.unlink()
+    if not renamed:
+        new.rename(folder / f"{new.name}.merged-{first.next_offset:020}")
+    (folder / f"{new.name}.merge-{first.next_offset:020}").touch()
+    for path in old.glob("*.log"):
+        if not (folder / path.name).exists() and int(path.name[:20]) < first.next_offset:
+            shutil.copy(path, folder / path.name)
+    if renamed:
+        assert verify(data).problems == 0
+    with Store.open(data, OPTIONS) as store:
+        log = store.get("topic")
+        assert found(log) == kept
+        assert not store.reports()
+        assert not list(folder.glob("*.merge*"))
+        assert len(segment_files(store, log)) <= 3
+    assert verify(data).problems == 0
+
+
+def test_a_merged_file_that_nobody_speaks_of_goes(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with Store.open(data, OPTIONS) as store:
+        log = stream(store)
+        fill(store, log)
+        kept = found(log)
+        folder = folder_of(store, log)
+    stray = folder / f"{0:020}.log.merged-{16:020}"
+    stray.write_bytes(b"half of it")
+    with Store.open(data, OPTIONS) as store:
+        assert found(store.get("topic")) == kept
+        assert not stray.exists()

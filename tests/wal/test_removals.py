@@ -90,8 +90,11 @@ def test_compaction_says_what_it_made_smaller(store: Store) -> None:
     history = removals.load(store.data)
     assert {each.rule for each in history.removals} == {Rule.COMPACTION}
     found = {each.segment: (each.bytes, each.left) for each in history.removals}
-    changed = {base: (before[base], size) for base, size in smaller.items() if before[base] != size}
+    # What was merged into the one before has no file of its own any more.
+    changed = {base: (size, smaller.get(base, 0)) for base, size in before.items()}
+    changed = {base: sizes for base, sizes in changed.items() if sizes[0] != sizes[1]}
     assert found == changed and changed
+    assert sum(left == 0 for _, left in found.values()) == len(before) - len(smaller) > 0
 
 
 def test_many_segments_are_one_write_and_one_sync(tmp_path: Path) -> None:

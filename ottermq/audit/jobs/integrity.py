@@ -29,7 +29,7 @@ from ottermq.audit.report.words import queue_label, size, vhost_name
 from ottermq.audit.snapshot import Log, Picture, Segment, take
 from ottermq.wal.manifest import Sealed
 from ottermq.wal.segmentcheck import Flaw, SegmentCheck, trusted_size
-from ottermq.wal.segmentfile import Gap, base_offset_of
+from ottermq.wal.segmentfile import MERGE, MERGED, Gap, base_offset_of
 
 KINDS = {
     "damage": Kind(
@@ -345,7 +345,11 @@ OURS = {"manifest", "manifest.tmp"}
 
 
 def _belongs(name: str) -> bool:
-    return Path(name).suffix in KNOWN or name.endswith((".log.rewrite", ".log.damaged"))
+    return (
+        Path(name).suffix in KNOWN
+        or name.endswith((".log.rewrite", ".log.damaged"))
+        or (MERGED in name or MERGE in name)
+    )
 
 
 # -- the outcome
