@@ -500,9 +500,9 @@ void om_removal_all(om_store *store);
 /* On disk: that these (not yet recorded ones) and all that was noted will go. Before any file does. */
 int om_removal_record(om_store *store, om_segment_node *doomed);
 int om_removal_record_deleted(om_store *store, const om_grave *graves);
-/* A part of a log, or a file that stays in part. NULL segment: no file. Blocks. */
 /* These files give way to one of `left` bytes under the first one's name. */
 int om_removal_record_merged(om_log *log, om_segment *const *segments, uint32_t count, uint64_t left);
+/* A part of a log, or a file that stays in part. NULL segment: no file. Blocks. */
 int om_removal_record_one(om_log *log, const om_segment *segment, int rule, int64_t first, int64_t next, uint64_t left);
 /* Records went, under the lock: said with the next checkpoint. */
 void om_removal_note_range(om_log *log, int rule, int64_t first, int64_t next);
