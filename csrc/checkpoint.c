@@ -294,6 +294,8 @@ static int gather_entries(om_store *store, om_blob *entries, uint64_t *count, in
             for (om_log *log = store->table[slot]; log && result == OM_OK; log = log->next_in_table) {
                 if (!worth_saving(log))
                     continue;
+                if (!closing)
+                    om_log_shorten_lease(log);
                 om_producers_expire(log, om_clock_ms(&store->clock) - OM_PRODUCER_EXPIRATION_MS);
                 result = om_saved_put(entries, log, om_wal_last_seq(store->wal), closing);
                 (*count)++;

@@ -70,9 +70,26 @@ static int64_t leased_end(const om_log *log) {
     return seen ? log->lease_end : log->lease_durable;
 }
 
+/* A crash skips what is left of the lease, so it is as long as what was given lately: a topic that is
+ * hardly used jumps by little, and a busy one seldom needs another. */
+static int64_t lease_step(const om_log *log) {
+    int64_t given = log->next_offset - log->lease_from;
+    return given < OM_LEASE_LEAST ? OM_LEASE_LEAST : given > OM_LEASE_MOST ? OM_LEASE_MOST : given;
+}
+
+/* What isn't used is given back, with the checkpoint that is being written. Until it stands the next start
+ * goes by the longer lease; what is leased afterwards is in the WAL behind it. */
+void om_log_shorten_lease(om_log *log) {
+    if (log->leased || log->touched || log->open || log->hot.count)
+        return; /* it is in use */
+    log->lease_from = log->next_offset;
+    if (log->lease_end > log->next_offset + OM_LEASE_LEAST)
+        log->lease_end = log->lease_durable = log->next_offset + OM_LEASE_LEAST;
+}
+
 int om_log_extend_lease(om_log *log) {
     om_store *store = log->store;
-    int64_t end = log->next_offset + OM_LEASE_STEP;
+    int64_t end = log->next_offset + lease_step(log);
     uint64_t seq = put_lease(log, end);
     if (!seq)
         return OM_E_FENCED;
@@ -91,7 +108,7 @@ int64_t om_log_claim(om_log *log, int64_t count) {
     log->next_offset += count;
     if (!om_log_uses_wal(log))
         return first;
-    if (log->next_offset > log->lease_end - OM_LEASE_STEP / 2) {
+    if (log->next_offset > log->lease_end - lease_step(log) / 2) {
         int result = om_log_extend_lease(log);
         /* Past the lease nothing may be used; within it the renewal can be tried again. */
         if (result != OM_OK && log->next_offset > log->lease_end) {

@@ -214,7 +214,7 @@ static void finish(om_store *store, om_patient *patient) {
     /* A tail that was never synced may reach past the lease. Before anybody is shown that it does,
      * the offsets must be leased, or a power loss would let them be given again. */
     log->lease_durable = om_log_uses_wal(log) && log->lease_end < next ? log->lease_end : next;
-    log->lease_end = next;
+    log->lease_end = log->lease_from = next;
     if (log->lease_durable < next) {
         log->leased = 1;
         log->lease_seq = UINT64_MAX; /* it has none yet */

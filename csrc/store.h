@@ -49,7 +49,9 @@ enum om_record_type {
 /* A batch is closed when it has grown to this, so that a reader that asks for little gets
  * little, and Kafka consumers with their default limits (1 MiB) are never asked for more. */
 #define OM_BATCH_TARGET (256 * 1024)
-#define OM_LEASE_STEP 65536
+/* So many offsets are leased ahead: as many as were given lately, within these. */
+#define OM_LEASE_LEAST 32
+#define OM_LEASE_MOST 65536
 #define OM_FANOUT_ENTRY 24
 #define OM_ATOMIC_HEADER 16
 
@@ -98,6 +100,7 @@ struct om_log {
     int64_t start_offset;
     int64_t next_offset;
     int64_t gap_start, gap_end; /* offsets that the last start skipped: none of them is a record; 0, 0: none */
+    int64_t lease_from;      /* the next offset when a checkpoint last found the log quiet */
     int64_t lease_end;       /* offsets below may be given */
     int64_t lease_durable;   /* ... and below this one, seen */
     uint64_t lease_seq;
@@ -367,6 +370,7 @@ void om_log_stir(om_log *log);                   /* whoever waits for its high w
 /* Give offsets [next, next + count), extending the lease. */
 int64_t om_log_claim(om_log *log, int64_t count);
 int om_log_extend_lease(om_log *log);
+void om_log_shorten_lease(om_log *log);
 /* A whole and valid batch, the last of iov, into the WAL, which makes use of the CRC that it carries. */
 uint64_t om_batch_log(om_store *store, uint8_t type, uint64_t log_id, const struct iovec *iov, int iovcnt, om_bytes *batch);
 /* Give a batch its place in the log, log it, put it into the hot tail. Takes over bytes; info gets the

@@ -110,9 +110,9 @@ def test_a_log_trimmed_into_a_gap_misses_no_segment(tmp_path: Path) -> None:
         store.wait(store.create("q").append([Record(b"x")] * 5).seq)
         store.checkpoint()
         with killed(store, "once") as once:
-            assert once.get("q").stat().next_offset > 60_000
+            assert once.get("q").stat().next_offset > 20
             once.checkpoint()
-            once.get("q").trim(30_000)
+            once.get("q").trim(20)
             once.checkpoint()
             while list(once.data.glob("vhosts/*/queues/*/*.log")):
                 time.sleep(0.01)  # it goes without hurry

@@ -28,19 +28,20 @@ def until_written(store: Store, log: Log) -> None:
 
 
 def test_async_appends_leave_the_wal_alone(data: Path) -> None:
+    """But for their leases, each of which is longer than the one before."""
     options = small(flush_mode=FlushMode.ASYNC)
     with Store.open(data, options) as store:
         log = store.create("q")
-        put(store, log, numbered(1))  # with the lease of its offsets
+        put(store, log, numbered(1))
         before = store.stat().wal_bytes
-        for n in range(1, 50):
+        for n in range(1, 500):
             log.append(numbered(1, n, size=1000))
-        assert numbers(log) == list(range(50))
-        assert log.stat().high_watermark == 50
-        assert store.stat().wal_bytes == before
+        until(lambda: log.stat().high_watermark == 500)
+        assert numbers(log) == list(range(500))
+        assert store.stat().wal_bytes - before <= 12 * 4096
     with Store.open(data, options) as store:
-        assert numbers(store.get("q")) == list(range(50))
-        assert store.get("q").stat().next_offset == 50
+        assert numbers(store.get("q")) == list(range(500))
+        assert store.get("q").stat().next_offset == 500
 
 
 def test_immediate_commits_each_call_by_itself(data: Path) -> None:

@@ -1,18 +1,21 @@
 """Offsets are never given twice, whatever was lost; and an older leader can't append any more."""
 
 import os
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from ottermq.wal import LogFlags, Record, Store
+from ottermq.wal import Log, LogFlags, Record, Store
 from ottermq.wal.errors import StaleEpoch
 from tests.faults.rules import Op
 from tests.faults.shim import recorded
 from tests.wal.faulty import Life, command
 from tests.wal.stores import SMALL, die, flush, numbered, numbers, offsets, put, small, until
 
-LEASE = 65536  # so many offsets are leased ahead
+LEASE = 65536  # no more offsets are leased ahead ...
+LEAST = 32  # ... and no fewer
 
 
 def test_a_clean_stop_wastes_no_offsets(data: Path) -> None:
@@ -74,6 +77,55 @@ def test_a_log_that_uses_more_than_a_lease_has_it_renewed_in_time(data: Path) ->
     assert given == 150_000
     with Store.open(data, SMALL) as store:
         assert store.get("q").stat().next_offset >= given
+
+
+def test_a_crash_skips_little_of_a_log_that_is_hardly_used(data: Path) -> None:
+
+    def life(store: Store) -> list[int]:
+        log = store.get("q") if ("/", "q") in store else store.create("q")
+        return [put(store, log, numbered(1)) for _ in range(3)]
+
+    lives = [die(data, life) for _ in range(4)]
+    for before, after in pairwise(lives):
+        assert before[-1] < after[0] <= before[-1] + 1 + LEAST
+
+
+def test_a_crash_skips_no_more_than_was_given_lately(data: Path) -> None:
+
+    def life(store: Store) -> int:
+        log = store.create("q")
+        for given in range(0, 5000, 100):
+            put(store, log, numbered(100, given))
+            assert log.stat().lease_end <= log.stat().next_offset + max(LEAST, given + 100)
+        return log.stat().next_offset
+
+    given = die(data, life)
+    with Store.open(data, SMALL) as store:
+        assert given <= store.get("q").stat().next_offset <= 2 * given
+
+
+def shown(log: Log, offset: int) -> bool:
+    return log.stat().readable_end > offset
+
+
+@pytest.mark.parametrize("after", [0, 1, LEAST, 10 * LEAST])
+def test_a_checkpoint_gives_back_what_a_burst_had_leased(data: Path, after: int) -> None:
+
+    def life(store: Store) -> int:
+        log = store.create("q")
+        put(store, log, [Record(b"x")] * 100_000)
+        assert log.stat().lease_end > log.stat().next_offset + 10_000
+        store.checkpoint()
+        assert log.stat().lease_end == log.stat().next_offset + LEAST
+        for _ in range(after):  # past the end of the shorter lease, without another checkpoint
+            seen = log.append([Record(b"y")], unlogged=True)
+            until(partial(shown, log, seen.first_offset))
+        return log.stat().next_offset
+
+    given = die(data, life)
+    assert given == 100_000 + after
+    with Store.open(data, SMALL) as store:
+        assert given <= store.get("q").stat().next_offset <= given + max(LEAST, 2 * after)
 
 
 def test_nothing_is_shown_behind_a_gap_before_its_lease_is_on_disk(data: Path) -> None:
