@@ -17,7 +17,7 @@ import trio
 from pamqp import commands
 from pamqp.base import Frame
 
-from ottermq import eventlog
+from ottermq import alarms, eventlog
 from ottermq.amqp import basic, channel, confirm, connection, exchange, publish, queue, revoked, tx
 from ottermq.amqp.answers import Answer
 from ottermq.amqp.connection import Connection, State
@@ -275,7 +275,8 @@ class Door:
 
     def _alarm(self, event: Event) -> None:
         if event.code:
-            eventlog.warning("publishers have to wait", reason=event.text)
+            measured = alarms.measured(self.room.engine, event.text)
+            eventlog.warning("publishers have to wait", reason=event.text, **measured)
         else:
             eventlog.info("publishers go on")
 

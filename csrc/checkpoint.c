@@ -501,10 +501,13 @@ static void look_at_space(om_store *store) {
     if (now == low)
         return;
     __atomic_store_n(&store->low_space, now, __ATOMIC_RELAXED);
-    om_store_add_report(store, now ? OM_REPORT_NO_SPACE : OM_REPORT_SPACE_BACK, NULL, 0, 0,
-                        now ? "%llu MiB left on the disk, less than low_space_limit: appends are refused"
-                            : "%llu MiB left on the disk: appends are taken again",
-                        (unsigned long long)(left >> 20));
+    char where[160], limit[80] = ": appends are taken again";
+    om_store_tell_disk(store, where, sizeof where);
+    if (now)
+        snprintf(limit, sizeof limit, ", less than wal.low_space_limit (%llu MiB): appends are refused",
+                 (unsigned long long)(store->options.low_space_limit >> 20));
+    om_store_add_report(store, now ? OM_REPORT_NO_SPACE : OM_REPORT_SPACE_BACK, NULL, 0, 0, "%llu MiB left on %s%s",
+                        (unsigned long long)(left >> 20), where, limit);
 }
 
 void om_checkpoint_wake(om_store *store) {

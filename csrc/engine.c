@@ -49,9 +49,13 @@ static void report_starving(om_store *store) {
     if (starved == store->told_starved)
         return;
     store->told_starved = starved;
-    om_store_add_report(store, starved ? OM_REPORT_NO_SPACE : OM_REPORT_SPACE_BACK, NULL, 0, 0,
-                        starved ? "no space left for the WAL: appends are refused, what was taken waits"
-                                : "the WAL can be written again");
+    char where[160];
+    om_store_tell_disk(store, where, sizeof where);
+    if (starved)
+        om_store_add_report(store, OM_REPORT_NO_SPACE, NULL, 0, 0,
+                            "no space left for the WAL on %s: appends are refused", where);
+    else
+        om_store_add_report(store, OM_REPORT_SPACE_BACK, NULL, 0, 0, "the WAL can be written again");
 }
 
 /* ---- the end of a tick ---- */

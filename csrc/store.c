@@ -14,6 +14,7 @@
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -149,6 +150,16 @@ void om_store_add_report(om_store *store, int kind, const om_log *log, int64_t f
     store->reports_tail = node;
     pthread_mutex_unlock(&store->reader_mutex);
     om_store_tell(store);
+}
+
+/* Which disk it is that an alarm speaks of, and how full. */
+void om_store_tell_disk(const om_store *store, char *text, size_t text_len) {
+    struct statvfs disk;
+    if (statvfs(store->dir, &disk) != 0)
+        disk = (struct statvfs){0};
+    unsigned long long all = (unsigned long long)disk.f_blocks * disk.f_frsize;
+    unsigned long long unused = (unsigned long long)disk.f_bfree * disk.f_frsize;
+    snprintf(text, text_len, "the disk of %.100s (%llu of %llu MiB used)", store->dir, (all - unused) >> 20, all >> 20);
 }
 
 int om_store_report(om_store *store, om_report *out) {

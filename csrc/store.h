@@ -327,6 +327,7 @@ int om_store_takes(om_store *store);             /* om_store_admits, under the l
 void om_store_wake_engine(om_store *store);
 om_log *om_store_find(om_store *store, uint64_t id);
 void om_store_forget(om_store *store, om_log *log);
+void om_store_tell_disk(const om_store *store, char *text, size_t text_len);
 void om_store_add_report(om_store *store, int kind, const om_log *log, int64_t first, int64_t last,
                          const char *format, ...) __attribute__((format(printf, 6, 7)));
 void om_store_tell(om_store *store);             /* write the event fd */

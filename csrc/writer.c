@@ -464,10 +464,12 @@ static void note_result(om_store *store, int result) {
     uint64_t *since = &store->trouble.writer_since_ns;
     *since = result == OM_OK || result == OM_E_NO_SPACE ? 0 : *since ? *since : om_now_ns();
     om_turn_give(&store->turn);
-    if (result == OM_E_NO_SPACE)
+    if (result == OM_E_NO_SPACE) {
+        char where[160];
+        om_store_tell_disk(store, where, sizeof where);
         om_store_add_report(store, OM_REPORT_NO_SPACE, NULL, 0, 0,
-                            "no space left for segments: appends are refused, the WAL keeps what was taken");
-    else if (result != OM_OK)
+                            "no space left for segments on %s: appends are refused", where);
+    } else if (result != OM_OK)
         om_store_add_report(store, OM_REPORT_WRITE_FAILED, NULL, 0, 0, "a segment can't be written: %.200s; trying again",
                             store->writer_error);
     else if (was == OM_E_NO_SPACE)

@@ -282,6 +282,7 @@ class Engine:
         self._engine: Any = lib.om_engine_new(self.store._handle, options)
         if self._engine == ffi.NULL:
             raise MemoryError("the engine could not be started")
+        self.memory_limit = self.options.memory_limit
         self.event_fd: int = lib.om_engine_event_fd(self._engine)
 
     def start(self) -> None:
@@ -303,6 +304,7 @@ class Engine:
     def set_limits(self, *, memory_limit: int, max_message_size: int) -> None:
         """Other ones, from now on."""
         lib.om_engine_set_limits(self._engine, memory_limit, max_message_size)
+        self.memory_limit = memory_limit
 
     def events(self) -> Iterator[Event]:
         """What has happened since; the event fd is read first, so that nothing is slept over."""

@@ -3,6 +3,7 @@ what the broker does to a connection is never held against it."""
 
 import contextlib
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -72,7 +73,11 @@ def test_publishers_are_blocked_and_told_while_memory_is_low(start: Start) -> No
             sender.client.pass_time(0.1)
             assert published < 300, "it is never blocked"
         assert blocked_reason(sender.client) == LOW + "memory"
-        broker.wait_for("publishers have to wait reason=.*memory")
+        line = broker.wait_for(
+            'publishers have to wait reason="low on memory" used=([0-9]+)MiB limit=16MiB'
+            " key=memory.high_watermark$"
+        )
+        assert int(line[1]) >= 16
         greedy.drop()
         sender.client.expect(Connection.Unblocked)
         broker.wait_for("publishers go on")
@@ -89,8 +94,16 @@ def test_publishers_are_blocked_and_told_while_the_disk_is_low(tmp_path: Path) -
         sender.publish(b"before", key=queue, delivery_mode=2)
         sender.confirmed(1)
         recording.faults.report_free_space(50 * MIB)
-        broker.wait_for("less than low_space_limit")
+        path = re.escape(str(recording.root))
+        broker.wait_for(
+            rf"50 MiB left on the disk of {path} \([0-9]+ of [0-9]+ MiB used\), less than"
+            r" wal.low_space_limit \(100 MiB\)"
+        )
         sender.publish(b"meanwhile", key=queue, delivery_mode=2)
+        broker.wait_for(
+            'publishers have to wait reason="low on disk" used=[0-9]+[MG]iB free=[0-9]+[MG]iB'
+            f" limit=100MiB key=wal.low_space_limit path={path}$"
+        )
         deaf.publish(b"meanwhile", key=queue, delivery_mode=2)
         assert blocked_reason(sender.client) == LOW + "disk"
         # Who doesn't publish goes on, and isn't told; who can't understand it, neither.
@@ -111,7 +124,7 @@ def test_the_silence_of_a_blocked_client_is_no_missed_heartbeat(tmp_path: Path) 
         sender, silent = confirming(broker, heartbeat=1), confirming(broker, heartbeat=1)
         queue = sender.declare("q", durable=True)
         recording.faults.report_free_space(50 * MIB)
-        broker.wait_for("less than low_space_limit")
+        broker.wait_for("less than wal.low_space_limit")
         sender.publish(b"x", key=queue, delivery_mode=2)
         assert blocked_reason(sender.client) == LOW + "disk"
         # Blocked for longer than another one's silence is borne.
