@@ -25,7 +25,7 @@ class Commands(Group):
     """Each command is the module of its name. It is loaded when it is called: a broker that starts
     needn't know how tables are drawn."""
 
-    NAMES = ("audit", "kafka", "segment", "serve")
+    NAMES = ("audit", "kafka", "segment", "serve", "unfence")
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.NAMES)

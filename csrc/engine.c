@@ -39,7 +39,7 @@ static void handle_fence(om_store *store) {
     om_undo_forget(store, durable);
     om_undo_all(store);
     om_store_add_report(store, OM_REPORT_FENCED, NULL, 0, 0,
-                        "the WAL can't be synced (%s): durable appends are refused until an operator acts%s", text,
+                        "the WAL can't be synced (%s): durable appends are refused until `ottermq unfence`%s", text,
                         kept ? "" : "; what was under way may come back after a restart");
 }
 

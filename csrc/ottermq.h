@@ -22,7 +22,7 @@ enum om_result {
     OM_E_NO_MEMORY = -4,
     OM_E_IO = -5,            /* a system call failed; the error text says which */
     OM_E_NO_SPACE = -6,      /* the disk is full, or below the low-space limit */
-    OM_E_FENCED = -7,        /* a WAL sync failed: durable appends refused until an operator acts */
+    OM_E_FENCED = -7,        /* a WAL sync failed: durable appends refused until it is unfenced */
     OM_E_FULL = -8,          /* WAL or hot tail full: a state, not an error; come back later */
     OM_E_STALE_EPOCH = -9,   /* an append with an older leader epoch */
     OM_E_RANGE = -10,        /* an offset below the start or beyond the end */

@@ -14,6 +14,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from typing import NamedTuple
 
 import trio
@@ -188,7 +189,10 @@ async def _keep_doors_open(
     engine, queues = rooms.amqp.engine, rooms.amqp.queues
     read = metrics.reader(engine, store, rooms.kafka.groups, rooms.kafka.transactions)
     hidden = rooms.kafka.topics.hidden
-    pages = admin.Pages(store.trouble, read, hidden, lambda: store.damage.reason, store.hindrance)
+    unfence = partial(trio.to_thread.run_sync, store.unfence)
+    pages = admin.Pages(
+        store.trouble, read, hidden, unfence, lambda: store.damage.reason, store.hindrance
+    )
     guard = Guard(rooms.amqp.auth.users, lambda: reloader.config.admin, config.listen.admin.host)
     doors = [Door("admin", admin.Desk(pages, guard).serve, ADMIN_MOST, log_level=logging.DEBUG)]
     if "health" in bound:

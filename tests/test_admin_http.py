@@ -12,6 +12,7 @@ from trio.testing import MockClock, memory_stream_pair
 from ottermq.admin import http
 from ottermq.admin.guard import Guard
 from ottermq.config.schema import AdminSettings
+from ottermq.wal.errors import StorageFailure
 from tests.auth.rooms import room
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -28,12 +29,16 @@ async def exchange(
     client, server = memory_stream_pair()
     ending = ""
 
+    async def unfence() -> None:
+        raise StorageFailure("the WAL isn't fenced")
+
     async def serve() -> None:
         nonlocal ending
         pages = http.Pages(
             trouble,
             lambda with_names: "ottermq_holds 3\n" if with_names else "ottermq_logs 3\n",
             lambda: ["a b"],
+            unfence,
         )
         guard = Guard(room().users, lambda: AdminSettings(names_need_login=True, hosts=("x",)))
         ending = await http.Desk(pages, guard).serve(server)
@@ -92,6 +97,10 @@ async def test_metrics_are_a_text_that_prometheus_knows() -> None:
         (b"GET /health HTTP/1.0", 200),
         (b"POST /metrics HTTP/1.1\r\nHost: x", 405),
         (b"GET / HTTP/1.1\r\nHost: x", 404),
+        (b"GET /unfence HTTP/1.1\r\nHost: x", 405),
+        (b"POST /unfence HTTP/1.1\r\nHost: x", 401),
+        (b"POST /unfence HTTP/1.1\r\nHost: y", 421),
+        (b"POST /unfence HTTP/1.1\r\nHost: x\r\nOrigin: http://x", 403),
         (b"DELETE /queues HTTP/1.1\r\nHost: x", 404),
         (b"POST /health HTTP/1.1\r\nHost: x\r\nContent-Length: 2", 405),
         (b"GET /health HTTP/1.1", 400),

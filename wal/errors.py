@@ -24,7 +24,7 @@ class NoSpace(LogError):
 
 
 class Fenced(LogError):
-    """A sync of the WAL failed: durable appends are refused until an operator acts."""
+    """A sync of the WAL failed: durable appends are refused until it is unfenced."""
 
 
 class Full(LogError):

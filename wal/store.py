@@ -209,6 +209,7 @@ class Store:
         self.damage = Damage()
         # A start that fails shuts in its own thread while others still watch it.
         self._shutting = threading.Lock()
+        self._unfencing = threading.Lock()
         error = ffi.new("char[]", ERROR_SIZE)
         self._early_reports: list[Report] = []
         self._accepts_missing = accept_missing_metadata
@@ -585,10 +586,11 @@ class Store:
         check(lib.om_store_admits(self._handle), "append")
 
     def unfence(self) -> None:
-        """The operator says the disk is well again."""
+        """The operator says the disk is well again. StorageFailure: it isn't, or there's no fence."""
         error = ffi.new("char[]", ERROR_SIZE)
-        if lib.om_store_unfence(self._handle, error, ERROR_SIZE) < 0:
-            raise StorageFailure(_text(error))
+        with self._unfencing:
+            if lib.om_store_unfence(self._handle, error, ERROR_SIZE) < 0:
+                raise StorageFailure(_text(error))
 
     def checkpoint(self) -> None:
         check(lib.om_store_checkpoint(self._handle), "checkpoint")
@@ -628,7 +630,7 @@ class Store:
         """Why durable appends are refused, if they are."""
         stat = self.stat()
         if stat.fenced:
-            return "a sync of the write-ahead log failed: it is fenced until an operator acts"
+            return "a sync of the write-ahead log failed: it is fenced until `ottermq unfence`"
         if stat.no_space:
             return "too little space left on the disk"
         return self.hindrance() if stat.stalled else None

@@ -6,7 +6,8 @@ machine's name and `admin.hosts` are taken. /health tells nothing worth it, and 
 any name.
 
 Names of queues, topics and transactional ids are told to users with the tag `monitoring` or
-`administrator` (HTTP basic), or to everybody when `admin.names_need_login` is false.
+`administrator` (HTTP basic), or to everybody when `admin.names_need_login` is false. What changes
+something takes an administrator in any case.
 """
 
 import base64
@@ -17,11 +18,12 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ottermq.auth import Users
+from ottermq.auth import User, Users
 from ottermq.config.schema import AdminSettings
 from ottermq.errors import AccessRefused, LoginRefused
 
-TAGS = frozenset({"administrator", "monitoring"})
+ADMINISTRATOR = "administrator"
+TAGS = frozenset({ADMINISTRATOR, "monitoring"})
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:]+))(?::[0-9]{1,5})?")
 
 
@@ -49,11 +51,21 @@ class Guard:
         one that isn't enough."""
         if authorization is None:
             return not self.settings().names_need_login
-        name, password = _credentials(authorization)
-        user = await self.users.check_password(name, password, peer)
+        user = await self._login(authorization, peer)
         if TAGS.isdisjoint(user.tags):
-            raise AccessRefused(f"user '{name}' has neither tag: {', '.join(sorted(TAGS))}")
+            raise AccessRefused(f"user '{user.name}' has neither tag: {', '.join(sorted(TAGS))}")
         return True
+
+    async def administrator(self, authorization: str, peer: str) -> str:
+        """Who it is. LoginRefused, AccessRefused: no administrator."""
+        user = await self._login(authorization, peer)
+        if ADMINISTRATOR not in user.tags:
+            raise AccessRefused(f"user '{user.name}' has no tag {ADMINISTRATOR}")
+        return user.name
+
+    async def _login(self, authorization: str, peer: str) -> User:
+        name, password = _credentials(authorization)
+        return await self.users.check_password(name, password, peer)
 
 
 def _credentials(authorization: str) -> tuple[str, bytes]:

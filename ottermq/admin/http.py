@@ -6,7 +6,7 @@ only `serve` touches a socket. Who may ask what is guard.py's.
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from http import HTTPStatus
@@ -14,10 +14,12 @@ from typing import NamedTuple
 
 import trio
 
+from ottermq import auditlog
 from ottermq.admin.guard import Guard
 from ottermq.admin.waiting import Waiting
 from ottermq.errors import AccessRefused, LoginRefused
 from ottermq.listeners import part
+from ottermq.wal import LogError
 
 HEAD_LIMIT = 8192
 PATIENCE = 5.0  # seconds for the whole request, for a login, and again for the answer
@@ -29,6 +31,7 @@ _HEADER = re.compile(rf"({_TOKEN}):[ \t]*([\t -~\x80-\xff]*)")
 
 HEALTH = "/health"
 HIDDEN = "/kafka/hidden"
+UNFENCE = "/unfence"
 JSON = "application/json"
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -39,6 +42,7 @@ class Pages(NamedTuple):
     trouble: Callable[[], str | None]  # why durable appends aren't taken: the store's own word
     metrics: Callable[[bool], str]  # what is counted, in Prometheus' words; with names?
     hidden: Callable[[], list[str]]  # queues that Kafka's clients can't see
+    unfence: Callable[[], Awaitable[None]]  # LogError: the log can't be written, or isn't fenced
     damage: Callable[[], str | None] = lambda: None  # which records are lost or can't be read
     hindrance: Callable[[], str | None] = lambda: None  # why what was taken can't be written
 
@@ -49,6 +53,7 @@ class Request:
     path: str
     host: str | None = None
     authorization: str | None = None
+    origin: str | None = None  # a page in a browser asks
 
 
 @dataclass(frozen=True)
@@ -86,46 +91,64 @@ def parse(head: bytes) -> Request:
     if line is None:
         raise BadRequest("not an HTTP/1.1 request line")
     method, target, minor = line.groups()
-    found: dict[str, list[str]] = {"host": [], "authorization": []}
+    found: dict[str, list[str]] = {"host": [], "authorization": [], "origin": []}
     for text in rest:
         header = _HEADER.fullmatch(text)
         if header is None:
             raise BadRequest("not a header line")
         found.get(header[1].lower(), []).append(header[2].strip())
-    hosts, logins = found["host"], found["authorization"]
+    hosts, logins, origins = found.values()
     if len(hosts) > 1 or (minor == "1" and not hosts):
         raise BadRequest("one Host header is needed")
     if len(logins) > 1:
         raise BadRequest("one Authorization header is enough")
     if not target.startswith("/"):
         raise BadRequest("the target must be a path")
-    return Request(
-        method, target.partition("?")[0], *(each[0] if each else None for each in (hosts, logins))
-    )
+    more = (each[0] if each else None for each in (hosts, logins, origins))
+    return Request(method, target.partition("?")[0], *more)
 
 
 async def answer(
-    request: Request, page: "Page | None", pages: Pages, guard: Guard, peer: str
+    request: Request, page: "Page | Act | None", pages: Pages, guard: Guard, peer: str
 ) -> Answer:
     if page is None:
         return Answer(HTTPStatus.NOT_FOUND, {"error": "no such page"})
     if page.checks_host and not guard.knows(request.host):
         why = {"error": "the Host header isn't a name of this broker: see admin.hosts"}
         return Answer(HTTPStatus.MISDIRECTED_REQUEST, why)
-    if request.method not in ("GET", "HEAD"):
-        allow = {"Allow": "GET, HEAD"}
-        return Answer(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "only GET and HEAD"}, allow)
-    with_names = False
-    if page.names is not Names.NONE:
-        try:
+    if request.method not in page.methods:
+        allow = {"Allow": ", ".join(page.methods)}
+        error = f"only {' and '.join(page.methods)}"
+        return Answer(HTTPStatus.METHOD_NOT_ALLOWED, {"error": error}, allow)
+    try:
+        if isinstance(page, Act):
+            return await _act(request, page, pages, guard, peer)
+        with_names = False
+        if page.names is not Names.NONE:
             with_names = await guard.allows_names(request.authorization, peer)
-        except LoginRefused:
-            return _unauthorized("wrong name or password")
-        except AccessRefused as error:
-            return Answer(HTTPStatus.FORBIDDEN, {"error": str(error)})
         if page.names is Names.ONLY and not with_names:
             return _unauthorized("a login is needed: a user with the tag monitoring")
-    return page.tell(pages, with_names)
+        return page.tell(pages, with_names)
+    except LoginRefused:
+        return _unauthorized("wrong name or password")
+    except AccessRefused as error:
+        return Answer(HTTPStatus.FORBIDDEN, {"error": str(error)})
+
+
+async def _act(request: Request, page: "Act", pages: Pages, guard: Guard, peer: str) -> Answer:
+    """Whoever it is, the log tells; a page in a browser may have somebody else's login."""
+    if request.origin is not None:
+        return Answer(HTTPStatus.FORBIDDEN, {"error": "not from a page in a browser"})
+    if request.authorization is None:
+        return _unauthorized("a login is needed: a user with the tag administrator")
+    user = await guard.administrator(request.authorization, peer)
+    result, reply = auditlog.OK, Answer(HTTPStatus.OK, {"status": "ok"})
+    try:
+        await page.do(pages)
+    except LogError as error:
+        result, reply = str(error), Answer(HTTPStatus.CONFLICT, {"error": str(error)})
+    auditlog.record(page.name, user=user, peer=peer, what="the log", result=result)
+    return reply
 
 
 def _unauthorized(why: str) -> Answer:
@@ -158,14 +181,25 @@ class Page(NamedTuple):
     tell: Callable[[Pages, bool], Answer]
     names: Names = Names.NONE
     checks_host: bool = True
+    methods: tuple[str, ...] = ("GET", "HEAD")
 
 
-PAGES: Mapping[str, Page] = {
+class Act(NamedTuple):
+    """A page that does something: for administrators, who are logged."""
+
+    name: str
+    do: Callable[[Pages], Awaitable[None]]
+    checks_host: bool = True
+    methods: tuple[str, ...] = ("POST",)
+
+
+PAGES: Mapping[str, Page | Act] = {
     HEALTH: Page(_health, checks_host=False),
     "/metrics": Page(
         lambda pages, with_names: Answer(HTTPStatus.OK, pages.metrics(with_names)), Names.MORE
     ),
     HIDDEN: Page(lambda pages, _: Answer(HTTPStatus.OK, {"queues": pages.hidden()}), Names.ONLY),
+    UNFENCE: Act("wal.unfence", lambda pages: pages.unfence()),
 }
 ONLY_HEALTH = {HEALTH: PAGES[HEALTH]}
 
@@ -176,7 +210,7 @@ class Desk:
 
     pages: Pages
     guard: Guard
-    table: Mapping[str, Page] = field(default_factory=lambda: PAGES)
+    table: Mapping[str, Page | Act] = field(default_factory=lambda: PAGES)
     waiting: Waiting = field(default_factory=lambda: Waiting(MOST_WAITING))
 
     async def serve(self, stream: trio.abc.HalfCloseableStream) -> str:
