@@ -586,6 +586,7 @@ typedef struct om_engine_options {
     uint32_t route_cache;            /* entries */
     uint32_t max_connections;
     uint32_t consumers_per_channel;  /* 0: any number */
+    uint32_t nacks_count;            /* a nack with requeue counts towards x-delivery-limit */
     uint32_t strangers_per_address;  /* connections that haven't logged in; of more, the oldest goes. 0: any */
     uint32_t kafka_max_request;      /* bytes; a request that claims more ends its connection */
     uint32_t kafka_patience_ms;      /* how long a half request may stand still */

@@ -44,7 +44,8 @@ void om_settle_return(om_channel *channel, om_unacked *entry, int counted) {
         om_log *log = queue->lanes[entry->lane].log;
         int32_t acquired, delivered = 0;
         om_cursor_counts(log->cursor, entry->offset, &acquired, &delivered);
-        if (counted && queue->options.delivery_limit >= 0 && delivered + 1 > queue->options.delivery_limit)
+        /* Who hands it back doesn't count, but finds a limit that was lowered meanwhile. */
+        if (queue->options.delivery_limit >= 0 && delivered + (counted != 0) > queue->options.delivery_limit)
             om_dead_add(queue, entry->lane, entry->offset, entry->weight, OM_DEATH_DELIVERY_LIMIT);
         else
             om_log_return_one(log, entry->offset, entry->weight, counted);
@@ -141,7 +142,8 @@ enum om_verdict om_settle_ack(om_channel *channel, const uint8_t *args, size_t l
 enum om_verdict om_settle_nack(om_channel *channel, const uint8_t *args, size_t len) {
     if (len != 9)
         return om_frame_undecodable(channel->conn, OM_BASIC_NACK, args, len);
-    return settle_tags(channel, OM_BASIC_NACK, om_get_be64(args), args[8] & 1, args[8] & 2 ? OM_RETURNED : OM_REJECTED);
+    enum om_fate back = channel->conn->engine->options.nacks_count ? OM_FAILED : OM_RETURNED;
+    return settle_tags(channel, OM_BASIC_NACK, om_get_be64(args), args[8] & 1, args[8] & 2 ? back : OM_REJECTED);
 }
 
 enum om_verdict om_settle_reject(om_channel *channel, const uint8_t *args, size_t len) {

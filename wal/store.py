@@ -586,7 +586,7 @@ class Store:
         check(lib.om_store_admits(self._handle), "append")
 
     def unfence(self) -> None:
-        """The operator says the disk is well again. StorageFailure: it isn't, or there's no fence."""
+        """The disk is well again. StorageFailure: it isn't, or there is no fence."""
         error = ffi.new("char[]", ERROR_SIZE)
         with self._unfencing:
             if lib.om_store_unfence(self._handle, error, ERROR_SIZE) < 0:

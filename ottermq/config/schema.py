@@ -100,6 +100,7 @@ class AmqpSettings:
     max_message_size: int = setting(Size("1KiB", "512MiB", "128MiB"), "128MiB")
     handshake_timeout: timedelta = setting(Time("100ms", "1h", "10s"), "10s")
     consumer_timeout: timedelta | None = setting(Maybe(Time("1s", "36500d", "30m")), "30m")
+    nacks_count: bool = setting(Flag(), "false")
     permit: Permit = section(Permit)
 
 

@@ -1,14 +1,19 @@
 """x-delivery-limit, as RabbitMQ 4.3 counts: a failure is a reject or a consumer that was lost;
 a nack with requeue only hands the message back. x-acquired-count counts every delivery."""
 
+import json
+import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.amqp.wire import Channel, Client
+from tests.amqp.wire import Channel, Client, eventually
+from tests.brokers import Broker
 
 Connect = Callable[..., Client]
+Start = Callable[..., Broker]
 Unique = Callable[[str], str]
 
 
@@ -108,6 +113,51 @@ def test_without_a_dead_letter_exchange_the_message_is_dropped(
     channel.reject(channel.must_get(queue, no_ack=False).tag, requeue=True)
     assert channel.becomes(queue, 0)
     assert channel.get(queue) is None
+
+
+@pytest.mark.ottermq_only("a setting of ours")
+def test_what_is_nacked_for_ever_ends_where_nacks_count(start: Start, unique: Unique) -> None:
+    """Messages under a limit of 5 come six times each, as in RabbitMQ before 4.3."""
+    with (
+        start(OTTERMQ_AMQP__NACKS_COUNT="true") as broker,
+        Client(broker.address("amqp")) as client,
+    ):
+        channel = client.channel()
+        queue, grave = limited(channel, unique, 5)
+        for number in range(200):
+            channel.publish(b"%d" % number, key=queue)
+        channel.consume(queue)
+        for _ in range(6 * 200):
+            channel.nack(channel.delivery().tag)
+        assert channel.becomes(grave, 200)
+        assert channel.nothing_comes() and channel.count(queue) == 0
+        assert channel.must_get(grave).headers["x-death"][0]["reason"] == "delivery_limit"
+
+
+@pytest.mark.ottermq_only("the test reloads definitions")
+def test_a_limit_that_was_lowered_ends_what_is_handed_back(start: Start, tmp_path: Path) -> None:
+    """As in rabbit_fifo.erl: each return looks at the count, a nack as well."""
+    file = tmp_path / "definitions.json"
+
+    def define(limit: int) -> None:
+        policy = {"name": "tries", "vhost": "/", "pattern": "^tried$", "apply-to": "queues",
+                  "definition": {"delivery-limit": limit}}  # fmt: skip
+        file.write_text(json.dumps({"policies": [policy]}))
+
+    define(10)
+    with start("--definitions", str(file)) as broker, Client(broker.address("amqp")) as client:
+        channel = client.channel()
+        queue = channel.declare("tried", {"x-queue-type": "quorum"}, durable=True)
+        channel.publish(b"x", key=queue)
+        for _ in range(3):
+            channel.reject(channel.must_get(queue, no_ack=False).tag, requeue=True)
+        message = channel.must_get(queue, no_ack=False)
+        define(2)
+        broker.process.send_signal(signal.SIGHUP)
+        loads = "INFO definitions loaded"
+        assert eventually(lambda: sum(loads in line for line in broker.lines) == 2)
+        channel.nack(message.tag)
+        assert channel.becomes(queue, 0)
 
 
 def test_classic_queues_do_not_count(channel: Channel) -> None:
