@@ -49,7 +49,8 @@ def test_a_directory_at_rest_is_clean_but_for_the_id_that_came_twice(
 def test_copies_that_are_settled_are_no_duplicates_and_the_rest_one_finding_a_queue(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """`once`: an id twice, and one of them acked. `often`: three ids twice each."""
+    """`once`: an id twice, and one of them acked. `often`: three ids twice each. `ranked`: an id
+    twice in each of two priorities."""
     with yards.at_work(tmp_path / "data") as broker:
         host, port = broker.address("amqp")
         with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
@@ -60,11 +61,20 @@ def test_copies_that_are_settled_are_no_duplicates_and_the_rest_one_finding_a_qu
                 for id in ids:
                     properties = pika.BasicProperties(delivery_mode=2, message_id=id)
                     channel.basic_publish("", queue, b"x", properties)
+            channel.queue_declare("ranked", durable=True, arguments={"x-max-priority": 2})
+            for priority in (0, 0, 1, 1):
+                properties = pika.BasicProperties(
+                    delivery_mode=2, message_id=f"of {priority}", priority=priority
+                )
+                channel.basic_publish("", "ranked", b"x", properties)
             channel.queue_declare("once", passive=True)
             got, _, _ = channel.basic_get("once")
             assert got and got.delivery_tag
             channel.basic_ack(got.delivery_tag)
-    [found] = audited(spark, tmp_path / "data").findings
+    found, ranked = audited(spark, tmp_path / "data").findings
+    assert told(ranked) == ("duplicate-id", "warning", "ranked")
+    assert ranked.message.startswith("4 messages that aren't settled share 2 message-ids: ")
+    assert (ranked.partition, ranked.first_offset) == (None, None)
     assert told(found) == ("duplicate-id", "warning", "often")
     assert found.message == (
         "6 messages that aren't settled share 3 message-ids: 'a' (2 times) and others"

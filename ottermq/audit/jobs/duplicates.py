@@ -61,11 +61,13 @@ def _by_sequence(context: Context, of: Mapping[str, Any]) -> DataFrame:
 
 
 def _ids_twice(context: Context) -> Iterator[Finding]:
-    """One finding a queue."""
+    """One finding a queue, whatever partitions it has: offsets are those of one."""
     rows = (
         _by_id(context)
-        .groupBy(*LOG)
+        .groupBy("vhost", "queue")
         .agg(
+            F.min("partition").alias("partition"),
+            F.count_distinct("partition").alias("partitions"),
             F.count("*").alias("ids"),
             F.sum("times").alias("messages"),
             F.min("first").alias("first"),
@@ -74,10 +76,11 @@ def _ids_twice(context: Context) -> Iterator[Finding]:
             F.min_by("id", "first").alias("id"),
             F.min_by("times", "first").alias("times"),
         )
-        .orderBy(*LOG)
+        .orderBy("vhost", "queue")
         .collect()
     )
     for row in rows:
+        one = row.partitions <= 1  # a queue of one log has no partition's number
         example = f"{row.id!r} ({row.times} times)"
         yield Finding(
             "duplicate-id",
@@ -86,9 +89,9 @@ def _ids_twice(context: Context) -> Iterator[Finding]:
             f"{plural(row.ids, 'message-id')}: {example}{' and others' if row.ids > 1 else ''}",
             row.vhost,
             row.queue,
-            row.partition,
-            row.first,
-            row["last"],
+            row.partition if one else None,
+            row.first if one else None,
+            row["last"] if one else None,
             time=row.time.astimezone(UTC) if row.time else None,
         )
 
