@@ -7,6 +7,7 @@ import pytest
 
 from ottermq.kafka import configs
 from ottermq.kafka.api import Api
+from ottermq.kafka.broker_defaults import DEFAULTS
 from ottermq.kafka.config_admin import Operation, Resource
 from ottermq.kafka.configs import TOPIC_CONFIGS, BadValue, Source
 from ottermq.kafka.errors import Error
@@ -136,6 +137,7 @@ async def test_what_kafka_lists_of_a_broker_is_told_as_true_or_as_its_default(ho
         ("transaction.max.timeout.ms", "900000"),
         ("offsets.retention.minutes", "10080"),
         ("log.cleanup.policy", "delete"),
+        ("sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"),
     ):
         assert told[name] == (value, Source.STATIC_BROKER), name
     for name, value in (
@@ -143,8 +145,17 @@ async def test_what_kafka_lists_of_a_broker_is_told_as_true_or_as_its_default(ho
         ("log.cleaner.threads", "1"),
         ("broker.rack", None),
         ("log.roll.hours", "168"),
+        ("group.coordinator.threads", "4"),
+        ("remote.log.storage.system.enable", "false"),
+        ("ssl.client.auth", "none"),
+        ("controller.quorum.election.timeout.ms", "1000"),
     ):
         assert told[name] == (value, Source.DEFAULT), name
+    # Kafka 4.3.1's AbstractKafkaConfig.CONFIG_DEF has 340 that aren't internal.
+    assert len(DEFAULTS) == 340 and {name for name, _, _ in DEFAULTS} <= told.keys()
+    secret = {each["name"] for each in result["configs"] if each["is_sensitive"]}
+    assert "ssl.keystore.password" in secret
+    assert all(told[name] == (None, Source.DEFAULT) for name in secret)
 
 
 @pytest.mark.parametrize("type", [Resource.BROKER_LOGGER, Resource.GROUP, Resource.CLIENT_METRICS])
