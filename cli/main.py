@@ -82,5 +82,5 @@ def _told(error: click.ClickException) -> str:
         wrong = wrong or next(iter(re.findall(r"^No such command '(.*)'$", text)), None)
         names = context.command.list_commands(context)
         near = difflib.get_close_matches(wrong, names, n=1) if wrong else []
-        text += f": did you mean {near[0]}?" if near else ""
+        text += f". Did you mean '{near[0]}'?" if near else ""  # as click does it below us
     return f"{text} ({context.command_path} --help tells more)"
