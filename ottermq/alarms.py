@@ -7,15 +7,17 @@ WARNING publishers have to wait reason="low on disk" used=299GiB free=900MiB lim
 """
 
 import shutil
+from contextlib import suppress
 
 from ottermq.config.units import SIZES, format_size
 from ottermq.engine import Engine
 
-LOW_ON_MEMORY = "low on memory"
+LOW_ON_MEMORY, LOW_ON_DISK = "low on memory", "low on disk"
 MIB = SIZES["MIB"]
 
 
 def measured(engine: Engine, reason: str) -> dict[str, object]:
+    """Of a disk that takes nothing it is told which one it is: no setting is its limit."""
     if reason == LOW_ON_MEMORY:
         return {
             "used": _rounded(engine.stat().message_bytes),
@@ -23,16 +25,14 @@ def measured(engine: Engine, reason: str) -> dict[str, object]:
             "key": "memory.high_watermark",
         }
     path = engine.store.data.resolve()
-    limit = {
-        "limit": format_size(engine.store.options.low_space_limit),
-        "key": "wal.low_space_limit",
-        "path": path,
-    }
-    try:
+    found: dict[str, object] = {}
+    with suppress(OSError):  # gone, or as broken as the disk
         disk = shutil.disk_usage(path)
-    except OSError:  # gone, or as broken as the disk
-        return limit
-    return {"used": _rounded(disk.used), "free": _rounded(disk.free), **limit}
+        found = {"used": _rounded(disk.used), "free": _rounded(disk.free)}
+    if reason == LOW_ON_DISK:
+        found["limit"] = format_size(engine.store.options.low_space_limit)
+        found["key"] = "wal.low_space_limit"
+    return {**found, "path": path}
 
 
 def _rounded(size: int) -> str:
