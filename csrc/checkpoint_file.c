@@ -181,12 +181,28 @@ static int write_over(om_store *store, const uint8_t *data, size_t len) {
     return result;
 }
 
+/* For the first ones, before which there is none, and for a start that finds no such file. */
+void om_saved_reserve(om_store *store) {
+    struct stat last = {0};
+    if (fstatat(store->dir_fd, NAME, &last, 0) != 0)
+        last.st_size = 0;
+    int fd = openat(store->dir_fd, SPARE, O_WRONLY | O_CREAT | O_CLOEXEC, 0640);
+    if (fd < 0)
+        return; /* the checkpoint itself will tell */
+    if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, last.st_size + SLACK) != 0)
+        errno = 0;
+    close(fd);
+}
+
 static int swap_in(om_store *store) {
     if (renameat2(store->dir_fd, SPARE, store->dir_fd, NAME, RENAME_EXCHANGE) == 0)
         return OM_OK;
     if (errno != ENOENT && errno != EINVAL && errno != ENOSYS)
         return OM_E_IO;
-    return renameat(store->dir_fd, SPARE, store->dir_fd, NAME) == 0 ? OM_OK : OM_E_IO;
+    if (renameat(store->dir_fd, SPARE, store->dir_fd, NAME) != 0)
+        return OM_E_IO;
+    om_saved_reserve(store);
+    return OM_OK;
 }
 
 int om_saved_write(om_store *store, const om_blob *entries, uint64_t count, uint64_t seq) {

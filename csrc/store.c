@@ -452,6 +452,7 @@ static void lease_what_came_back(om_store *store) {
 }
 
 int om_store_recover(om_store *store, char *err, size_t err_len) {
+    om_saved_reserve(store); /* before recovery and the writer take what space there is */
     om_handed_open(store);
     store->removed = om_removed_open(store->dir, store->options.removals_file_size, &store->fresh, err, err_len);
     if (!store->removed)

@@ -531,6 +531,8 @@ int om_saved_note_strangers(om_store *store);    /* entries of logs that nobody 
 int om_saved_restore(om_store *store, om_log *log, uint64_t *cursor_seq, int64_t *first_segment);
 int om_saved_put(om_blob *blob, om_log *log, uint64_t cursor_seq, int closing);
 int om_saved_write(om_store *store, const om_blob *entries, uint64_t count, uint64_t seq);
+/* Space for the next one, while there is some. */
+void om_saved_reserve(om_store *store);
 int om_write_all(int fd, const uint8_t *data, size_t len); /* however the kernel cuts it up */
 /* Write dir/name.tmp; with `sync` it is on disk afterwards. */
 int om_file_write_tmp(const char *dir, const char *name, const void *data, size_t len, int sync);
