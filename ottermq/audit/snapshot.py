@@ -213,6 +213,11 @@ def _replay(
 # -- one log
 
 
+def base_of(found: Found) -> int:
+    base = base_offset_of(Path(found.name)) if found.name.endswith(".log") else None
+    return -1 if base is None else base
+
+
 class _Look:
     """At a log's folder, after the WAL."""
 
@@ -226,7 +231,7 @@ class _Look:
 
     def log(self) -> Log:
         named, saved, entry = self.pending.named, self.saved, self.pending.named.entry
-        files = self.home.list(self.folder)
+        files = self._files()
         segments = self._segments(files)
         end = max((each.next_offset for each in segments), default=0)
         start = max(saved.start_offset if saved else 0, self.pending.trim)
@@ -254,6 +259,13 @@ class _Look:
             leftovers=self._left_over(files),
             problems=tuple(self.problems),
         )
+
+    def _files(self) -> list[Found]:
+        """Listed twice: a file that is made while its folder is read may be left out, though a
+        later one is in the list. What is older than the newest of the first list is in the second;
+        records of newer ones are in the WAL, which was read before."""
+        newest = max((base_of(each) for each in self.home.list(self.folder)), default=-1)
+        return [each for each in self.home.list(self.folder) if base_of(each) <= newest]
 
     def _left_over(self, files: list[Found]) -> tuple[Found, ...]:
         first = self.saved.first_segment if self.saved else 0
