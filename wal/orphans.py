@@ -21,11 +21,19 @@ def identity(folder: str) -> tuple[int, str]:
 
 
 def segments(folder: Path) -> Iterator[Sealed]:
+    """The store is at work already: what it removes meanwhile it has recorded itself."""
     named = {segment.base_offset: segment for segment in _manifest(folder)}
-    for path in sorted(folder.glob("*.log")):
+    for path in _files(folder):
         base = base_offset_of(path)
-        if base is not None:
-            yield named.get(base) or _walked(path, base)
+        if base is not None and (found := named.get(base) or _walked(path, base)):
+            yield found
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.glob("*.log"))
+    except FileNotFoundError:
+        return []
 
 
 def _manifest(folder: Path) -> tuple[Sealed, ...]:
@@ -36,9 +44,13 @@ def _manifest(folder: Path) -> tuple[Sealed, ...]:
     return found.segments if found else ()
 
 
-def _walked(path: Path, base: int) -> Sealed:
+def _walked(path: Path, base: int) -> Sealed | None:
     end, first, newest = base, -1, -1
-    with Window(path) as window:
+    try:
+        opened = Window(path)
+    except FileNotFoundError:
+        return None
+    with opened as window:
         for batch in batches(window):
             if isinstance(batch, Damage):
                 continue

@@ -77,6 +77,11 @@ class LogPromises:
     def has_cursor(self) -> bool:
         return self.kind != "stream"
 
+    @property
+    def never_again(self) -> int:
+        """The last offset that was seen; what a truncate under way cuts off may be given again."""
+        return self.last_seen if self.maybe_end is None else min(self.last_seen, self.maybe_end - 1)
+
     def see(self, offset: int) -> None:
         self.last_seen = max(self.last_seen, offset)
 
@@ -335,8 +340,8 @@ class Found:
         self.fail("confirmed and lost", must.keys() - self.records.keys())
         demand(self.stat.start_offset >= promised.start, f"{self.log.name}: trimmed and back")
         demand(
-            self.stat.next_offset > promised.last_seen,
-            f"{self.log.name}: offset {promised.last_seen} was seen, next is {self.stat}",
+            self.stat.next_offset > promised.never_again,
+            f"{self.log.name}: offset {promised.never_again} was seen, next is {self.stat}",
         )
 
     def check_cursor(self) -> None:
