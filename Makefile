@@ -8,7 +8,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install -q
 
-C_FILES := $(wildcard csrc/*.c csrc/*.h)
+C_SOURCES := $(wildcard csrc/*/*.c)
+C_FILES := $(C_SOURCES) $(wildcard csrc/*.h csrc/*/*.h)
 CORE := setup.py csrc/build_core.py $(C_FILES)
 OURS := ottermq wal amqp cli
 
@@ -48,7 +49,7 @@ lint: $(VENV)/.core $(VENV)/.tests ## ruff, mypy --strict, gcc -Wall -Wextra -We
 	MYPYPATH=build/types $(PY) -m mypy --strict -p ottermq
 	MYPYPATH=build/types $(PY) -m mypy --strict -p perf
 	@mkdir -p build/lint
-	cd build/lint && gcc -std=gnu11 -O3 -Wall -Wextra -Werror -I$(CURDIR)/csrc -c $(addprefix $(CURDIR)/,$(wildcard csrc/*.c perf/amqp_*.c perf/kafka_*.c perf/load_*.c perf/measure.c perf/relay_*.c))
+	cd build/lint && gcc -std=gnu11 -O3 -Wall -Wextra -Werror -I$(CURDIR)/csrc -c $(addprefix $(CURDIR)/,$(C_SOURCES) $(wildcard perf/amqp_*.c perf/kafka_*.c perf/load_*.c perf/measure.c perf/relay_*.c))
 
 # The sanitized core lives in build/asan; the tests find it first by PYTHONPATH. PYTHONSAFEPATH
 # keeps the checkout, where the ordinary core lies, from coming before it.
@@ -99,7 +100,7 @@ build/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(C_FILES)
 	@.ci/clang
 	@mkdir -p $(@D)
 	clang -std=gnu11 -g -O1 -Icsrc -fsanitize=fuzzer,address,undefined \
-	  -fno-sanitize-recover=undefined $(FUZZ_LINK) -o $@ $< $(wildcard csrc/*.c) -lpthread
+	  -fno-sanitize-recover=undefined $(FUZZ_LINK) -o $@ $< $(C_SOURCES) -lpthread
 
 # For a release: what a wheel was tried with. Tools in a folder of their own.
 constraints: ## build/constraints.txt: each dependency with its version and hashes

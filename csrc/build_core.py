@@ -44,7 +44,7 @@ def flags() -> tuple[list[str], list[str]]:
 
 compile_args, link_args = flags()
 # setuptools wants paths relative to the project's root, and only those end up in an sdist.
-sources = sorted(str(path.relative_to(ROOT)) for path in HERE.glob("*.c"))
+sources = sorted(str(path.relative_to(ROOT)) for path in HERE.rglob("*.c"))
 
 ffi = FFI()
 ffi.cdef(declarations((HERE / "ottermq.h").read_text()))
@@ -53,7 +53,7 @@ ffi.set_source(
     '#include "ottermq.h"',
     sources=sources,
     include_dirs=["csrc"],
-    depends=sorted(str(path.relative_to(ROOT)) for path in HERE.glob("*.h")),
+    depends=sorted(str(path.relative_to(ROOT)) for path in HERE.rglob("*.h")),
     libraries=["pthread"],
     extra_compile_args=compile_args,
     extra_link_args=link_args,

@@ -272,7 +272,7 @@ static int listen_on(int port) {
         .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof address;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    /* Not paced (csrc/socket.c): what the kernel's timers slow down is no ceiling. */
+    /* Not paced (csrc/net/socket.c): what the kernel's timers slow down is no ceiling. */
     setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
     if (bind(fd, (struct sockaddr *)&address, len) != 0 || listen(fd, 1024) != 0)
         die("listen");

@@ -24,5 +24,5 @@ class KafkaLoad:
 
 def run(address: tuple[str, int], *options: object, time_limit: float = 600) -> KafkaLoad:
     """Options as `kafka_load --help` lists them."""
-    generator = program("kafka_load", "kafka_load_*.c", "measure.c", "../csrc/crc32c.c")
+    generator = program("kafka_load", "kafka_load_*.c", "measure.c", "csrc/base/crc32c.c")
     return KafkaLoad(**play(generator, address, options, time_limit))

@@ -15,7 +15,7 @@
  * in the numbers.
  */
 #define _GNU_SOURCE
-#include "store.h"
+#include "store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -37,7 +37,7 @@ class Result:
 
 def build() -> Path:
     """The C core and the benchmark in one program."""
-    return program("log_bench", "../csrc/*.c")
+    return program("log_bench", "csrc/*/*.c")
 
 
 def prime(size: float | None = None) -> None:

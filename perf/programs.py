@@ -13,9 +13,9 @@ FLAGS = ["-std=gnu11", "-O3", "-g", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / '
 
 
 def program(name: str, *parts: str) -> Path:
-    """The program of perf/<name>.c and of the sources that match, seen from perf/."""
+    """The program of perf/<name>.c and of the sources that match, seen from perf/ or, in csrc, from the root."""
     sources = [HERE / f"{name}.c", *(source for part in parts for source in _matching(part))]
-    headers = [header for source in sources for header in source.parent.glob("*.h")]
+    headers = [*HERE.glob("*.h"), *(ROOT / "csrc").rglob("*.h")]
     target = BUILD / name
     newest = max(path.stat().st_mtime for path in (*sources, *headers))
     if not target.exists() or target.stat().st_mtime < newest:
@@ -29,8 +29,8 @@ def program(name: str, *parts: str) -> Path:
 
 
 def _matching(part: str) -> list[Path]:
-    folder, _, pattern = part.rpartition("/")
-    return sorted((HERE / folder).resolve().glob(pattern))
+    root = ROOT if part.startswith("csrc/") else HERE
+    return sorted(root.glob(part))
 
 
 def machine() -> str:

@@ -17,8 +17,8 @@ from cffi import FFI
 ROOT = Path(__file__).resolve().parent.parent
 CSRC = ROOT / "csrc"
 HEADERS = (
-    "ottermq.h", "shared.h", "batch.h", "content.h", "crowd.h", "index.h", "segment.h",
-    "socket.h", "wal.h", "wheel.h",
+    "ottermq.h", "base/shared.h", "format/batch.h", "format/content.h", "net/crowd.h",
+    "segment/index.h", "segment/segment.h", "net/socket.h", "wal/wal.h", "base/wheel.h",
 )  # fmt: skip
 PRELUDE = "struct iovec { void *iov_base; size_t iov_len; };\n"
 
@@ -34,8 +34,8 @@ def _fingerprint(files: list[Path]) -> str:
 
 
 def _build() -> ModuleType:
-    sources = sorted(CSRC.glob("*.c"))
-    name = f"_internals_{_fingerprint([*sources, *sorted(CSRC.glob('*.h')), Path(__file__)])}"
+    sources = sorted(CSRC.rglob("*.c"))
+    name = f"_internals_{_fingerprint([*sources, *sorted(CSRC.rglob('*.h')), Path(__file__)])}"
     folder = ROOT / "build" / "tests"
     target = folder / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
     if not target.exists():

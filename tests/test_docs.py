@@ -23,7 +23,7 @@ def test_every_table_of_meta_db_is_documented(tmp_path: Path) -> None:
 
 
 def test_the_size_of_a_checkpoint_s_entry_is_the_one_that_is_written() -> None:
-    source = (ROOT / "csrc" / "checkpoint_file.c").read_text()
+    source = (ROOT / "csrc" / "store" / "checkpoint_file.c").read_text()
     defined = re.search(r"^#define ENTRY (\d+)$", source, re.MULTILINE)
     assert defined
     assert f"\n    entry    {defined[1]} bytes, then the cursor" in FORMAT

@@ -93,7 +93,7 @@ def test_a_source_release_holds_all_that_building_needs(checkout: Path, sdist: P
     with tarfile.open(sdist) as archive:
         held = {Path(*Path(name).parts[1:]) for name in archive.getnames()}
     needed = [
-        *checkout.glob("csrc/*.[ch]"),
+        *checkout.glob("csrc/**/*.[ch]"),
         *checkout.glob("csrc/*.py"),
         *(file for folder in FOLDERS for file in checkout.joinpath(folder).rglob("*.py")),
         *(checkout / name for name in ("LICENSE", "README.md", "config.yaml", "Makefile")),

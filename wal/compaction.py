@@ -2,9 +2,9 @@
 
     dirty_from            end
     | cleaned | sealed, new | active |
-    1 learn     where does each key of the new part stand last?      (csrc/compact.c)
+    1 learn     where does each key of the new part stand last?      (csrc/format/compact.c)
     2 sift      every segment up to there is written again without what that makes obsolete, into a
-                file of its own which then takes the old one's name   (csrc/replace.c)
+                file of its own which then takes the old one's name   (csrc/store/replace.c)
 
 Neighbours that fit into one segment become one: else those that lose all their records would stay
 as files, and as descriptors, for ever.

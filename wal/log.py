@@ -1,4 +1,4 @@
-"""One log: append, read, look up, settle. A thin face on csrc/log*.c.
+"""One log: append, read, look up, settle. A thin face on csrc/store/log*.c.
 
 Calls take the engine's lock for a moment and never wait for a disk, but for `truncate` and reads
 of what isn't in memory: those belong in a thread.

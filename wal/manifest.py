@@ -1,4 +1,4 @@
-"""A log's manifest, read: who it is and which sealed segments it has. csrc/manifest.c writes it.
+"""A log's manifest, read: who it is and which sealed segments it has. csrc/store/manifest.c writes it.
 
 ottermq-manifest 1
 log 17

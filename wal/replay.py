@@ -1,6 +1,6 @@
 """The WAL as recovery reads it, one change after the other: fan-outs and transactions taken apart.
 
-csrc/wal_reader.c does the reading: it knows where the log ends and what a hole is.
+csrc/wal/wal_reader.c does the reading: it knows where the log ends and what a hole is.
 """
 
 import os

@@ -85,7 +85,7 @@ class Log:
     leader_epoch: int
     segments: tuple[Segment, ...]
     wal: tuple[Batch, ...]
-    cursor: bytes | None  # as csrc/cursor_codec.c has it; None: a stream or topic
+    cursor: bytes | None  # as csrc/cursor/cursor_codec.c has it; None: a stream or topic
     saved: Saved | None  # what the checkpoint says
     files: tuple[str, ...]  # all in its folder, when the segments were looked for
     leftovers: tuple[Found, ...]  # trimmed files about to go, segments set aside

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cursor.h"
+#include "cursor/cursor.h"
 
 #define ROUNDS 20
 #define TRIES 1000

@@ -23,8 +23,8 @@ import build_core  # noqa: E402  (csrc is not a package: it is reached by path)
 
 
 def _build() -> ModuleType:
-    headers = [CSRC / f"{part}.h" for part in PARTS]
-    sources = [CSRC / f"{part}.c" for part in PARTS]
+    headers = [CSRC / "cursor" / f"{part}.h" for part in PARTS]
+    sources = [CSRC / "cursor" / f"{part}.c" for part in PARTS]
     digest = hashlib.sha256(" ".join(build_core.compile_args).encode())
     for file in (*headers, *sources, CSRC / "ottermq.h"):
         digest.update(file.read_bytes())
@@ -41,7 +41,7 @@ def _build() -> ModuleType:
         )
         builder.set_source(
             name,
-            '#include "ottermq.h"\n' + "\n".join(f'#include "{part}.h"' for part in PARTS),
+            '#include "ottermq.h"\n' + "\n".join(f'#include "cursor/{part}.h"' for part in PARTS),
             sources=[str(source) for source in sources],
             include_dirs=[str(CSRC)],
             extra_compile_args=build_core.compile_args,

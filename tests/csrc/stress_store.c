@@ -7,7 +7,7 @@
  * it never may; what it must not lose is other tests' business.
  */
 #define _GNU_SOURCE
-#include "store.h"
+#include "store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>

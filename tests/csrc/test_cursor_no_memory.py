@@ -19,7 +19,7 @@ def test_a_cursor_survives_any_allocation_that_fails(tmp_path: Path) -> None:
             f"-I{CSRC}",
             *("-o", str(program)),
             str(Path(__file__).with_name("cursor_no_memory.c")),
-            *(str(CSRC / source) for source in SOURCES),
+            *(str(CSRC / "cursor" / source) for source in SOURCES),
         ],
         check=True,
     )

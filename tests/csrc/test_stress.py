@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 def stress(name: str, folder: Path) -> list[str]:
     """Run it for a while; the words of its last line."""
     program = folder / name
-    sources = [ROOT / "tests" / "csrc" / f"{name}.c", *(ROOT / "csrc").glob("*.c")]
+    sources = [ROOT / "tests" / "csrc" / f"{name}.c", *(ROOT / "csrc").rglob("*.c")]
     # -Wno-tsan: the SIGBUS guard's fence is one that ThreadSanitizer doesn't model.
     flags = ["-std=gnu11", "-O1", "-g", "-fsanitize=thread", "-Wno-tsan", f"-I{ROOT / 'csrc'}"]
     subprocess.run(["gcc", *flags, *map(str, sources), "-lpthread", "-o", str(program)], check=True)

@@ -8,7 +8,7 @@
 #ifndef MINI_DOOR_H
 #define MINI_DOOR_H
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "ottermq.h"
 
 #include <stdio.h>

@@ -7,7 +7,7 @@ from tests.fuzz.sanitized import CSRC, FLAGS, run
 
 
 def test_what_there_was_no_memory_to_append_is_not_confirmed(tmp_path: Path) -> None:
-    sources = (Path(__file__).with_name("no_memory.c"), *sorted(CSRC.glob("*.c")))
+    sources = (Path(__file__).with_name("no_memory.c"), *sorted(CSRC.rglob("*.c")))
     wrap = "-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign"
     run("gcc", *FLAGS, wrap, *sources, "-lpthread", "-o", "no_memory", folder=tmp_path)
     told = run(tmp_path / "no_memory", tmp_path / "data", folder=tmp_path)

@@ -10,7 +10,7 @@
 #ifndef BY_HAND_H
 #define BY_HAND_H
 
-#include "store.h"
+#include "store/store.h"
 
 #define TURN_MS 5 /* longer than any delay a seed asks for */
 

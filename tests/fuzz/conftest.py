@@ -11,5 +11,5 @@ from tests.fuzz.sanitized import CSRC, FLAGS, run
 def core(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The C core with sanitizers: compiled once for all targets."""
     folder = tmp_path_factory.mktemp("core")
-    run("gcc", *FLAGS, "-c", *sorted(CSRC.glob("*.c")), folder=folder)
+    run("gcc", *FLAGS, "-c", *sorted(CSRC.rglob("*.c")), folder=folder)
     return sorted(folder.glob("*.o"))

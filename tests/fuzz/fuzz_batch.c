@@ -8,8 +8,8 @@
  *
  *   clang -g -O1 -fsanitize=fuzzer,address,undefined -I csrc tests/fuzz/fuzz_batch.c csrc/[a-z]*.c
  */
-#include "batch.h"
-#include "bytes.h"
+#include "format/batch.h"
+#include "base/bytes.h"
 #include <stdlib.h>
 
 #define HEADERS 64

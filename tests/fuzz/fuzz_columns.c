@@ -9,8 +9,8 @@
  *
  *   clang -g -O1 -fsanitize=fuzzer,address,undefined -I csrc tests/fuzz/fuzz_columns.c csrc/[a-z]*.c
  */
-#include "batch.h"
-#include "bytes.h"
+#include "format/batch.h"
+#include "base/bytes.h"
 #include <stdlib.h>
 
 #define NOISE_BY_BYTE 128

@@ -5,9 +5,9 @@
  * parse survive every rewriting and the way through a record; whatever a record holds, what a client
  * would be sent parses; a batch that is valid is read to its end, each message at its offset.
  */
-#include "batch.h"
-#include "bytes.h"
-#include "content.h"
+#include "format/batch.h"
+#include "base/bytes.h"
+#include "format/content.h"
 #include <stdlib.h>
 
 #define SCRATCH 256

@@ -7,8 +7,8 @@
  *
  *   clang -g -O1 -fsanitize=fuzzer,address,undefined -I csrc tests/fuzz/fuzz_index.c csrc/[a-z]*.c
  */
-#include "bytes.h"
-#include "index.h"
+#include "base/bytes.h"
+#include "segment/index.h"
 #include <stdlib.h>
 
 #define HEADER 6

@@ -13,8 +13,8 @@
  *
  *   clang -g -O1 -fsanitize=fuzzer,address,undefined -I csrc tests/fuzz/fuzz_wal.c csrc/[a-z]*.c
  */
-#include "bytes.h"
-#include "wal_file.h"
+#include "base/bytes.h"
+#include "wal/wal_file.h"
 
 #include <fcntl.h>
 #include <limits.h>

@@ -1,4 +1,4 @@
-"""Batches into Arrow's columns: C writes them (csrc/columns.c), Arrow takes them without a copy.
+"""Batches into Arrow's columns: C writes them (csrc/inspect/columns.c), Arrow takes them without a copy.
 
 What is damaged is a row of its own, and the reading finds its way again behind it.
 """

@@ -8,7 +8,7 @@
     admin.py         DescribeTransactions, ListTransactions, DescribeProducers
 
 What a log knows of producers (sequences, open transactions, the last stable offset) is C's part:
-csrc/producer.h.
+csrc/store/producer.h.
 """
 
 from ottermq.kafka.transactions.coordinator import Transactions

@@ -1,0 +1,549 @@
+/* publish.c -- a message comes in: method, header, body; then to its queues.
+ *
+ * A publisher says the same things again and again. So what its last method meant (om_address: the
+ * route) and what its last properties meant (om_stamp: the record headers, ready to be copied) is
+ * kept with the channel, and a message that begins with the same bytes is only its body: one copy,
+ * from the read buffer into the batch of its log.
+ */
+#include "base/attributes.h"
+#include "engine/engine.h"
+
+#include "base/bytes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define FANOUT_MAX 1024
+
+static int same(const uint8_t *kept, size_t kept_len, const uint8_t *data, size_t len) {
+    return kept_len == len && memcmp(kept, data, len) == 0;
+}
+
+static int keep(uint8_t **kept, uint32_t *cap, const uint8_t *data, size_t len) {
+    if (len > *cap) {
+        uint8_t *grown = realloc(*kept, len);
+        if (!grown)
+            return OM_E_NO_MEMORY;
+        *kept = grown;
+        *cap = (uint32_t)len;
+    }
+    memcpy(*kept, data, len);
+    return OM_OK;
+}
+
+static enum om_verdict out_of_memory(om_channel *channel) {
+    return om_event_error(channel->conn, 0, 506, OM_BASIC_PUBLISH, "RESOURCE_ERROR - out of memory");
+}
+
+/* ---- the method ---- */
+
+static int is_shortstr(const uint8_t *at, const uint8_t *end) {
+    return at < end && at + 1 + at[0] <= end;
+}
+
+static int parse_address(om_address *address, const uint8_t *args, size_t len) {
+    const uint8_t *at = args + 2, *end = args + len;
+    if (len < 5 || !is_shortstr(at, end) || !is_shortstr(at + 1 + at[0], end))
+        return OM_E_CORRUPT;
+    const uint8_t *key = at + 1 + at[0];
+    const uint8_t *bits = key + 1 + key[0];
+    if (bits + 1 != end)
+        return OM_E_CORRUPT;
+    if (keep(&address->method, &address->method_cap, args, len) != OM_OK)
+        return OM_E_NO_MEMORY;
+    address->method_len = (uint32_t)len;
+    address->exchange = (om_span){address->method + 3, at[0]};
+    address->key = (om_span){address->method + (key + 1 - args), key[0]};
+    address->bits = bits[0];
+    return OM_OK;
+}
+
+static void forget_route(om_address *address) {
+    if (address->route)
+        om_route_unref(address->route);
+    address->route = NULL;
+    address->allowed = 0;
+}
+
+enum om_verdict om_publish_method(om_channel *channel, const uint8_t *args, size_t len) {
+    om_conn *conn = channel->conn;
+    om_address *address = &channel->address;
+    if (!om_engine_takes(conn->engine)) {
+        conn->held_back = 1;
+        return OM_STALL;
+    }
+    if (!address->method_len || !same(address->method, address->method_len, args, len)) {
+        forget_route(address);
+        address->method_len = 0;
+        int result = parse_address(address, args, len);
+        if (result == OM_E_NO_MEMORY)
+            return out_of_memory(channel);
+        if (result != OM_OK)
+            return om_frame_undecodable(conn, OM_BASIC_PUBLISH, args, len);
+    }
+    if (address->bits & 2)
+        return om_event_error(conn, 0, 540, OM_BASIC_PUBLISH, "NOT_IMPLEMENTED - immediate=true");
+    channel->stage = OM_STAGE_HEADER;
+    return OM_GO_ON;
+}
+
+/* ---- the header ---- */
+
+static int is_user(const om_conn *conn, om_span name) {
+    return (conn->flags & OM_CONN_MAY_IMPERSONATE) || same((const uint8_t *)conn->user, conn->user_len, name.data, (size_t)name.len);
+}
+
+/* In RabbitMQ's words: what is wrong with an expiration. */
+static const char *why_not_a_time(om_span text, char *out, size_t len) {
+    const char *data = (const char *)text.data;
+    int32_t sign = text.len > 1 && (data[0] == '-' || data[0] == '+');
+    int minus = sign && data[0] == '-';
+    int32_t digits = sign;
+    while (digits < text.len && data[digits] >= '0' && data[digits] <= '9')
+        digits++;
+    if (digits == sign)
+        return "no_integer";
+    if (digits < text.len)
+        snprintf(out, len, "{leftover_string,\"%.*s\"}", text.len - digits, data + digits);
+    else
+        snprintf(out, len, "{%s,%.*s}", minus ? "value_negative" : "value_too_large",
+                 text.len - (sign - minus), data + (sign - minus));
+    return out;
+}
+
+static enum om_verdict check_properties(om_channel *channel, const om_properties *properties) {
+    om_conn *conn = channel->conn;
+    char why[300];
+    int64_t ms;
+    if ((properties->flags & OM_HAS_EXPIRATION) && om_expiration_ms(properties->expiration, &ms) != OM_OK)
+        return om_event_error(conn, channel->number, 406, OM_BASIC_PUBLISH,
+                              "PRECONDITION_FAILED - invalid expiration '%.*s': %s", (int)properties->expiration.len,
+                              (const char *)properties->expiration.data,
+                              why_not_a_time(properties->expiration, why, sizeof why));
+    if ((properties->flags & OM_HAS_USER_ID) && !is_user(conn, properties->user_id))
+        return om_event_error(conn, channel->number, 406, OM_BASIC_PUBLISH,
+                              "PRECONDITION_FAILED - user_id property set to '%.*s' but authenticated user was '%s'",
+                              (int)properties->user_id.len, (const char *)properties->user_id.data, conn->user);
+    return OM_GO_ON;
+}
+
+static void read_headers(om_stamp *stamp, const om_properties *properties) {
+    om_span cc, bcc;
+    stamp->by_event = 0;
+    stamp->delay_ms = -1;
+    if (!(properties->flags & OM_HAS_HEADERS))
+        return;
+    stamp->by_event = om_properties_copies(properties, &cc, &bcc) != OM_OK || cc.len >= 0 || bcc.len >= 0;
+    if (om_delay_ms(properties, &stamp->delay_ms) != OM_OK)
+        stamp->delay_ms = -1;
+}
+
+static int make_tail(om_stamp *stamp, om_span exchange, const om_properties *properties) {
+    size_t bound = om_content_headers_bound(exchange, properties);
+    if (bound > stamp->tail_cap) {
+        uint8_t *tail = realloc(stamp->tail, bound);
+        if (!tail)
+            return OM_E_NO_MEMORY;
+        stamp->tail = tail;
+        stamp->tail_cap = (uint32_t)bound;
+    }
+    int64_t len = om_content_template(stamp->tail, stamp->tail_cap, exchange, properties);
+    if (len < 0)
+        return (int)len;
+    stamp->tail_len = (uint32_t)len;
+    stamp->exchange_len = (uint8_t)exchange.len;
+    memcpy(stamp->exchange, exchange.data, (size_t)exchange.len);
+    return OM_OK;
+}
+
+/* The properties are kept as they are stored: with the reply address that finds its way back. */
+static int keep_properties(om_channel *channel, om_properties *properties) {
+    om_stamp *stamp = &channel->stamp;
+    om_engine *engine = channel->conn->engine;
+    const uint8_t *data = properties->data;
+    size_t len = properties->len;
+    stamp->direct_reply = 0;
+    if (properties->reply_to.len == (int32_t)strlen(OM_REPLY_TO) &&
+        memcmp(properties->reply_to.data, OM_REPLY_TO, strlen(OM_REPLY_TO)) == 0) {
+        int64_t rewritten = om_reply_rewrite(channel, properties, engine->rewrite, engine->rewrite_cap);
+        if (rewritten < 0)
+            return (int)rewritten;
+        stamp->direct_reply = 1;
+        data = engine->rewrite;
+        len = (size_t)rewritten;
+    }
+    int result = keep(&stamp->data, &stamp->cap, data, len);
+    if (result != OM_OK)
+        return result;
+    stamp->len = (uint32_t)len;
+    return om_properties_parse(stamp->data, stamp->len, properties);
+}
+
+static enum om_verdict read_properties(om_channel *channel, const uint8_t *data, size_t len) {
+    om_stamp *stamp = &channel->stamp;
+    om_span exchange = channel->address.exchange;
+    int same_exchange = same(stamp->exchange, stamp->exchange_len, exchange.data, (size_t)exchange.len);
+    if (stamp->known && same_exchange && !stamp->direct_reply && same(stamp->data, stamp->len, data, len))
+        return OM_GO_ON;
+    om_properties properties;
+    stamp->known = 0;
+    if (om_properties_parse(data, len, &properties) != OM_OK)
+        return om_event_error(channel->conn, 0, 502, OM_BASIC_PUBLISH, "SYNTAX_ERROR - properties that can't be read");
+    enum om_verdict verdict = check_properties(channel, &properties);
+    if (verdict != OM_GO_ON)
+        return verdict;
+    int result = keep_properties(channel, &properties);
+    if (result == OM_E_INVALID)
+        return om_event_error(channel->conn, channel->number, 406, OM_BASIC_PUBLISH,
+                              "PRECONDITION_FAILED - fast reply consumer does not exist");
+    if (result != OM_OK)
+        return out_of_memory(channel);
+    stamp->persistent = properties.delivery_mode == 2;
+    stamp->priority = properties.priority;
+    read_headers(stamp, &properties);
+    om_engine *engine = channel->conn->engine;
+    if (om_properties_hide_bcc(&properties, engine->rewrite, engine->rewrite_cap) != OM_OK ||
+        make_tail(stamp, exchange, &properties) != OM_OK)
+        return out_of_memory(channel);
+    stamp->known = 1;
+    return OM_GO_ON;
+}
+
+static enum om_verdict finish(om_channel *channel, om_span body);
+
+enum om_verdict om_publish_header(om_channel *channel, const uint8_t *payload, size_t len) {
+    om_conn *conn = channel->conn;
+    int class_id = om_get_be16(payload);
+    if (class_id != 60)
+        return om_event_error(conn, channel->number, 505, OM_BASIC_PUBLISH,
+                              "UNEXPECTED_FRAME - expected content header for class 60, got one for class %d instead",
+                              class_id);
+    if (om_get_be16(payload + 2) != 0)
+        return om_event_error(conn, channel->number, 505, OM_BASIC_PUBLISH,
+                              "UNEXPECTED_FRAME - expected content header for class 60, got non content header frame instead");
+    uint64_t size = om_get_be64(payload + 4);
+    if (size > conn->engine->options.max_message_size) {
+        channel->stage = OM_STAGE_IDLE;
+        return om_event_error(conn, channel->number, 406, OM_BASIC_PUBLISH,
+                              "PRECONDITION_FAILED - message size %llu is larger than configured max size %llu",
+                              (unsigned long long)size, (unsigned long long)conn->engine->options.max_message_size);
+    }
+    enum om_verdict verdict = read_properties(channel, payload + 12, len - 12);
+    if (verdict != OM_GO_ON) {
+        channel->stage = OM_STAGE_IDLE;
+        return verdict;
+    }
+    channel->stage = OM_STAGE_BODY;
+    channel->body_size = size;
+    channel->body_len = 0;
+    return size ? OM_GO_ON : finish(channel, (om_span){payload, 0});
+}
+
+/* ---- the body ---- */
+
+enum om_verdict om_publish_body(om_channel *channel, const uint8_t *payload, size_t len) {
+    if (len > channel->body_size - channel->body_len)
+        return om_event_error(channel->conn, 0, 501, OM_BASIC_PUBLISH,
+                              "FRAME_ERROR - a body of more than the %llu bytes its header told",
+                              (unsigned long long)channel->body_size);
+    if (channel->body_len == 0 && len == channel->body_size)
+        return finish(channel, (om_span){payload, (int32_t)len});
+    if (om_landing_put(channel, (om_span){payload, (int32_t)len}) != OM_OK)
+        return out_of_memory(channel);
+    if (channel->body_len < channel->body_size)
+        return OM_GO_ON;
+    enum om_verdict verdict = finish(channel, om_landing_body(channel));
+    if (!channel->parked)
+        om_landing_drop(channel);
+    return verdict;
+}
+
+/* ---- to its queues ---- */
+
+void om_publish_return(om_channel *channel, om_span exchange, om_span key, om_span properties, om_span body) {
+    uint8_t args[2 + 1 + 8 + 1 + 255 + 1 + 255], *at = args;
+    om_engine *engine = channel->conn->engine;
+    om_properties told;
+    if (om_properties_parse(properties.data, (size_t)properties.len, &told) == OM_OK &&
+        om_properties_hide_bcc(&told, engine->rewrite, engine->rewrite_cap) == OM_OK)
+        properties = (om_span){told.data, (int32_t)told.len};
+    om_put_be16(at, 312);
+    memcpy(at + 2, "\x08NO_ROUTE", 9);
+    at += 11;
+    *at++ = (uint8_t)exchange.len;
+    memcpy(at, exchange.data, (size_t)exchange.len);
+    at += exchange.len;
+    *at++ = (uint8_t)key.len;
+    memcpy(at, key.data, (size_t)key.len);
+    at += key.len;
+    om_content content = {.body = body};
+    om_deliver_frames(channel->conn, channel, OM_BASIC_RETURN, args, (size_t)(at - args), &content, properties, NULL);
+    engine->stat.returned++;
+}
+
+static void give_back(om_channel *channel, om_span body) {
+    om_publish_return(channel, channel->address.exchange, channel->address.key,
+                      (om_span){channel->stamp.data, (int32_t)channel->stamp.len}, body);
+}
+
+static int is_unlogged(const om_stamp *stamp, const om_queue *queue) {
+    return !stamp->persistent && !(queue->options.flags & (OM_QUEUE_STREAM | OM_QUEUE_QUORUM | OM_QUEUE_DELAY));
+}
+
+static int is_logged(const om_stamp *stamp, const om_queue *queue) {
+    return om_log_is_logged(queue->lanes[0].log, is_unlogged(stamp, queue));
+}
+
+/* Returns 1 if the disk must have it, 0 if not, below 0 if it was refused. The last queue to get a large
+ * message may keep it where it landed. */
+static int stage(om_channel *channel, om_queue *queue, om_span body, int is_last) {
+    const om_stamp *stamp = &channel->stamp;
+    if (queue->removed)
+        return 0;
+    int refused = om_overflow_refuses(queue, 0, body.len) && om_overflow_refuses(queue, om_queue_hand_on(queue), body.len);
+    if (refused && !om_overflow_dies(queue))
+        return OM_E_FULL;
+    int32_t lane = stamp->priority < queue->lane_count ? stamp->priority : queue->lane_count - 1;
+    om_log *log = queue->lanes[lane].log;
+    int unlogged = is_unlogged(stamp, queue);
+    if (log->deleted)
+        return 0;
+    int logged = om_log_is_logged(log, unlogged);
+    if (logged && channel->conn->engine->store->fence_handled)
+        return OM_E_FENCED;
+    int64_t now_ms = channel->conn->engine->wall_ms;
+    int result = is_last && om_landing_can_stay(channel, body)
+                     ? om_log_stage_landed(log, now_ms, &channel->landing, body.len, unlogged)
+                     : om_log_stage_content(log, now_ms, channel->address.key, body,
+                                            (om_span){stamp->tail, (int32_t)stamp->tail_len}, unlogged);
+    if (result != OM_OK)
+        return result;
+    if (refused) {
+        /* In and out again at once: its way to the dead letters is the same as all the others'. */
+        om_dead_add_refused(queue, lane, log->next_offset - 1, (uint32_t)body.len);
+        return OM_E_FULL;
+    }
+    queue->published++;
+    om_queue_activate(queue);
+    return logged;
+}
+
+/* Does this queue take what others take, in the one way all of them do? */
+static int is_plain(const om_queue *queue) {
+    return !queue->removed && queue->lane_count == 1 && !queue->lanes[0].log->deleted &&
+           !(queue->options.flags & (OM_QUEUE_REJECT_PUBLISH | OM_QUEUE_REJECT_DLX | OM_QUEUE_DELAY));
+}
+
+/* To all of them as one batch. OM_END: they are to be served one by one. */
+OM_PER_MESSAGE static int stage_together(om_channel *channel, om_queue *const *queues, int32_t count, om_span body, int *logged) {
+    const om_stamp *stamp = &channel->stamp;
+    om_log *logs[FANOUT_MAX];
+    if (count < 2 || count > FANOUT_MAX)
+        return OM_END;
+    *logged = is_logged(stamp, queues[0]);
+    for (int32_t i = 0; i < count; i++) {
+        if (!is_plain(queues[i]) || is_logged(stamp, queues[i]) != *logged)
+            return OM_END;
+        logs[i] = queues[i]->lanes[0].log;
+    }
+    if (*logged && channel->conn->engine->store->fence_handled)
+        return OM_E_FENCED;
+    int result = om_fanout_stage_content(logs, count, channel->conn->engine->wall_ms, channel->address.key, body,
+                                         (om_span){stamp->tail, (int32_t)stamp->tail_len}, !*logged);
+    if (result != OM_OK)
+        return result;
+    for (int32_t i = 0; i < count; i++) {
+        queues[i]->published++;
+        om_queue_activate(queues[i]);
+    }
+    return OM_OK;
+}
+
+static int stage_each(om_channel *channel, om_queue *const *queues, int32_t count, om_span body, int *logged) {
+    int refused = OM_OK;
+    *logged = 0;
+    for (int32_t i = 0; i < count; i++) {
+        int result = stage(channel, queues[i], body, i == count - 1);
+        if (result < 0)
+            refused = result;
+        else
+            *logged |= result;
+    }
+    return refused;
+}
+
+OM_PER_MESSAGE static void publish(om_channel *channel, om_queue *const *queues, int32_t count, uint32_t flags, om_span body) {
+    int32_t first = 0;
+    if (flags & OM_ROUTE_DELAY) {
+        if (channel->stamp.delay_ms > 0)
+            count = 1;
+        else
+            first = 1;
+    }
+    channel->conn->published++;
+    channel->conn->engine->stat.published++;
+    if (first >= count && (channel->address.bits & 1))
+        give_back(channel, body);
+    int logged, refused = stage_together(channel, queues + first, count - first, body, &logged);
+    if (refused == OM_END)
+        refused = stage_each(channel, queues + first, count - first, body, &logged);
+    if (refused)
+        om_confirm_nack(channel);
+    else
+        om_confirm_published(channel, logged);
+}
+
+/* ---- where to ---- */
+
+static int is_allowed(om_channel *channel) {
+    om_address *address = &channel->address;
+    om_conn *conn = channel->conn;
+    uint64_t permissions = conn->engine->permissions;
+    if (address->allowed && address->permissions == permissions)
+        return 1;
+    forget_route(address);
+    for (uint32_t i = 0; i < conn->allowed_count; i++) {
+        const om_allowed *allowed = &conn->allowed[i];
+        if (allowed->permissions != permissions ||
+            !same(allowed->name, allowed->len, address->exchange.data, (size_t)address->exchange.len))
+            continue;
+        address->allowed = 1;
+        address->permissions = permissions;
+        address->salt = allowed->salt;
+        address->by_event = allowed->by_event;
+        return 1;
+    }
+    return 0;
+}
+
+/* Held until the address changes. NULL: Python must be asked. */
+static om_route *find_route(om_channel *channel) {
+    om_address *address = &channel->address;
+    om_conn *conn = channel->conn;
+    if (address->route && om_route_is_fresh(address->route))
+        return address->route;
+    om_route *route = om_route_find(conn->engine, conn->vhost, address->salt, address->exchange, address->key);
+    if (address->route)
+        om_route_unref(address->route);
+    address->route = route;
+    if (route)
+        route->refs++;
+    return route;
+}
+
+static enum om_verdict park(om_channel *channel, om_span body) {
+    om_conn *conn = channel->conn;
+    if (!om_landing_holds(channel, body) && om_landing_put(channel, body) != OM_OK)
+        return out_of_memory(channel);
+    channel->parked = 1;
+    conn->paused = 1;
+    conn->engine->stat.route_misses++;
+    om_event event = {
+        .kind = OM_EV_ROUTE,
+        .conn = conn->id,
+        .channel = channel->number,
+        .code = channel->address.bits,
+        .exchange = channel->address.exchange,
+        .key = channel->address.key,
+        .header = {channel->stamp.data, (int32_t)channel->stamp.len},
+    };
+    om_event_push(conn->engine, &event);
+    return OM_PAUSE;
+}
+
+/* Through no queue. 0: none of its keys is somebody's address. */
+static int is_answer(om_channel *channel, om_span body) {
+    const om_address *address = &channel->address;
+    return om_reply_answer(channel, address->exchange, address->key,
+                           (om_span){channel->stamp.data, (int32_t)channel->stamp.len}, body) > 0;
+}
+
+static enum om_verdict answer_directly(om_channel *channel, om_span body) {
+    if (!is_answer(channel, body) && (channel->address.bits & 1))
+        give_back(channel, body);
+    channel->conn->published++;
+    om_confirm_published(channel, 0);
+    return OM_GO_ON;
+}
+
+static enum om_verdict publish_in_tx(om_channel *channel, om_route *route, om_span body) {
+    int result = om_tx_publish(channel, route, body);
+    if (result == OM_E_FULL)
+        return om_event_error(channel->conn, channel->number, 406, OM_BASIC_PUBLISH,
+                              "PRECONDITION_FAILED - uncommitted transactions hold too much memory");
+    return result == OM_OK ? OM_GO_ON : out_of_memory(channel);
+}
+
+/* The default exchange: the key is the queue's name. */
+OM_PER_MESSAGE static enum om_verdict publish_directly(om_channel *channel, om_span body) {
+    om_address *address = &channel->address;
+    om_conn *conn = channel->conn;
+    if (om_reply_is_address(address->key) && !channel->tx)
+        return answer_directly(channel, body);
+    om_queue *queue = om_queue_named(conn->engine, conn->vhost, address->key.data, (size_t)address->key.len);
+    if (!channel->tx) {
+        publish(channel, &queue, queue != NULL, 0, body);
+        return OM_GO_ON;
+    }
+    uint64_t id = queue ? queue->id : 0;
+    om_route *route = om_route_make(conn->engine, conn->vhost, 0, address->exchange, address->key, &id, queue != NULL, 0);
+    if (!route)
+        return out_of_memory(channel);
+    enum om_verdict verdict = publish_in_tx(channel, route, body);
+    om_route_unref(route);
+    return verdict;
+}
+
+static enum om_verdict finish(om_channel *channel, om_span body) {
+    om_address *address = &channel->address;
+    channel->stage = OM_STAGE_IDLE;
+    if (!is_allowed(channel) || address->by_event || channel->stamp.by_event)
+        return park(channel, body);
+    if (address->exchange.len == 0)
+        return publish_directly(channel, body);
+    om_route *route = find_route(channel);
+    if (!route)
+        return park(channel, body);
+    if (channel->tx)
+        return publish_in_tx(channel, route, body);
+    publish(channel, route->queues, route->count, route->flags, body);
+    return OM_GO_ON;
+}
+
+/* What waits in a delayed exchange is routed once more, and by its BCC too: it is taken off then. */
+static void keep_bcc(om_channel *channel, const om_route *route) {
+    om_stamp *stamp = &channel->stamp;
+    om_properties properties;
+    if (!(route->flags & OM_ROUTE_DELAY) || stamp->delay_ms <= 0 || !stamp->by_event)
+        return;
+    stamp->known = 0; /* the next message may go elsewhere */
+    if (om_properties_parse(stamp->data, stamp->len, &properties) == OM_OK)
+        make_tail(stamp, channel->address.exchange, &properties);
+}
+
+void om_publish_parked(om_channel *channel, om_route *route) {
+    om_span body = om_landing_body(channel);
+    channel->parked = 0;
+    keep_bcc(channel, route);
+    if (channel->address.exchange.len == 0 && !channel->stamp.by_event)
+        publish_directly(channel, body); /* Python was asked for the permission only */
+    else if (!channel->tx && is_answer(channel, body) && !route->count)
+        om_confirm_published(channel, 0);
+    else if (channel->tx)
+        publish_in_tx(channel, route, body);
+    else
+        publish(channel, route->queues, route->count, route->flags, body);
+    om_landing_drop(channel);
+}
+
+void om_publish_reset(om_channel *channel) {
+    forget_route(&channel->address);
+    free(channel->address.method);
+    free(channel->stamp.data);
+    free(channel->stamp.tail);
+    om_landing_drop(channel);
+    memset(&channel->address, 0, sizeof channel->address);
+    memset(&channel->stamp, 0, sizeof channel->stamp);
+    channel->stage = OM_STAGE_IDLE;
+    channel->parked = 0;
+}

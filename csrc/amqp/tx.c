@@ -1,0 +1,289 @@
+/* tx.c -- AMQP transactions: publishes and acks gather, and happen together or not at all.
+ *
+ * The commit is one atomic record of the WAL over all its queues; commit-ok leaves when that is
+ * on disk. Rejections and returns take effect with the commit, behind the record: they lose
+ * nothing when a crash comes between.
+ *
+ * A full queue may refuse what is published to it: the rest happens all the same, and the client is
+ * told that it wasn't all, as by RabbitMQ.
+ */
+#include "engine/engine.h"
+
+#include <stdlib.h>
+
+typedef struct entry {
+    struct entry *next;
+    om_route *route;         /* held */
+    uint8_t key_len, mandatory, priority;
+    uint32_t tail_len;
+    int32_t body_len;
+    uint32_t properties_len;
+    uint8_t exchange_len;
+    int64_t delay_ms;
+    uint8_t bytes[];         /* exchange, key, tail, properties, body */
+} entry;
+
+typedef struct settled {
+    uint64_t tag;
+    int fate;
+} settled;
+
+typedef struct om_tx {
+    entry *first, *last;
+    settled *settles;
+    uint32_t settle_count, settle_cap;
+    om_refusals refusals;    /* of the commit under way */
+} om_tx;
+
+static uint8_t *put(uint8_t *at, const void *data, size_t len) {
+    if (len)
+        memcpy(at, data, len);
+    return at + len;
+}
+
+int om_tx_publish(om_channel *channel, om_route *route, om_span body) {
+    om_tx *tx = channel->tx;
+    const om_address *address = &channel->address;
+    const om_stamp *stamp = &channel->stamp;
+    size_t size = (size_t)address->exchange.len + (size_t)address->key.len + stamp->tail_len + stamp->len + (size_t)body.len;
+    om_engine *engine = channel->conn->engine;
+    /* Holding such a publisher back would hold its commit back, too: it is refused. */
+    if (engine->tx_bytes + size > engine->options.memory_limit / 2)
+        return OM_E_FULL;
+    entry *added = malloc(sizeof *added + size);
+    if (!added)
+        return OM_E_NO_MEMORY;
+    *added = (entry){
+        .route = route,
+        .exchange_len = (uint8_t)address->exchange.len,
+        .key_len = (uint8_t)address->key.len,
+        .mandatory = address->bits & 1,
+        .priority = stamp->priority,
+        .tail_len = stamp->tail_len,
+        .properties_len = stamp->len,
+        .body_len = body.len,
+        .delay_ms = stamp->delay_ms,
+    };
+    uint8_t *at = put(added->bytes, address->exchange.data, (size_t)address->exchange.len);
+    at = put(at, address->key.data, (size_t)address->key.len);
+    at = put(at, stamp->tail, stamp->tail_len);
+    at = put(at, stamp->data, stamp->len);
+    put(at, body.data, (size_t)body.len);
+    route->refs++;
+    channel->tx_bytes += sizeof *added + size;
+    engine->tx_bytes += sizeof *added + size;
+    *(tx->last ? &tx->last->next : &tx->first) = added;
+    tx->last = added;
+    return OM_OK;
+}
+
+int om_tx_settle(om_channel *channel, om_unacked *unacked, int fate) {
+    om_tx *tx = channel->tx;
+    if (tx->settle_count == tx->settle_cap) {
+        uint32_t cap = tx->settle_cap ? tx->settle_cap * 2 : 16;
+        void *settles = realloc(tx->settles, cap * sizeof *tx->settles);
+        if (!settles)
+            return OM_E_NO_MEMORY;
+        tx->settles = settles;
+        tx->settle_cap = cap;
+    }
+    tx->settles[tx->settle_count].tag = unacked->tag;
+    tx->settles[tx->settle_count++].fate = fate;
+    unacked->in_tx = 1;
+    return OM_OK;
+}
+
+static void forget(om_channel *channel) {
+    om_tx *tx = channel->tx;
+    channel->conn->engine->tx_bytes -= channel->tx_bytes;
+    channel->tx_bytes = 0;
+    while (tx->first) {
+        entry *gone = tx->first;
+        tx->first = gone->next;
+        om_route_unref(gone->route);
+        free(gone);
+    }
+    tx->last = NULL;
+    tx->settle_count = 0;
+}
+
+void om_tx_free(om_channel *channel) {
+    if (!channel->tx)
+        return;
+    forget(channel);
+    free(channel->tx->settles);
+    free(channel->tx->refusals.list);
+    free(channel->tx);
+    channel->tx = NULL;
+}
+
+/* ---- commit ---- */
+
+/* Which of its route's queues a message is for: the first one of a delayed exchange is where it waits. */
+typedef struct targets {
+    int32_t first, end;
+} targets;
+
+static targets targets_of(const entry *entry) {
+    int32_t count = entry->route->count;
+    if (!(entry->route->flags & OM_ROUTE_DELAY))
+        return (targets){0, count};
+    return entry->delay_ms > 0 ? (targets){0, 1} : (targets){1, count};
+}
+
+static int stage_publish(om_channel *channel, om_atomic *atomic, const entry *entry) {
+    om_span key = {entry->bytes + entry->exchange_len, entry->key_len};
+    om_span tail = {key.data + key.len, (int32_t)entry->tail_len};
+    om_span body = {tail.data + tail.len + entry->properties_len, entry->body_len};
+    targets to = targets_of(entry);
+    for (int32_t i = to.first; i < to.end; i++) {
+        int result = om_overflow_stage(atomic, &channel->tx->refusals, entry->route->queues[i], entry->priority, key, body, tail);
+        if (result != OM_OK)
+            return result;
+    }
+    return OM_OK;
+}
+
+static int by_tag(const void *one, const void *other) {
+    uint64_t a = ((const settled *)one)->tag, b = ((const settled *)other)->tag;
+    return (a > b) - (a < b);
+}
+
+/* As RabbitMQ has it: those of the same fate that follow each other go in the order they were
+ * delivered in, whatever the order they were settled in. So dead letters keep their queue's. */
+static void put_in_order(om_tx *tx) {
+    for (uint32_t i = 0, end; i < tx->settle_count; i = end) {
+        for (end = i + 1; end < tx->settle_count && tx->settles[end].fate == tx->settles[i].fate;)
+            end++;
+        qsort(tx->settles + i, end - i, sizeof *tx->settles, by_tag);
+    }
+}
+
+static int stage_settles(om_channel *channel, om_atomic *atomic) {
+    const om_tx *tx = channel->tx;
+    for (uint32_t i = 0; i < tx->settle_count; i++) {
+        om_unacked *unacked = om_unacked_at(&channel->unacked, tx->settles[i].tag);
+        if (!unacked || tx->settles[i].fate != OM_ACKED || unacked->queue->removed || om_queue_is_stream(unacked->queue))
+            continue;
+        om_log *log = unacked->queue->lanes[unacked->lane].log;
+        int result = log->deleted ? OM_OK : om_atomic_settle(atomic, log, unacked->offset, unacked->offset, unacked->weight);
+        if (result != OM_OK)
+            return result;
+    }
+    return OM_OK;
+}
+
+/* The record stands: what it did is shown. */
+static void conclude(om_channel *channel) {
+    om_tx *tx = channel->tx;
+    for (entry *entry = tx->first; entry; entry = entry->next) {
+        targets to = targets_of(entry);
+        channel->conn->published++;
+        for (int32_t i = to.first; i < to.end; i++) {
+            entry->route->queues[i]->published++;
+            om_queue_activate(entry->route->queues[i]);
+        }
+        om_span exchange = {entry->bytes, entry->exchange_len};
+        om_span key = {exchange.data + exchange.len, entry->key_len};
+        om_span properties = {key.data + key.len + entry->tail_len, (int32_t)entry->properties_len};
+        om_span body = {properties.data + properties.len, entry->body_len};
+        if (!om_reply_answer(channel, exchange, key, properties, body) && entry->mandatory && to.first == to.end)
+            om_publish_return(channel, exchange, key, properties, body);
+    }
+    if (channel->limit)
+        om_channel_wake_queues(channel); /* in its order, and not in the order of what was settled */
+    for (uint32_t i = 0; i < tx->settle_count; i++) {
+        om_unacked *unacked = om_unacked_at(&channel->unacked, tx->settles[i].tag);
+        if (!unacked)
+            continue;
+        om_queue *queue = unacked->queue;
+        int fate = tx->settles[i].fate;
+        if (fate == OM_RETURNED || fate == OM_FAILED) {
+            om_settle_return(channel, unacked, fate == OM_FAILED);
+            continue;
+        }
+        if (fate == OM_REJECTED && !queue->removed && !om_queue_is_stream(queue))
+            om_dead_add(queue, unacked->lane, unacked->offset, unacked->weight, OM_DEATH_REJECTED);
+        queue->acked++;
+        om_queue_activate(queue);
+        om_unacked_done(&channel->unacked, unacked);
+    }
+    forget(channel);
+}
+
+static int commit(om_channel *channel, const uint8_t *ok, size_t len) {
+    om_engine *engine = channel->conn->engine;
+    om_tx *tx = channel->tx;
+    uint64_t seq = 0;
+    uint8_t *frame = malloc(len);
+    om_atomic *atomic = om_atomic_new(engine->store);
+    int result = frame && atomic ? OM_OK : OM_E_NO_MEMORY;
+    put_in_order(tx);
+    for (const entry *entry = tx->first; entry && result == OM_OK; entry = entry->next)
+        result = stage_publish(channel, atomic, entry);
+    if (result == OM_OK)
+        result = stage_settles(channel, atomic);
+    om_refusals_seal(&tx->refusals);
+    if (result == OM_OK)
+        result = om_atomic_commit_held(atomic, &seq);
+    else if (atomic)
+        om_atomic_abandon(atomic);
+    int partial = tx->refusals.count > 0;
+    om_refusals_end(&tx->refusals, result == OM_OK);
+    if (result != OM_OK) {
+        free(frame);
+        return result;
+    }
+    memcpy(frame, ok, len);
+    conclude(channel);
+    if (partial) {
+        free(frame);
+        return OM_TX_PARTIAL;
+    }
+    result = om_confirm_push(channel, seq, channel->good_tag, frame, (uint32_t)len);
+    if (result != OM_OK)
+        free(frame);
+    return result;
+}
+
+/* ---- Python's side ---- */
+
+static om_channel *find(om_engine *engine, uint64_t id, int number) {
+    om_conn *conn = om_conn_find(engine, id);
+    return conn ? om_channel_find(conn, number) : NULL;
+}
+
+int om_channel_tx_select(om_engine *engine, uint64_t id, int number) {
+    om_engine_enter(engine);
+    om_channel *channel = find(engine, id, number);
+    int result = channel ? OM_OK : OM_E_RANGE;
+    if (channel && !channel->tx) {
+        channel->tx = calloc(1, sizeof *channel->tx);
+        result = channel->tx ? OM_OK : OM_E_NO_MEMORY;
+    }
+    om_engine_leave(engine);
+    return result;
+}
+
+int om_channel_tx_commit(om_engine *engine, uint64_t id, int number, const uint8_t *ok, size_t len) {
+    om_engine_enter(engine);
+    om_channel *channel = find(engine, id, number);
+    int result = channel && channel->tx ? commit(channel, ok, len) : OM_E_RANGE;
+    om_engine_leave(engine);
+    return result;
+}
+
+int om_channel_tx_rollback(om_engine *engine, uint64_t id, int number) {
+    om_engine_enter(engine);
+    om_channel *channel = find(engine, id, number);
+    if (channel && channel->tx) {
+        for (uint32_t i = 0; i < channel->tx->settle_count; i++) {
+            om_unacked *unacked = om_unacked_at(&channel->unacked, channel->tx->settles[i].tag);
+            if (unacked)
+                unacked->in_tx = 0;
+        }
+        forget(channel);
+    }
+    om_engine_leave(engine);
+    return channel && channel->tx ? OM_OK : OM_E_RANGE;
+}

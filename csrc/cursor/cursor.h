@@ -1,0 +1,57 @@
+/* cursor.h -- the inside of a cursor: what a work queue remembers about its log.
+ *
+ *              floor            next                 end
+ *   -------------|----------------|--------------------|
+ *    all settled | settled        | settled (skipped)  | not there yet
+ *                | returned       | fresh              |
+ *                | in flight      |                    |
+ *
+ *   ready = returned + fresh; unacked = in flight; neither is stored, each is what the others
+ *   leave over. `floor` and `next` never rest on a settled offset (unless it is `end`).
+ *
+ * So the memory is that of two compressed sets: one forgotten ack costs a hole in one of them,
+ * ten million ready records cost nothing. Every unsettled offset below `next` was given out at
+ * least once by definition: that is all it takes to know what is redelivered after a crash.
+ * Only what was given out a second time, or returned and counted, has bits in a tally.
+ */
+#ifndef OM_CURSOR_H
+#define OM_CURSOR_H
+#include "cursor/offset_set.h"
+#include "ottermq.h"
+#include "cursor/tally.h"
+
+struct om_cursor {
+    int64_t floor, next, end;
+    int64_t ready_count, unacked_count, returned_count;
+    int64_t ready_bytes, unacked_bytes;
+    int64_t returned_from;   /* no returned offset lies below: where peek starts to look */
+    om_offset_set settled;   /* in (floor, end), never floor or next */
+    om_offset_set returned;  /* in [floor, next), none of them settled */
+    om_tally again;          /* given out so many times more than once */
+    om_tally in_vain;        /* counted returns */
+};
+
+enum om_cursor_op_kind {
+    OM_OP_ACQUIRE = 1,
+    OM_OP_SETTLE = 2,
+    OM_OP_RETURN = 3,
+    OM_OP_RETURN_COUNTED = 4,
+    OM_OP_PURGE = 5,
+    OM_OP_PASS = 6,          /* given out by a life that was killed: handed.c knew */
+};
+
+/* A change, as the WAL has it (little-endian). Runs of the same kind join while a tick lasts. */
+typedef struct om_cursor_op {
+    uint64_t kind;
+    int64_t first, last;
+    int64_t bytes;
+} om_cursor_op;
+
+om_cursor_op om_cursor_op_at(const uint8_t *at);
+/* Do again what was done: what isn't there is passed over. OM_E_CORRUPT: no such change. */
+int om_cursor_apply(om_cursor *cursor, const om_cursor_op *op);
+
+/* For whoever embeds one. Start is an offset: 0 .. OM_OFFSET_MAX. */
+void om_cursor_init(om_cursor *cursor, int64_t start);
+void om_cursor_clear(om_cursor *cursor);
+#endif

@@ -1,0 +1,292 @@
+/* engine.h -- the data plane's inside: what is done with connections (conn.h), channels and queues.
+ *
+ *   socket -> frame.c -> publish.c -> route.c -> log (batch.c, log.c, wal.c)
+ *                     -> settle.c (acks)           |
+ *   socket <- output.c <- deliver.c <- feed.c <----+        confirm.c <- committer
+ *
+ * A tick (engine.c): drain the ready sockets, seal the batches they made, pump the queues that
+ * have something to give, log the cursors' changes, note which confirms wait for which sequence,
+ * flush. All of it under the store's lock (om_turn), as are Python's calls (engine_api.c), which
+ * end with the same steps: begin (om_engine_enter), do, end (om_engine_leave).
+ *
+ * Nothing here blocks: what isn't in memory is asked for (reader.c), what doesn't fit stands still
+ * (a connection stalls, its client is slowed by TCP), what C can't decide is an event.
+ */
+#ifndef OM_ENGINE_H
+#define OM_ENGINE_H
+
+#include "amqp/channel.h"
+#include "net/conn.h"
+#include "format/content.h"
+#include "net/crowd.h"
+#include "amqp/frame.h"
+#include "net/output.h"
+#include "queue/queue.h"
+#include "net/socket.h"
+#include "store/store.h"
+
+#include <string.h>
+
+typedef struct om_exchange om_exchange;
+
+/* ---- publishing (publish.c) -------------------------------------------------------------------- */
+
+enum om_verdict om_publish_method(om_channel *channel, const uint8_t *args, size_t len);
+enum om_verdict om_publish_header(om_channel *channel, const uint8_t *payload, size_t len);
+enum om_verdict om_publish_body(om_channel *channel, const uint8_t *payload, size_t len);
+/* The parked message goes to this route (held by the caller). */
+void om_publish_parked(om_channel *channel, om_route *route);
+void om_publish_reset(om_channel *channel);
+void om_publish_return(om_channel *channel, om_span exchange, om_span key, om_span properties, om_span body);
+
+/* ---- bodies that come in pieces (landing.c) ---------------------------------------------------- */
+
+int om_landing_put(om_channel *channel, om_span part); /* the next piece of the body; OM_E_NO_MEMORY */
+om_span om_landing_body(const om_channel *channel);    /* all of it, once it is there */
+int om_landing_holds(const om_channel *channel, om_span body); /* is it that? */
+int om_landing_can_stay(const om_channel *channel, om_span body); /* ... and may a log take it over as it is? */
+uint64_t om_landing_weight(const om_channel *channel);
+void om_landing_drop(om_channel *channel);
+
+/* ---- full queues that refuse (overflow.c) ----------------------------------------------------- */
+
+/* What a record under way doesn't bring to its queue, or brings only to be dead-lettered. */
+typedef struct om_refusal {
+    om_queue *queue;         /* held */
+    int64_t place;           /* which of the record's messages in that log it is, from 1; once sealed,
+                              * from the end. 0: it isn't in there */
+    uint32_t weight;
+    uint8_t lane;
+} om_refusal;
+
+typedef struct om_refusals {
+    om_refusal *list;
+    uint32_t count, cap;
+} om_refusals;
+
+/* soon_taken: of those in it, what consumers have as good as taken (om_queue_hand_on). */
+int om_overflow_refuses(const om_queue *queue, int64_t soon_taken, int64_t more_bytes);
+int om_overflow_dies(const om_queue *queue);     /* and dead-letters what it refuses */
+/* Into that record, unless the queue is gone or refuses it. */
+int om_overflow_stage(om_atomic *atomic, om_refusals *refusals, om_queue *queue, int priority, om_span key, om_span body,
+                      om_span tail);
+void om_refusals_seal(om_refusals *refusals);    /* just before the commit ... */
+void om_refusals_end(om_refusals *refusals, int committed); /* ... and right after it */
+
+/* ---- routes (route.c) ------------------------------------------------------------------------ */
+
+struct om_exchange {
+    uint32_t vhost;
+    uint32_t refs;
+    uint64_t generation;
+    uint8_t name_len;
+    om_exchange *next;
+    uint8_t name[];
+};
+
+struct om_route {
+    om_engine *engine;
+    om_exchange *exchange;   /* held; NULL: made for one message */
+    uint64_t generation;
+    uint32_t refs;
+    uint32_t salt;
+    uint32_t flags;          /* OM_ROUTE_* */
+    int32_t count;
+    uint32_t hash;
+    uint8_t key_len;
+    uint8_t *key;
+    om_route *next;          /* in its bucket */
+    om_route *newer, *older; /* by use */
+    om_queue *queues[];      /* held */
+};
+
+int om_route_is_fresh(const om_route *route);
+om_route *om_route_find(om_engine *engine, uint32_t vhost, uint32_t salt, om_span exchange, om_span key);
+/* A route of these queues (those that are gone are left out); cached when the flags say so. */
+om_route *om_route_make(om_engine *engine, uint32_t vhost, uint32_t salt, om_span exchange, om_span key,
+                        const uint64_t *queues, int32_t count, uint32_t flags);
+void om_route_unref(om_route *route);
+void om_routes_clear(om_engine *engine);
+void om_routes_sweep(om_engine *engine);         /* some of them, a sweep */
+
+/* ---- delivering (deliver.c, feed.c) ------------------------------------------------------------ */
+
+om_feed *om_feed_new(void);
+void om_feed_free(om_feed *feed);
+void om_feed_rest(om_feed *feed);                /* lets go of the batch at hand */
+/* The message at that offset. OM_OK; OM_END: not there yet; OM_E_NOT_RESIDENT: asked for;
+ * OM_E_UNREADABLE or OM_E_RANGE: `skip_to` tells where reading may go on. Valid until the next call. */
+int om_feed_get(om_engine *engine, om_feed *feed, om_log *log, int64_t offset, om_content *out, int64_t *skip_to);
+/* Memory that holds the last message and may be lent; NULL: it lies in a mapping. */
+om_bytes *om_feed_bytes(const om_feed *feed);
+/* Guard the mapping under the last message while its bytes are copied. */
+void om_feed_guard(om_feed *feed);
+int om_feed_unguard(om_feed *feed);
+/* What it gave couldn't be had after all: the segment is surveyed, and the reader comes back. */
+void om_feed_doubt(om_feed *feed, om_log *log);
+/* Where these bytes of the last message lie in a segment's file, to be sent from there (not held);
+ * NULL: they are in memory only, or the file can't be opened. */
+om_backing *om_feed_backing(om_feed *feed, const uint8_t *data, uint64_t *position);
+
+void om_queue_pump(om_queue *queue);
+/* To consumers that wait, before the tick is over: a queue that refuses what is too much isn't full while
+ * they empty it. How many of those that can't be had yet, but soon, they will take. */
+int64_t om_queue_hand_on(om_queue *queue);
+int64_t om_queue_credit(const om_queue *queue);  /* how many more its consumers may be given; INT64_MAX: any number */
+/* The head of the queue: its lane and offset, those expired by then taken out. OM_OK; OM_END: empty;
+ * OM_E_NOT_RESIDENT: there is one, to be had later; OM_E_*. */
+int om_queue_head(om_queue *queue, int64_t as_of, int32_t *lane, int64_t *offset, om_content *content);
+/* The arguments of basic.deliver; without a consumer, the start of get-ok's. Returns their end. */
+#define OM_DELIVER_ARGS (1 + 255 + 8 + 1 + 1 + 255 + 1 + 255)
+uint8_t *om_deliver_args(uint8_t *at, const om_consumer *consumer, uint64_t tag, int again, om_span exchange, om_span key);
+/* The channel has it, until it settles it. */
+int om_deliver_take(om_channel *channel, om_consumer *consumer, om_queue *queue, int32_t lane, const om_content *content);
+/* What a content header, which is one frame whatever its size, has room for beside class and body size. */
+#define OM_HEADER_ROOM(frame_max) ((size_t)(frame_max) - OM_FRAME_OVERHEAD - 12)
+#define OM_TOO_LONG_FOR_IT "a message's properties are longer than its frame_max allows"
+/* Frames of one message for that channel; kind: deliver, get-ok or return. OM_E_INVALID: the properties don't fit
+ * into a frame of this connection's, and nothing was written. */
+int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const uint8_t *args, size_t args_len,
+                      const om_content *content, om_span properties, om_feed *feed);
+/* OM_E_NOT_RESIDENT: nothing was answered, as it can't be told yet whether there is a message. */
+int om_get(om_channel *channel, om_queue *queue, int no_ack);
+/* The same, and the connection stands still until it can be told. queue NULL: it is gone. */
+void om_get_later(om_channel *channel, om_queue *queue, int no_ack);
+
+/* ---- streams (stream.c): each consumer has its own place ------------------------------------- */
+
+void om_stream_start_at(om_consumer *consumer, const om_consume *consume);
+void om_stream_pump(om_queue *queue);
+
+/* ---- settling (settle.c) ------------------------------------------------------------------------ */
+
+enum om_verdict om_settle_ack(om_channel *channel, const uint8_t *args, size_t len);
+enum om_verdict om_settle_nack(om_channel *channel, const uint8_t *args, size_t len);
+enum om_verdict om_settle_reject(om_channel *channel, const uint8_t *args, size_t len);
+/* What becomes of a delivery. As RabbitMQ 4.3 has it, basic.nack with requeue says that this consumer
+ * couldn't, basic.reject with requeue (and a channel that closes) that the delivery failed: only that
+ * counts against the delivery limit. */
+enum om_fate { OM_ACKED, OM_RETURNED, OM_FAILED, OM_REJECTED };
+/* Back to its place; `counted`: against the delivery limit. */
+void om_settle_return(om_channel *channel, om_unacked *entry, int counted);
+void om_settle_return_all(om_channel *channel);
+void om_settle_recover(om_channel *channel);     /* basic.recover */
+
+/* ---- leaving another way (dead.c) ------------------------------------------------------------- */
+
+/* Acquired or in flight: it leaves for the dead-letter exchange, or for nowhere. */
+void om_dead_add(om_queue *queue, int lane, int64_t offset, uint32_t weight, int reason);
+/* It was never ready: nobody may be given it meanwhile (reject-publish-dlx). */
+void om_dead_add_refused(om_queue *queue, int lane, int64_t offset, uint32_t weight);
+void om_dead_pump(om_queue *queue);
+int om_dead_answer(om_queue *queue, const uint64_t *queues, int32_t count, uint32_t flags); /* Python knows the route */
+int64_t om_dead_purge(om_queue *queue);          /* forget those that wait; how many they were */
+void om_dead_commit(om_engine *engine);          /* what gathered in this tick */
+int om_dead_is_expired(const om_queue *queue, const om_content *content, int64_t now_ms, int64_t *deadline);
+void om_queue_trim_length(om_queue *queue);      /* drop-head */
+void om_delay_pump(om_queue *queue);             /* what is due goes on its way */
+
+/* ---- transactions (tx.c) ------------------------------------------------------------------------- */
+
+int om_tx_publish(om_channel *channel, om_route *route, om_span body);
+int om_tx_settle(om_channel *channel, om_unacked *entry, int fate); /* enum om_fate */
+void om_tx_free(om_channel *channel);
+
+/* ---- direct reply-to (reply.c) -------------------------------------------------------------------- */
+
+#define OM_REPLY_TO "amq.rabbitmq.reply-to"
+int om_reply_is_address(om_span key);
+/* A publish to the default exchange: to the channels that its key, CC and BCC name. How many are there. */
+int om_reply_answer(om_channel *from, om_span exchange, om_span key, om_span properties, om_span body);
+int64_t om_reply_rewrite(om_channel *channel, const om_properties *in, uint8_t *out, size_t cap);
+
+/* ---- events (event.c) ----------------------------------------------------------------------------- */
+
+typedef struct om_event_node {
+    om_event event;
+    struct om_event_node *next;
+    uint8_t bytes[];
+} om_event_node;
+
+/* Spans in `event` are copied. */
+void om_event_push(om_engine *engine, const om_event *event);
+/* A rule was broken: the connection stands still until Python has closed it, or the channel. */
+enum om_verdict om_event_error(om_conn *conn, int channel, int code, uint32_t method, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/* ---- the engine itself (engine.c) --------------------------------------------------------------- */
+
+#define OM_READ_BUDGET (256u << 10)  /* bytes a connection may bring a tick */
+#define OM_LISTENERS 16
+
+struct om_engine {
+    om_store *store;
+    om_engine_options options;
+    int event_fd;
+    pthread_mutex_t event_mutex;
+    om_event_node *events, *events_tail;
+
+    om_conn **conns;
+    uint32_t conn_cap, conn_count;
+    uint32_t *free_slots;
+    uint32_t free_count;
+    uint64_t serial;
+    om_unauth *unauth;
+    struct { int fd, door; char usual[OM_CONGESTION_NAME]; } listeners[OM_LISTENERS];
+    int listener_count;
+    int listening;           /* they are watched */
+
+    om_queue **by_id, **by_name;
+    uint32_t queue_buckets, queue_count;
+    om_queue *active, *active_tail, *waiting;
+    om_queue **timers;       /* a heap; slot 0 unused */
+    uint32_t timer_count, timer_cap;
+
+    om_exchange **exchanges;
+    uint32_t exchange_buckets;
+    om_route **routes;
+    uint32_t route_buckets, route_count;
+    uint32_t route_swept;    /* the bucket to be swept next */
+    om_route *newest, *oldest;
+    uint64_t generation, permissions;
+
+    om_spares spares;
+    om_conn *dirty, *stalled;
+    struct om_kafka *kafka;  /* topics, waiting fetches */
+    om_conn *kafka_gated;    /* produces that wait for the disk */
+    om_channel *published, *confirming;
+    uint64_t confirmed_seq;  /* what was durable when the confirming ones were last looked at */
+    int confirm_due;         /* ... and one of them has something that waits for nothing */
+    om_atomic *leaving;      /* dead letters of this tick */
+    uint64_t leaving_bytes;
+    struct om_leaver *leavers; /* what to give back if that is refused */
+    uint32_t leaver_count, leaver_cap;
+    om_refusals refusals;    /* of those dead letters */
+
+    uint8_t *scratch;        /* input of the connection at hand */
+    uint8_t *rewrite;        /* property parts made on the way */
+    size_t rewrite_cap;
+    uint8_t *foreign;        /* properties of Kafka records */
+    struct om_opened *opened; /* compressed batches, opened; NULL before the first */
+    om_crowd crowd;
+    uint64_t now_ns;         /* of this tick: monotonic ... */
+    int64_t now_ms;          /* ... and in ms */
+    int64_t wall_ms;         /* of the store's clock */
+    int64_t swept_ms;        /* when the last sweep over the connections was */
+    int64_t sleeps_until;    /* ms, or until something comes */
+    int64_t shortest_timeout_ms; /* that any queue or consumer has had for acks */
+    int alarm;               /* publishers are held back, and were told so */
+    int retry;               /* connections that stand still may go on at once */
+    int memory_full;         /* ... for the messages that connections hold */
+    uint64_t tx_bytes;       /* of publishes that wait for their commit */
+    int paused;              /* no queue acts: see om_engine_start */
+    om_engine_stat stat;
+};
+
+void om_engine_enter(om_engine *engine);
+/* The rest of a tick, and the lock is free again. */
+void om_engine_leave(om_engine *engine);
+void om_engine_note_timeout(om_engine *engine, int64_t timeout_ms); /* of a queue or consumer; below 0: none */
+int om_engine_takes(om_engine *engine);          /* may a publish be taken now? */
+#define OM_FOREIGN (128u << 10)
+#endif

@@ -1,0 +1,110 @@
+/* kafka_api.c -- Python's calls about Kafka connections: between two ticks. */
+#include "kafka/kafka.h"
+
+#include <stdlib.h>
+
+static om_conn *find(om_engine *engine, uint64_t id) {
+    om_conn *conn = om_conn_find(engine, id);
+    return conn && conn->kafka && conn->state < OM_CONN_FLUSHING ? conn : NULL;
+}
+
+int om_kafka_trust(om_engine *engine, uint64_t id, int trusted) {
+    om_engine_enter(engine);
+    om_conn *conn = find(engine, id);
+    if (conn && trusted)
+        om_unauth_remove(conn);
+    if (conn && conn->kafka->wait == OM_KAFKA_ASKED_WHO)
+        om_kafka_go_on(conn);
+    om_engine_leave(engine);
+    return conn ? OM_OK : OM_E_RANGE;
+}
+
+int om_kafka_open(om_engine *engine, uint64_t id, const char *user) {
+    size_t len = strlen(user);
+    if (len > 255)
+        return OM_E_INVALID;
+    om_engine_enter(engine);
+    om_conn *conn = find(engine, id);
+    if (conn) {
+        conn->state = OM_CONN_OPEN;
+        om_unauth_remove(conn);
+        conn->user_len = (uint8_t)len;
+        memcpy(conn->user, user, len + 1);
+        conn->last_in = engine->now_ms;
+        if (conn->kafka->wait == OM_KAFKA_ASKED_WHO)
+            om_kafka_go_on(conn);
+    }
+    om_engine_leave(engine);
+    return conn ? OM_OK : OM_E_RANGE;
+}
+
+int om_kafka_answer(om_engine *engine, uint64_t id, int64_t slot, const uint8_t *data, size_t len) {
+    om_engine_enter(engine);
+    om_conn *conn = find(engine, id);
+    om_kafka_conn *kafka = conn ? conn->kafka : NULL;
+    int waits = kafka && kafka->slot == slot && (kafka->wait == OM_KAFKA_ASKED || kafka->wait == OM_KAFKA_ASKED_FIRST);
+    if (waits) {
+        om_conn_put_bytes(conn, data, len);
+        kafka->drop = kafka->wait == OM_KAFKA_ASKED_FIRST;
+        om_kafka_go_on(conn);
+    }
+    om_engine_leave(engine);
+    return waits ? OM_OK : OM_E_RANGE;
+}
+
+/* ---- rights ---- */
+
+int om_kafka_permit(om_engine *engine, uint64_t id, const uint8_t *name, size_t len, uint32_t rights) {
+    om_engine_enter(engine);
+    om_conn *conn = find(engine, id);
+    om_kafka_topic *topic = conn ? om_kafka_topic_named(engine, name, len) : NULL;
+    int result = topic ? om_kafka_rights_set(engine, &conn->kafka->rights, topic, rights) : conn ? OM_END : OM_E_RANGE;
+    om_engine_leave(engine);
+    return result;
+}
+
+int om_kafka_permit_producer(om_engine *engine, uint64_t id, const uint8_t *name, size_t len, int allowed) {
+    uint8_t *copy = len <= INT16_MAX ? malloc(len + 1) : NULL;
+    if (!copy)
+        return OM_E_NO_MEMORY;
+    if (len)
+        memcpy(copy, name, len);
+    om_engine_enter(engine);
+    om_conn *conn = find(engine, id);
+    if (conn) {
+        om_kafka_conn *kafka = conn->kafka;
+        free(kafka->producer);
+        kafka->producer = copy;
+        kafka->producer_len = (uint32_t)len;
+        kafka->producer_allowed = allowed != 0;
+        kafka->producer_permissions = engine->permissions;
+    } else {
+        free(copy);
+    }
+    om_engine_leave(engine);
+    return conn ? OM_OK : OM_E_RANGE;
+}
+
+int om_kafka_retry(om_engine *engine, uint64_t id) {
+    om_engine_enter(engine);
+    om_conn *conn = find(engine, id);
+    int wait = conn ? conn->kafka->wait : OM_KAFKA_GOES_ON;
+    int waits = wait == OM_KAFKA_ASKED_FIRST || wait == OM_KAFKA_ASKED_RIGHTS || wait == OM_KAFKA_ASKED_FETCH;
+    if (waits)
+        conn->kafka->answered = wait != OM_KAFKA_ASKED_FIRST;
+    if (wait == OM_KAFKA_ASKED_FETCH)
+        om_kafka_fetch_serve(conn, 0);
+    else if (waits)
+        om_kafka_go_on(conn);
+    om_engine_leave(engine);
+    return waits ? OM_OK : OM_E_RANGE;
+}
+
+int om_kafka_throttle(om_engine *engine, uint64_t id, uint32_t ms) {
+    om_engine_enter(engine);
+    om_conn *conn = find(engine, id);
+    if (conn)
+        conn->kafka->throttle_ms = ms;
+    om_engine_leave(engine);
+    return conn ? OM_OK : OM_E_RANGE;
+}

@@ -1,0 +1,91 @@
+/* event.c -- what C can't decide, in order, for Python.
+ *
+ * At most one event a connection is under way (its input stands still meanwhile), besides those
+ * about queues and the end of a connection: the list is bounded by what there is.
+ */
+#include "engine/engine.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static size_t span_len(om_span span) {
+    return span.len > 0 ? (size_t)span.len : 0;
+}
+
+static void keep(om_span *span, uint8_t **at) {
+    size_t len = span_len(*span);
+    if (len)
+        memcpy(*at, span->data, len);
+    *span = (om_span){*at, (int32_t)len};
+    *at += len;
+}
+
+void om_event_push(om_engine *engine, const om_event *event) {
+    size_t bytes = span_len(event->payload) + span_len(event->exchange) + span_len(event->key) +
+                   span_len(event->header) + span_len(event->text);
+    om_event_node *node = malloc(sizeof *node + bytes);
+    if (!node)
+        return; /* its connection stands still for good; there is no memory to say so */
+    node->event = *event;
+    node->next = NULL;
+    uint8_t *at = node->bytes;
+    keep(&node->event.payload, &at);
+    keep(&node->event.exchange, &at);
+    keep(&node->event.key, &at);
+    keep(&node->event.header, &at);
+    keep(&node->event.text, &at);
+    pthread_mutex_lock(&engine->event_mutex);
+    if (engine->events_tail)
+        engine->events_tail->next = node;
+    else
+        engine->events = node;
+    engine->events_tail = node;
+    pthread_mutex_unlock(&engine->event_mutex);
+    uint64_t one = 1;
+    while (write(engine->event_fd, &one, sizeof one) < 0 && errno == EINTR)
+        continue;
+}
+
+om_event *om_engine_next_event(om_engine *engine) {
+    pthread_mutex_lock(&engine->event_mutex);
+    om_event_node *node = engine->events;
+    if (node) {
+        engine->events = node->next;
+        if (!engine->events)
+            engine->events_tail = NULL;
+    }
+    pthread_mutex_unlock(&engine->event_mutex);
+    return node ? &node->event : NULL;
+}
+
+void om_event_free(om_event *event) {
+    free(event); /* the node's first member */
+}
+
+int om_engine_event_fd(om_engine *engine) {
+    return engine->event_fd;
+}
+
+enum om_verdict om_event_error(om_conn *conn, int channel, int code, uint32_t method, const char *format, ...) {
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    int len = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (len >= (int)sizeof text)
+        len = sizeof text - 1;
+    om_event event = {
+        .kind = OM_EV_ERROR,
+        .conn = conn->id,
+        .channel = channel,
+        .code = code,
+        .method = method,
+        .text = {(const uint8_t *)text, len},
+    };
+    conn->paused = 1;
+    om_event_push(conn->engine, &event);
+    return OM_PAUSE;
+}

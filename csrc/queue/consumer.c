@@ -1,0 +1,297 @@
+/* consumer.c -- who takes from a queue: coming, going, and being the single active one. */
+#include "engine/engine.h"
+
+#include <stdlib.h>
+
+int om_consumer_can_take(const om_consumer *consumer) {
+    const om_channel *channel = consumer->channel;
+    if (!channel || channel->state != OM_CH_OPEN)
+        return 0;
+    if (!(consumer->flags & OM_CONSUME_NO_ACK) && consumer->prefetch && consumer->unacked >= consumer->prefetch)
+        return 0;
+    /* The channel's limit holds those back, too, who needn't ack, as in RabbitMQ. */
+    if (channel->limit && channel->unacked.consumed >= channel->limit)
+        return 0;
+    om_conn *conn = channel->conn;
+    if (conn->broken)
+        return 0;
+    if (conn->out.bytes < OM_OUTPUT_LIMIT)
+        return 1;
+    conn->throttled = 1;
+    return 0;
+}
+
+void om_consumer_unref(om_consumer *consumer) {
+    if (--consumer->refs)
+        return;
+    if (consumer->queue)
+        om_queue_unref(consumer->queue);
+    om_feed_free(consumer->feed);
+    free(consumer->filter);
+    free(consumer->tag);
+    free(consumer);
+}
+
+/* ---- the queue's list ---- */
+
+static void tell_active(om_queue *queue, const om_consumer *consumer) {
+    om_event event = {
+        .kind = OM_EV_ACTIVE,
+        .queue = queue->id,
+        .conn = consumer->channel->conn->id,
+        .channel = consumer->channel->number,
+        .key = {consumer->tag, consumer->tag_len},
+    };
+    om_event_push(queue->engine, &event);
+}
+
+static void choose_active(om_queue *queue) {
+    if (!(queue->options.flags & OM_QUEUE_SINGLE_ACTIVE) || queue->active || !queue->consumer_count || queue->removed)
+        return;
+    queue->active = queue->consumers[0];
+    tell_active(queue, queue->active);
+}
+
+int om_consumer_hand_over(om_queue *queue) {
+    if (!(queue->options.flags & OM_QUEUE_QUORUM) || !queue->active || !queue->consumer_count ||
+        queue->consumers[0]->priority <= queue->active->priority)
+        return OM_OK;
+    if (queue->active->unacked)
+        return OM_E_FULL; /* it gets nothing new, else a busy one would never be done */
+    queue->active = queue->consumers[0];
+    tell_active(queue, queue->active);
+    return OM_OK;
+}
+
+static int join_queue(om_queue *queue, om_consumer *consumer) {
+    if (queue->consumer_count == queue->consumer_cap) {
+        uint32_t cap = queue->consumer_cap ? queue->consumer_cap * 2 : 2;
+        om_consumer **consumers = realloc(queue->consumers, cap * sizeof *consumers);
+        if (!consumers)
+            return OM_E_NO_MEMORY;
+        queue->consumers = consumers;
+        queue->consumer_cap = cap;
+    }
+    uint32_t at = queue->consumer_count++;
+    for (; at && queue->consumers[at - 1]->priority < consumer->priority; at--)
+        queue->consumers[at] = queue->consumers[at - 1];
+    queue->consumers[at] = consumer;
+    if (consumer->flags & OM_CONSUME_EXCLUSIVE)
+        queue->exclusive = consumer;
+    choose_active(queue);
+    om_queue_activate(queue);
+    return OM_OK;
+}
+
+static void leave_queue(om_queue *queue, om_consumer *consumer) {
+    /* From the end: a channel that goes drops its newest first, and they came last. */
+    uint32_t at = queue->consumer_count;
+    while (at && queue->consumers[at - 1] != consumer)
+        at--;
+    if (!at--)
+        return;
+    queue->consumer_count--;
+    for (; at < queue->consumer_count; at++)
+        queue->consumers[at] = queue->consumers[at + 1];
+    if (queue->exclusive == consumer)
+        queue->exclusive = NULL;
+    if (queue->active == consumer) {
+        queue->active = NULL;
+        choose_active(queue);
+    }
+    queue->touched_ms = queue->engine->now_ms;
+    om_queue_activate(queue);
+    if (!queue->consumer_count && !queue->removed) {
+        om_event event = {.kind = OM_EV_QUEUE_IDLE, .queue = queue->id, .count = 1};
+        om_event_push(queue->engine, &event);
+    }
+}
+
+/* ---- coming and going ---- */
+
+void om_consumer_drop(om_consumer *consumer) {
+    om_channel *channel = consumer->channel;
+    if (!channel)
+        return;
+    om_consumer **link = &channel->consumers;
+    while (*link && *link != consumer)
+        link = &(*link)->next;
+    if (*link) {
+        *link = consumer->next;
+        channel->consumer_count--;
+    }
+    if (channel->reply_to == consumer)
+        channel->reply_to = NULL;
+    consumer->channel = NULL;
+    if (consumer->queue)
+        leave_queue(consumer->queue, consumer);
+    om_consumer_unref(consumer);
+}
+
+static int has_too_many(const om_channel *channel) {
+    uint32_t most = channel->conn->engine->options.consumers_per_channel;
+    return most && channel->consumer_count >= most;
+}
+
+static void join_channel(om_channel *channel, om_consumer *consumer) {
+    consumer->next = channel->consumers;
+    channel->consumers = consumer;
+    channel->consumer_count++;
+}
+
+static om_consumer *find_consumer(om_channel *channel, om_span tag) {
+    om_consumer *consumer = channel->consumers;
+    while (consumer && !(consumer->tag_len == tag.len && memcmp(consumer->tag, tag.data, (size_t)tag.len) == 0))
+        consumer = consumer->next;
+    return consumer;
+}
+
+static uint8_t *copy(om_span span) {
+    uint8_t *data = malloc(span.len > 0 ? (size_t)span.len : 1);
+    if (data && span.len > 0)
+        memcpy(data, span.data, (size_t)span.len);
+    return data;
+}
+
+static om_consumer *consumer_new(om_channel *channel, om_queue *queue, const om_consume *consume) {
+    om_consumer *consumer = calloc(1, sizeof *consumer);
+    if (!consumer)
+        return NULL;
+    consumer->refs = 1;
+    consumer->channel = channel;
+    consumer->flags = consume->flags;
+    consumer->prefetch = consume->prefetch;
+    consumer->priority = consume->priority;
+    consumer->timeout_ms = consume->timeout_ms;
+    if (consume->timeout_ms)
+        om_engine_note_timeout(channel->conn->engine, consume->timeout_ms);
+    consumer->tag_len = (uint8_t)consume->tag.len;
+    consumer->tag = copy(consume->tag);
+    consumer->filter = consume->filter.len > 0 ? copy(consume->filter) : NULL;
+    consumer->filter_len = consume->filter.len > 0 ? (uint32_t)consume->filter.len : 0;
+    consumer->match_unfiltered = consume->match_unfiltered != 0;
+    if (!consumer->tag || (consumer->filter_len && !consumer->filter)) {
+        om_consumer_unref(consumer);
+        return NULL;
+    }
+    consumer->queue = queue;
+    if (queue)
+        om_queue_ref(queue);
+    return consumer;
+}
+
+static int add(om_channel *channel, const om_consume *consume, const uint8_t *ok, size_t len) {
+    om_engine *engine = channel->conn->engine;
+    om_queue *queue = om_queue_find(engine, consume->queue);
+    if (!queue || consume->tag.len > 255 || consume->tag.len < 0)
+        return OM_E_RANGE;
+    if (find_consumer(channel, consume->tag))
+        return OM_E_INVALID;
+    if (has_too_many(channel))
+        return OM_E_FULL;
+    if (queue->exclusive || ((consume->flags & OM_CONSUME_EXCLUSIVE) && queue->consumer_count))
+        return OM_E_FENCED;
+    om_consumer *consumer = consumer_new(channel, queue, consume);
+    if (!consumer)
+        return OM_E_NO_MEMORY;
+    if (om_queue_is_stream(queue))
+        om_stream_start_at(consumer, consume);
+    if (join_queue(queue, consumer) != OM_OK) {
+        om_consumer_unref(consumer);
+        return OM_E_NO_MEMORY;
+    }
+    join_channel(channel, consumer);
+    om_conn_put_bytes(channel->conn, ok, len);
+    return OM_OK;
+}
+
+/* A stream read from a time on: looked up without the lock, as the disk may be asked. */
+static void find_start(om_engine *engine, om_consume *consume) {
+    om_engine_enter(engine);
+    om_queue *queue = om_queue_find(engine, consume->queue);
+    om_log *log = queue ? queue->lanes[0].log : NULL;
+    if (log)
+        om_log_ref(log);
+    om_engine_leave(engine);
+    int64_t offset = INT64_MAX, timestamp;
+    if (log) {
+        int result = om_log_find_time(log, consume->start_value, &offset, &timestamp);
+        consume->start = result == OM_OK ? OM_STREAM_OFFSET : OM_STREAM_NEXT;
+        om_log_release(log);
+    }
+    consume->start_value = offset;
+}
+
+int om_consumer_add(om_engine *engine, uint64_t id, int number, const om_consume *wanted, const uint8_t *ok, size_t len) {
+    om_consume plain = *wanted;
+    const om_consume *consume = &plain;
+    if (plain.start == OM_STREAM_TIME)
+        find_start(engine, &plain);
+    om_engine_enter(engine);
+    om_conn *conn = om_conn_find(engine, id);
+    om_channel *channel = conn ? om_channel_find(conn, number) : NULL;
+    int result = channel ? add(channel, consume, ok, len) : OM_E_RANGE;
+    om_engine_leave(engine);
+    return result;
+}
+
+int om_consumer_add_reply_to(om_engine *engine, uint64_t id, int number, const uint8_t *tag, size_t tag_len,
+                             const uint8_t *ok, size_t len) {
+    om_engine_enter(engine);
+    om_conn *conn = om_conn_find(engine, id);
+    om_channel *channel = conn ? om_channel_find(conn, number) : NULL;
+    int result = channel ? OM_OK : OM_E_RANGE;
+    om_consume consume = {.tag = {tag, (int32_t)tag_len}, .flags = OM_CONSUME_NO_ACK};
+    if (channel && channel->reply_to)
+        result = OM_E_FENCED;
+    else if (channel && (find_consumer(channel, consume.tag) || tag_len > 255))
+        result = OM_E_INVALID;
+    else if (channel && has_too_many(channel))
+        result = OM_E_FULL;
+    om_consumer *consumer = result == OM_OK ? consumer_new(channel, NULL, &consume) : NULL;
+    if (consumer) {
+        join_channel(channel, consumer);
+        channel->reply_to = consumer;
+        om_conn_put_bytes(conn, ok, len);
+    } else if (result == OM_OK) {
+        result = OM_E_NO_MEMORY;
+    }
+    om_engine_leave(engine);
+    return result;
+}
+
+int om_consumer_cancel(om_engine *engine, uint64_t id, int number, const uint8_t *tag, size_t tag_len,
+                       const uint8_t *ok, size_t len) {
+    om_engine_enter(engine);
+    om_conn *conn = om_conn_find(engine, id);
+    om_channel *channel = conn ? om_channel_find(conn, number) : NULL;
+    om_consumer *consumer = channel ? find_consumer(channel, (om_span){tag, (int32_t)tag_len}) : NULL;
+    if (consumer) {
+        om_consumer_drop(consumer);
+        om_conn_put_bytes(conn, ok, len);
+    }
+    om_engine_leave(engine);
+    return consumer ? OM_OK : OM_E_RANGE;
+}
+
+int64_t om_queue_consumers(om_engine *engine, uint64_t id, om_consumer_info *out, int64_t cap) {
+    om_engine_enter(engine);
+    om_queue *queue = om_queue_find(engine, id);
+    int64_t count = queue ? (int64_t)queue->consumer_count : OM_E_RANGE;
+    for (int64_t i = 0; i < count && i < cap; i++) {
+        const om_consumer *consumer = queue->consumers[i];
+        out[i] = (om_consumer_info){
+            .conn = consumer->channel->conn->id,
+            .channel = consumer->channel->number,
+            .flags = consumer->flags,
+            .prefetch = consumer->prefetch,
+            .priority = consumer->priority,
+            .unacked = consumer->unacked,
+            .active = !queue->active || queue->active == consumer,
+            .tag_len = consumer->tag_len,
+        };
+        memcpy(out[i].tag, consumer->tag, consumer->tag_len);
+    }
+    om_engine_leave(engine);
+    return count;
+}

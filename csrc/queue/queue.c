@@ -1,0 +1,345 @@
+/* queue.c -- queues by number and by name, and what is asked of them. */
+#include "engine/engine.h"
+
+#include "cursor/cursor.h"
+#include "store/producer.h"
+
+#include <stdlib.h>
+
+/* ---- the tables ---- */
+
+static uint32_t id_bucket(const om_engine *engine, uint64_t id) {
+    return (uint32_t)(id * 0x9E3779B97F4A7C15u >> 32) & (engine->queue_buckets - 1);
+}
+
+static uint32_t name_bucket(const om_engine *engine, uint32_t vhost, const uint8_t *name, size_t len) {
+    return om_crc32c(vhost, name, len) & (engine->queue_buckets - 1);
+}
+
+om_queue *om_queue_find(om_engine *engine, uint64_t id) {
+    om_queue *queue = engine->by_id[id_bucket(engine, id)];
+    while (queue && queue->id != id)
+        queue = queue->next_by_id;
+    return queue;
+}
+
+om_queue *om_queue_named(om_engine *engine, uint32_t vhost, const uint8_t *name, size_t len) {
+    om_queue *queue = engine->by_name[name_bucket(engine, vhost, name, len)];
+    while (queue && !(queue->vhost == vhost && queue->name_len == len && memcmp(queue->name, name, len) == 0))
+        queue = queue->next_by_name;
+    return queue;
+}
+
+static void link_queue(om_engine *engine, om_queue *queue) {
+    om_queue **slot = &engine->by_id[id_bucket(engine, queue->id)];
+    queue->next_by_id = *slot;
+    *slot = queue;
+    slot = &engine->by_name[name_bucket(engine, queue->vhost, queue->name, queue->name_len)];
+    queue->next_by_name = *slot;
+    *slot = queue;
+}
+
+static void unlink_queue(om_engine *engine, om_queue *queue) {
+    om_queue **slot = &engine->by_id[id_bucket(engine, queue->id)];
+    while (*slot != queue)
+        slot = &(*slot)->next_by_id;
+    *slot = queue->next_by_id;
+    slot = &engine->by_name[name_bucket(engine, queue->vhost, queue->name, queue->name_len)];
+    while (*slot != queue)
+        slot = &(*slot)->next_by_name;
+    *slot = queue->next_by_name;
+}
+
+static int grow_tables(om_engine *engine) {
+    uint32_t old = engine->queue_buckets;
+    om_queue **by_id = engine->by_id, **by_name = engine->by_name;
+    om_queue **wider_id = calloc((size_t)old * 4, sizeof *wider_id);
+    om_queue **wider_name = calloc((size_t)old * 4, sizeof *wider_name);
+    if (!wider_id || !wider_name) {
+        free(wider_id);
+        free(wider_name);
+        return OM_E_NO_MEMORY;
+    }
+    engine->by_id = wider_id;
+    engine->by_name = wider_name;
+    engine->queue_buckets = old * 4;
+    for (uint32_t i = 0; i < old; i++) {
+        for (om_queue *queue = by_id[i], *next; queue; queue = next) {
+            next = queue->next_by_id;
+            link_queue(engine, queue);
+        }
+    }
+    free(by_id);
+    free(by_name);
+    return OM_OK;
+}
+
+/* ---- life ---- */
+
+void om_queue_ref(om_queue *queue) {
+    queue->refs++;
+}
+
+void om_queue_free_feeds(om_queue *queue) {
+    for (int32_t i = 0; i < queue->lane_count; i++) {
+        om_feed_free(queue->lanes[i].feed);
+        queue->lanes[i].feed = NULL;
+    }
+}
+
+void om_queue_look_again(om_queue *queue) {
+    for (int32_t i = 0; i < queue->lane_count; i++)
+        queue->lanes[i].seen = -1;
+}
+
+void om_queue_rest(om_queue *queue) {
+    for (int32_t i = 0; i < queue->lane_count; i++)
+        if (queue->lanes[i].feed)
+            om_feed_rest(queue->lanes[i].feed);
+}
+
+void om_queue_unref(om_queue *queue) {
+    if (--queue->refs)
+        return;
+    om_queue_free_feeds(queue);
+    for (int32_t i = 0; i < queue->lane_count; i++)
+        om_log_release(queue->lanes[i].log);
+    free(queue->lanes);
+    free(queue->consumers);
+    free(queue->dying);
+    free(queue->dues);
+    free(queue->asked);
+    free(queue->dlx);
+    free(queue->dlrk);
+    free(queue->name);
+    free(queue);
+}
+
+static int copy_span(uint8_t **kept, om_span *span) {
+    uint8_t *copy = malloc(span->len > 0 ? (size_t)span->len : 1);
+    if (!copy)
+        return OM_E_NO_MEMORY;
+    if (span->len > 0)
+        memcpy(copy, span->data, (size_t)span->len);
+    free(*kept);
+    *kept = copy;
+    *span = (om_span){copy, span->len > 0 ? span->len : 0};
+    return OM_OK;
+}
+
+static int set_options(om_queue *queue, const om_queue_options *options) {
+    om_queue_options wanted = *options;
+    if (wanted.dlx.len > 255 || wanted.dlrk.len > 255)
+        return OM_E_INVALID;
+    if (copy_span(&queue->dlx, &wanted.dlx) != OM_OK || copy_span(&queue->dlrk, &wanted.dlrk) != OM_OK)
+        return OM_E_NO_MEMORY;
+    queue->options = wanted;
+    om_engine_note_timeout(queue->engine, wanted.consumer_timeout_ms);
+    om_queue_look_again(queue);
+    if (queue->dead_route)
+        om_route_unref(queue->dead_route);
+    queue->dead_route = NULL;
+    return OM_OK;
+}
+
+static om_queue *queue_new(om_engine *engine, uint64_t id, uint32_t vhost, const uint8_t *name, size_t len,
+                           om_log **logs, int32_t log_count, const om_queue_options *options) {
+    om_queue *queue = calloc(1, sizeof *queue);
+    if (!queue)
+        return NULL;
+    queue->engine = engine;
+    queue->id = id;
+    queue->vhost = vhost;
+    queue->refs = 1;
+    queue->timer_at = INT64_MAX;
+    queue->touched_ms = engine->now_ms;
+    queue->name = malloc(len ? len : 1);
+    queue->lanes = calloc((size_t)log_count, sizeof *queue->lanes);
+    if (!queue->name || !queue->lanes || set_options(queue, options) != OM_OK) {
+        om_queue_unref(queue);
+        return NULL;
+    }
+    memcpy(queue->name, name, len);
+    queue->name_len = (uint8_t)len;
+    for (; queue->lane_count < log_count; queue->lane_count++) {
+        queue->lanes[queue->lane_count].log = logs[queue->lane_count];
+        queue->lanes[queue->lane_count].seen = -1;
+        om_log_ref(logs[queue->lane_count]);
+    }
+    return queue;
+}
+
+int om_queue_add(om_engine *engine, uint64_t id, uint32_t vhost, const uint8_t *name, size_t len, om_log **logs,
+                 int32_t log_count, const om_queue_options *options) {
+    if (len > 255 || log_count < 1)
+        return OM_E_INVALID;
+    om_engine_enter(engine);
+    int result = OM_E_INVALID;
+    if (!om_queue_find(engine, id) && !om_queue_named(engine, vhost, name, len)) {
+        om_queue *queue = queue_new(engine, id, vhost, name, len, logs, log_count, options);
+        result = queue ? OM_OK : OM_E_NO_MEMORY;
+        if (queue) {
+            if (engine->queue_count >= engine->queue_buckets)
+                grow_tables(engine); /* without memory the chains get longer */
+            link_queue(engine, queue);
+            engine->queue_count++;
+            om_queue_activate(queue); /* what it holds from before may expire, or wait for its delay */
+        }
+    }
+    om_engine_leave(engine);
+    return result;
+}
+
+int om_queue_set(om_engine *engine, uint64_t id, const om_queue_options *options) {
+    om_engine_enter(engine);
+    om_queue *queue = om_queue_find(engine, id);
+    int result = queue ? set_options(queue, options) : OM_E_RANGE;
+    if (result == OM_OK)
+        om_queue_activate(queue);
+    om_engine_leave(engine);
+    return result;
+}
+
+int om_queue_remove(om_engine *engine, uint64_t id) {
+    om_engine_enter(engine);
+    om_queue *queue = om_queue_find(engine, id);
+    if (queue) {
+        queue->removed = 1;
+        om_timer_clear(queue);
+        while (queue->consumer_count)
+            om_consumer_drop(queue->consumers[0]);
+        unlink_queue(engine, queue);
+        engine->queue_count--;
+        if (queue->dead_route)
+            om_route_unref(queue->dead_route);
+        queue->dead_route = NULL;
+        om_queue_free_feeds(queue);
+        om_queue_unref(queue);
+    }
+    om_engine_leave(engine);
+    return queue ? OM_OK : OM_E_RANGE;
+}
+
+/* ---- lists ---- */
+
+void om_queue_activate(om_queue *queue) {
+    om_engine *engine = queue->engine;
+    if (queue->on_active || queue->removed)
+        return;
+    queue->on_active = 1;
+    queue->next_active = NULL;
+    om_queue_ref(queue);
+    *(engine->active_tail ? &engine->active_tail->next_active : &engine->active) = queue;
+    engine->active_tail = queue;
+}
+
+void om_queue_wait(om_queue *queue) {
+    om_engine *engine = queue->engine;
+    if (queue->on_waiting || queue->removed)
+        return;
+    queue->on_waiting = 1;
+    om_queue_ref(queue);
+    queue->next_waiting = engine->waiting;
+    engine->waiting = queue;
+}
+
+/* ---- questions ---- */
+
+int om_queue_is_stream(const om_queue *queue) {
+    return (queue->options.flags & OM_QUEUE_STREAM) != 0;
+}
+
+int64_t om_queue_length(const om_queue *queue) {
+    int64_t length = 0;
+    for (int32_t i = 0; i < queue->lane_count; i++) {
+        const om_log *log = queue->lanes[i].log;
+        if (log->cursor)
+            length += log->cursor->ready_count + (log->open ? log->open->count : 0) + (log->fanout ? log->fanout->build.count : 0);
+    }
+    return length;
+}
+
+int64_t om_queue_ready(const om_queue *queue) {
+    int64_t hidden = 0;
+    for (int32_t i = 0; i < queue->lane_count; i++) {
+        const om_log *log = queue->lanes[i].log;
+        if (log->cursor && log->producers)
+            hidden += log->producers->hidden;
+        if (log->cursor && log->damaged)
+            hidden += om_log_lost_ahead(log);
+    }
+    int64_t length = om_queue_length(queue);
+    return length > hidden ? length - hidden : 0;
+}
+
+int64_t om_queue_ready_bytes(const om_queue *queue) {
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < queue->lane_count; i++) {
+        const om_log *log = queue->lanes[i].log;
+        if (log->cursor)
+            bytes += log->cursor->ready_bytes + (log->open ? log->open_weight : 0) + (log->fanout ? log->fanout->weight : 0);
+    }
+    return bytes;
+}
+
+int64_t om_queue_purge(om_engine *engine, uint64_t id, uint64_t *seq) {
+    om_engine_enter(engine);
+    om_queue *queue = om_queue_find(engine, id);
+    int64_t purged = queue ? 0 : OM_E_RANGE;
+    for (int32_t i = 0; queue && i < queue->lane_count && purged == OM_OK; i++)
+        purged = om_log_admit_settle(queue->lanes[i].log); /* all of it or nothing */
+    for (int32_t i = 0; queue && i < queue->lane_count && purged >= 0; i++) {
+        int64_t result = om_log_purge_ready(queue->lanes[i].log);
+        purged = result < 0 ? result : purged + result;
+    }
+    if (queue && purged >= 0 && (queue->options.flags & OM_QUEUE_AT_LEAST_ONCE))
+        purged += om_dead_purge(queue);
+    if (queue)
+        om_queue_activate(queue);
+    *seq = om_wal_last_seq(engine->store->wal);
+    om_engine_leave(engine);
+    return purged;
+}
+
+int om_queue_stat_get(om_engine *engine, uint64_t id, om_queue_stat *out) {
+    om_engine_enter(engine);
+    om_queue *queue = om_queue_find(engine, id);
+    if (queue) {
+        *out = (om_queue_stat){
+            .ready = om_queue_ready(queue),
+            .ready_bytes = om_queue_ready_bytes(queue),
+            .consumers = queue->consumer_count,
+            .published = queue->published,
+            .delivered = queue->delivered,
+            .acked = queue->acked,
+            .redelivered = queue->redelivered,
+            .expired = queue->expired,
+            .dead_lettered = queue->dead_lettered,
+            .dropped = queue->dropped,
+            .first_offset = queue->lanes[0].log->start_offset,
+            .next_offset = queue->lanes[0].log->next_offset,
+            .head_timestamp = -1,
+            .idle_ms = queue->consumer_count ? 0 : engine->now_ms - queue->touched_ms,
+        };
+        for (int32_t i = 0; i < queue->lane_count; i++) {
+            const om_log *log = queue->lanes[i].log;
+            const om_cursor *cursor = log->cursor;
+            out->unacked += cursor && cursor->unacked_count > log->lost ? cursor->unacked_count - log->lost : 0;
+            out->unacked_bytes += cursor ? cursor->unacked_bytes : 0;
+        }
+        if (om_queue_is_stream(queue))
+            out->ready = om_log_record_count(queue->lanes[0].log);
+        for (uint32_t i = 0; i < queue->consumer_count; i++)
+            out->active_consumers += om_consumer_can_take(queue->consumers[i]);
+    }
+    om_engine_leave(engine);
+    return queue ? OM_OK : OM_E_RANGE;
+}
+
+void om_queue_touch(om_engine *engine, uint64_t id) {
+    om_engine_enter(engine);
+    om_queue *queue = om_queue_find(engine, id);
+    if (queue)
+        queue->touched_ms = engine->now_ms;
+    om_engine_leave(engine);
+}

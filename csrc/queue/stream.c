@@ -1,0 +1,150 @@
+/* stream.c -- stream queues: many readers, one log, nothing is ever taken away.
+ *
+ * Each consumer has its own place and its own reader; an ack only gives credit back. Readers stop
+ * at the high watermark (what a power failure could take was never seen) and before an open
+ * transaction.
+ */
+#include "engine/engine.h"
+
+#include "store/producer.h"
+
+#define STREAM_MAX 1024              /* messages a consumer gets in one go */
+
+/* ---- where to start ---- */
+
+/* The first offset of the last batch: what RabbitMQ calls the last chunk. */
+static int64_t last_batch(om_engine *engine, om_consumer *consumer, om_log *log, int64_t end) {
+    om_content content;
+    int64_t skip_to;
+    if (end <= log->start_offset)
+        return end;
+    if (om_feed_get(engine, consumer->feed, log, end - 1, &content, &skip_to) != OM_OK)
+        return end - 1;
+    return consumer->feed->iter.records.batch.base_offset;
+}
+
+void om_stream_start_at(om_consumer *consumer, const om_consume *consume) {
+    om_log *log = consumer->queue->lanes[0].log;
+    int64_t end = om_log_last_stable(log);
+    consumer->feed = om_feed_new();
+    switch (consume->start) {
+    case OM_STREAM_FIRST:
+        consumer->offset = log->start_offset;
+        break;
+    case OM_STREAM_LAST:
+        consumer->offset = consumer->feed ? last_batch(consumer->queue->engine, consumer, log, end) : end;
+        break;
+    case OM_STREAM_OFFSET:
+    case OM_STREAM_TIME: /* found by the caller, who may wait for the disk */
+        consumer->offset = consume->start_value < log->start_offset ? log->start_offset : consume->start_value;
+        break;
+    default:
+        consumer->offset = log->next_offset;
+    }
+}
+
+/* ---- filters ---- */
+
+static int wants(const om_consumer *consumer, const om_properties *properties) {
+    om_field field;
+    if (!consumer->filter_len)
+        return 1;
+    size_t len = properties->headers.len > 0 ? (size_t)properties->headers.len : 0;
+    if (om_table_get(properties->headers.data, len, "x-stream-filter-value", &field) != OM_OK || field.type != 'S')
+        return consumer->match_unfiltered;
+    for (uint32_t at = 0; at < consumer->filter_len; at += 1u + consumer->filter[at])
+        if (consumer->filter[at] == field.value.len &&
+            memcmp(consumer->filter + at + 1, field.value.data, (size_t)field.value.len) == 0)
+            return 1;
+    return 0;
+}
+
+/* ---- giving ---- */
+
+static int give(om_queue *queue, om_consumer *consumer, const om_content *content) {
+    om_engine *engine = queue->engine;
+    om_channel *channel = consumer->channel;
+    om_properties properties;
+    om_feed_guard(consumer->feed);
+    int result = om_properties_parse(content->properties.data, (size_t)content->properties.len, &properties);
+    int wanted = result == OM_OK && wants(consumer, &properties);
+    om_extra extra = {.name = "x-stream-offset", .type = 'l', .number = content->offset};
+    size_t room = OM_HEADER_ROOM(channel->conn->frame_max);
+    int64_t len = wanted ? om_headers_with(engine->rewrite, room, &properties, &extra, 1) : 0;
+    if (om_feed_unguard(consumer->feed) != OM_OK)
+        return OM_E_UNREADABLE;
+    if (result != OM_OK || !wanted)
+        return OM_OK;
+    om_span told = len < 0 ? content->properties : (om_span){engine->rewrite, (int32_t)len};
+    uint8_t args[OM_DELIVER_ARGS];
+    uint8_t *at = om_deliver_args(args, consumer, channel->unacked.next_tag, 0, content->exchange, content->routing_key);
+    result = om_deliver_frames(channel->conn, channel, OM_BASIC_DELIVER, args, (size_t)(at - args), content, told, consumer->feed);
+    if (result == OM_E_INVALID && (size_t)content->properties.len > OM_HEADER_ROOM(engine->options.frame_max))
+        return OM_OK; /* nobody can have it: it doesn't keep them from what comes behind it */
+    if (result != OM_OK)
+        return result;
+    if (consumer->flags & OM_CONSUME_NO_ACK)
+        om_unacked_skip(&channel->unacked);
+    else if (om_deliver_take(channel, consumer, queue, 0, content) != OM_OK)
+        return OM_E_NO_MEMORY;
+    queue->delivered++;
+    channel->conn->delivered++;
+    engine->stat.delivered++;
+    return OM_OK;
+}
+
+static void serve(om_queue *queue, om_consumer *consumer) {
+    om_log *log = queue->lanes[0].log;
+    int64_t end = om_log_last_stable(log);
+    if (consumer->offset < log->start_offset)
+        consumer->offset = log->start_offset; /* retention was faster */
+    for (int given = 0; consumer->offset < end; given++) {
+        om_content content;
+        int64_t skip_to = consumer->offset + 1;
+        if (!om_consumer_can_take(consumer))
+            return;
+        if (given == STREAM_MAX) {
+            om_queue_activate(queue);
+            return;
+        }
+        int result = om_feed_get(queue->engine, consumer->feed, log, consumer->offset, &content, &skip_to);
+        if (result == OM_E_NOT_RESIDENT || result == OM_END) {
+            om_queue_wait(queue);
+            return;
+        }
+        if (result != OM_OK) {
+            consumer->offset = skip_to > consumer->offset ? skip_to : consumer->offset + 1;
+            continue;
+        }
+        result = give(queue, consumer, &content);
+        if (result == OM_E_UNREADABLE) { /* a page of it couldn't be had, this very moment */
+            om_feed_doubt(consumer->feed, log);
+            om_queue_wait(queue);
+            return;
+        }
+        if (result != OM_OK) {
+            const char *why = result == OM_E_INVALID ? OM_TOO_LONG_FOR_IT : "out of memory";
+            om_conn_break(consumer->channel->conn, why);
+            return;
+        }
+        consumer->offset++;
+    }
+    om_feed_rest(consumer->feed);
+    if (end < log->next_offset)
+        om_queue_wait(queue);
+}
+
+void om_stream_pump(om_queue *queue) {
+    if (queue->lanes[0].log->deleted)
+        return;
+    for (uint32_t i = 0; i < queue->consumer_count; i++) {
+        om_consumer *consumer = queue->consumers[i];
+        if ((queue->options.flags & OM_QUEUE_SINGLE_ACTIVE) && queue->active != consumer)
+            continue;
+        if (!consumer->feed && !(consumer->feed = om_feed_new()))
+            continue;
+        serve(queue, consumer);
+        if (i < queue->consumer_count && queue->consumers[i] != consumer)
+            i--; /* it left on the way */
+    }
+}

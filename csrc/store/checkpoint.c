@@ -1,0 +1,581 @@
+/* checkpoint.c -- the checkpoint: sync what the writer wrote, then let the WAL go.
+ *
+ *   1  S = the last sequence given; wait until it is durable
+ *   2  the writer puts everything up to S into segments (page cache)
+ *   3  the segments written since the last time are synced: one by one, or all by one syncfs
+ *   4  every log's recovery point and cursor are gathered, a few logs at a time under the lock
+ *   5  ... and when the last sequence any of them knows is durable, the record of what will be
+ *      removed (removed.h) and the checkpoint are written: data/checkpoint
+ *   6  WAL files up to S are recycled; files that nothing needs any more are removed
+ *
+ * Step 5 waits because a cursor may already know of a transaction whose record isn't on disk: a
+ * checkpoint that came first would keep half of it. Runs without the engine's lock but for the
+ * moments of gathering, and without the GIL.
+ */
+#define _GNU_SOURCE
+#include "store/store.h"
+
+#include "store/producer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+/* More dirty files than this are synced with one syncfs: file by file 100 files took 23-28 ms
+ * where one call took 0.5 ms (design, section 2). */
+#define SYNCFS_FROM 32
+#define SLOTS_A_TURN 128
+#define LOGS_A_TURN 256
+/* Index entries not yet in the file before a checkpoint bothers to write them: a restart scans
+ * what they would have covered, 64 KiB or so. */
+#define INDEX_WORTH_SAVING 16
+
+/* A log that was written to since the last checkpoint, and where its new recovery point is. */
+typedef struct touched {
+    om_log *log;
+    om_segment **segments;   /* held */
+    uint32_t count;
+    int64_t point, base;
+    uint64_t position;
+    om_blob manifest;        /* empty: the one on disk is right */
+} touched;
+
+typedef struct work {
+    touched *logs;
+    size_t count, cap;
+    size_t files;
+} work;
+
+/* ---- gathering: under the lock ---- */
+
+/* The segments to sync, and the new recovery point: where the first batch that isn't in a file
+ * for certain has its place, or the end of all that was placed. */
+static int note_segments(touched *item, om_log *log) {
+    const om_hot *unwritten = log->hot.count ? om_hot_at(&log->hot, 0) : NULL;
+    uint32_t from = 0;
+    while (from < log->segment_count && log->segments[from]->base_offset < log->recovery_base)
+        from++;
+    if (from == log->segment_count)
+        return OM_OK;
+    item->segments = malloc((log->segment_count - from) * sizeof *item->segments);
+    if (!item->segments)
+        return OM_E_NO_MEMORY;
+    for (uint32_t i = from; i < log->segment_count; i++) {
+        om_segment *segment = log->segments[i];
+        int is_last = unwritten && unwritten->segment == segment;
+        uint64_t position = is_last ? unwritten->position : segment->size;
+        if (!position)
+            break;
+        om_segment_ref(segment);
+        item->segments[item->count++] = segment;
+        item->base = segment->base_offset;
+        item->position = position;
+        if (is_last)
+            break;
+    }
+    item->point = om_log_written_offset(log);
+    return OM_OK;
+}
+
+static int note_touched(work *work, om_log *log) {
+    if (work->count == work->cap) {
+        size_t cap = work->cap ? work->cap * 2 : 64;
+        touched *logs = realloc(work->logs, cap * sizeof *logs);
+        if (!logs)
+            return OM_E_NO_MEMORY;
+        work->logs = logs;
+        work->cap = cap;
+    }
+    touched *item = &work->logs[work->count];
+    *item = (touched){.log = log, .point = log->recovery_point, .base = log->recovery_base,
+                      .position = log->recovery_position};
+    if (note_segments(item, log) != OM_OK)
+        return OM_E_NO_MEMORY;
+    if (log->manifest_stale && log->segment_count && om_manifest_text(log, &item->manifest) == OM_OK)
+        log->manifest_stale = 0;
+    log->syncing = 1;
+    om_log_ref(log);
+    work->files += item->count + (item->manifest.len != 0);
+    work->count++;
+    return OM_OK;
+}
+
+static void gather_touched(om_store *store, work *work) {
+    for (int more = 1; more;) {
+        om_turn_take(&store->turn);
+        for (int i = 0; i < LOGS_A_TURN && more; i++) {
+            om_log *log = om_list_pop(&store->touched, OM_LINK(next_touched));
+            more = log != NULL;
+            if (!log)
+                continue;
+            log->touched = 0;
+            if (!log->deleted && !(log->options.flags & OM_LOG_SCRATCH))
+                note_touched(work, log);
+        }
+        om_turn_give(&store->turn);
+    }
+}
+
+/* Not synced after all: they stay touched for the next time. */
+static void give_back(om_store *store, const work *work) {
+    om_turn_take(&store->turn);
+    for (size_t i = 0; i < work->count; i++) {
+        om_log *log = work->logs[i].log;
+        log->manifest_stale |= work->logs[i].manifest.len != 0;
+        if (!log->touched && !log->deleted) {
+            log->touched = 1;
+            om_list_push(&store->touched, log, OM_LINK(next_touched));
+        }
+    }
+    om_turn_give(&store->turn);
+}
+
+/* Files of logs that were deleted meanwhile may go now. */
+static void let_go(om_store *store, const work *work) {
+    om_turn_take(&store->turn);
+    for (size_t i = 0; i < work->count; i++)
+        work->logs[i].log->syncing = 0;
+    int graves = store->graves != NULL;
+    om_turn_give(&store->turn);
+    if (graves)
+        om_writer_wake(store);
+}
+
+static void work_free(work *work) {
+    for (size_t i = 0; i < work->count; i++) {
+        for (uint32_t j = 0; j < work->logs[i].count; j++)
+            om_segment_unref(work->logs[i].segments[j]);
+        free(work->logs[i].segments);
+        free(work->logs[i].manifest.data);
+        om_log_release(work->logs[i].log);
+    }
+    free(work->logs);
+}
+
+/* ---- syncing: without the lock ---- */
+
+static int write_manifest(const touched *item, int sync) {
+    const om_blob *text = &item->manifest;
+    return text->len ? om_file_write_tmp(item->log->folder, "manifest", text->data, text->len, sync) : OM_OK;
+}
+
+static void save_index(om_segment *segment, uint32_t worth) {
+    om_index unsaved;
+    if (om_segment_unsaved_index(segment, &unsaved) != OM_OK)
+        return;
+    if (unsaved.offset_count >= worth)
+        om_segment_save_index(segment, unsaved.offsets, unsaved.offset_count, unsaved.times, unsaved.time_count);
+    om_index_free(&unsaved);
+}
+
+/* A segment was made again, and may be shorter now. */
+static int renew_manifest(om_store *store, touched *item) {
+    item->manifest.len = 0;
+    om_turn_take(&store->turn);
+    int result = om_manifest_text(item->log, &item->manifest);
+    if (result == OM_OK)
+        item->log->manifest_stale = 0;
+    om_turn_give(&store->turn);
+    return result == OM_OK ? write_manifest(item, 1) : result;
+}
+
+static int sync_each(om_store *store, work *work) {
+    int result = OM_OK;
+    for (size_t i = 0; i < work->count; i++) {
+        touched *item = &work->logs[i];
+        for (uint32_t j = 0; j < item->count; j++) {
+            om_segment **segment = &item->segments[j];
+            int synced = __atomic_load_n(&(*segment)->suspect, __ATOMIC_RELAXED) ? OM_E_IO : om_segment_sync(*segment);
+            if (synced == OM_E_IO) {
+                /* After a failed sync the page cache can't be trusted, however often it is
+                 * asked again: the WAL still has the records. */
+                __atomic_store_n(&(*segment)->suspect, 1, __ATOMIC_RELAXED);
+                synced = om_segment_redo(store, item->log, segment);
+                if (synced == OM_OK)
+                    synced = renew_manifest(store, item);
+                if (synced == OM_OK && item->base == (*segment)->base_offset) {
+                    item->position = (*segment)->size;
+                    item->point = (*segment)->next_offset;
+                }
+            }
+            result = result == OM_OK ? synced : result;
+        }
+    }
+    return result;
+}
+
+/* A folder's name may never have been synced: made by a life that was killed, or by another log
+ * that is gone by now. Once a life, all of them up to the data folder. */
+static void doubt_folders(const om_store *store, work *work) {
+    for (size_t i = 0; i < work->count; i++)
+        if (!work->logs[i].log->folder_synced && work->logs[i].count)
+            om_segment_doubt_name(store, work->logs[i].log, work->logs[i].segments[0]);
+}
+
+static void suspect_all(work *work) {
+    for (size_t i = 0; i < work->count; i++)
+        for (uint32_t j = 0; j < work->logs[i].count; j++)
+            __atomic_store_n(&work->logs[i].segments[j]->suspect, 1, __ATOMIC_RELAXED);
+}
+
+static int has_suspect(const work *work) {
+    for (size_t i = 0; i < work->count; i++)
+        for (uint32_t j = 0; j < work->logs[i].count; j++)
+            if (__atomic_load_n(&work->logs[i].segments[j]->suspect, __ATOMIC_RELAXED))
+                return 1;
+    return 0;
+}
+
+static int write_manifests(work *work, int sync) {
+    int result = OM_OK;
+    for (size_t i = 0; i < work->count && result == OM_OK; i++)
+        result = write_manifest(&work->logs[i], sync);
+    return result;
+}
+
+static int sync_segments(om_store *store, work *work) {
+    for (size_t i = 0; i < work->count; i++)
+        for (uint32_t j = 0; j < work->logs[i].count; j++)
+            save_index(work->logs[i].segments[j], INDEX_WORTH_SAVING);
+    int many = work->files > SYNCFS_FROM && !has_suspect(work);
+    int result = write_manifests(work, !many);
+    if (result == OM_OK && many && syncfs(store->dir_fd) != 0) {
+        /* One call for all, and when it fails it doesn't say for whom. Whoever is asked now may
+         * say that all is well: the kernel has called the pages clean. */
+        many = 0;
+        suspect_all(work);
+        result = write_manifests(work, 1);
+    }
+    if (result == OM_OK && !many) {
+        doubt_folders(store, work);
+        result = sync_each(store, work);
+    }
+    int renamed = 0;
+    for (size_t i = 0; i < work->count && result == OM_OK; i++)
+        if (work->logs[i].manifest.len) {
+            result = om_file_commit_tmp(work->logs[i].log->folder, "manifest", !many);
+            renamed = 1;
+        }
+    /* A manifest that is older than the checkpoint would miss segments that were cut off since. */
+    if (result == OM_OK && many && renamed && syncfs(store->dir_fd) != 0)
+        result = OM_E_IO;
+    return result;
+}
+
+static void move_recovery_points(om_store *store, const work *work) {
+    for (size_t i = 0; i < work->count;) {
+        om_turn_take(&store->turn);
+        for (size_t end = i + LOGS_A_TURN; i < work->count && i < end; i++) {
+            const touched *item = &work->logs[i];
+            item->log->recovery_point = item->point;
+            item->log->recovery_base = item->base;
+            item->log->recovery_position = item->position;
+            item->log->folder_synced |= item->count > 0;
+        }
+        om_turn_give(&store->turn);
+    }
+}
+
+/* ---- the file ---- */
+
+static int worth_saving(const om_log *log) {
+    return !(log->options.flags & OM_LOG_SCRATCH) && (log->next_offset || log->lease_end || log->leader_epoch);
+}
+
+static int gather_entries(om_store *store, om_blob *entries, uint64_t *count, int closing) {
+    int result = OM_OK;
+    for (uint32_t slot = 0; slot < store->table_size && result == OM_OK;) {
+        om_turn_take(&store->turn);
+        store->snapshotting = 1;
+        for (uint32_t end = slot + SLOTS_A_TURN; slot < store->table_size && slot < end; slot++) {
+            for (om_log *log = store->table[slot]; log && result == OM_OK; log = log->next_in_table) {
+                if (!worth_saving(log))
+                    continue;
+                if (!closing)
+                    om_log_shorten_lease(log);
+                om_producers_expire(log, om_clock_ms(&store->clock) - OM_PRODUCER_EXPIRATION_MS);
+                result = om_saved_put(entries, log, om_wal_last_seq(store->wal), closing);
+                (*count)++;
+            }
+        }
+        om_turn_give(&store->turn);
+    }
+    om_turn_take(&store->turn);
+    store->snapshotting = 0;
+    om_turn_give(&store->turn);
+    return result;
+}
+
+/* The last sequence given so far, durable. Without a file to go on in that may take for ever. */
+#define SETTLE_LOOK_MS 500
+
+static int settle_wal(om_store *store, uint64_t *seq) {
+    om_store_enter(store);
+    store->urgent = 1;
+    *seq = om_store_leave(store);
+    int result;
+    do {
+        result = om_wal_wait(store->wal, *seq, SETTLE_LOOK_MS);
+    } while (result == OM_E_TIMEOUT && !om_wal_stands_still(store->wal));
+    return result == OM_E_TIMEOUT ? OM_E_NO_SPACE : result;
+}
+
+static void put_back(om_store *store, om_segment_node *doomed);
+
+/* doomed: what it no longer names; empty afterwards if that can't be recorded, so that it stays.
+ * Recorded first: a file that no checkpoint names is removed by the next start, whatever happens. */
+static int write_checkpoint(om_store *store, uint64_t seq, int closing, om_segment_node **doomed) {
+    om_blob entries = {0};
+    uint64_t count = 0, last;
+    int result = gather_entries(store, &entries, &count, closing);
+    if (result == OM_OK)
+        result = settle_wal(store, &last);
+    if (result == OM_OK && om_removal_record(store, *doomed) != OM_OK) {
+        put_back(store, *doomed);
+        *doomed = NULL;
+    }
+    if (result == OM_OK)
+        result = om_saved_write(store, &entries, count, seq);
+    free(entries.data);
+    return result;
+}
+
+/* ---- what may go now ---- */
+
+static om_segment_node *take_doomed(om_store *store) {
+    om_turn_take(&store->turn);
+    om_segment_node *doomed = store->doomed;
+    store->doomed = NULL;
+    om_turn_give(&store->turn);
+    return doomed;
+}
+
+/* Still named by the checkpoint on disk: they wait for the next one. */
+static void put_back(om_store *store, om_segment_node *doomed) {
+    om_turn_take(&store->turn);
+    while (doomed) {
+        om_segment_node *node = doomed;
+        doomed = node->next;
+        node->next = store->doomed;
+        store->doomed = node;
+    }
+    om_turn_give(&store->turn);
+}
+
+static void save_all_indexes(om_store *store) {
+    /* Closing: nobody else runs any more that would change the table. */
+    for (uint32_t i = 0; i < store->table_size; i++)
+        for (om_log *log = store->table[i]; log; log = log->next_in_table)
+            if (log->segment_count && log->segments[log->segment_count - 1]->exists) {
+                save_index(log->segments[log->segment_count - 1], 1);
+                om_producers_save(log, log->segments[log->segment_count - 1]);
+            }
+}
+
+/* ---- a checkpoint ---- */
+
+void om_checkpoint_lock(om_store *store) {
+    pthread_mutex_lock(&store->checkpoint_mutex);
+}
+
+void om_checkpoint_unlock(om_store *store) {
+    pthread_mutex_unlock(&store->checkpoint_mutex);
+}
+
+/* There is no space for what should be written, but files wait to be removed. A checkpoint that
+ * moves no recovery point and releases nothing is enough for those: it names them no more. (What a
+ * truncation cut off stays: that log is to wait for a whole one.) */
+static void make_space(om_store *store) {
+    om_segment_node *ready = NULL, *rest = NULL, *doomed = take_doomed(store);
+    while (doomed) {
+        om_segment_node *node = doomed, **list = node->at_once ? &rest : &ready;
+        doomed = node->next;
+        node->next = *list;
+        *list = node;
+    }
+    if (ready && write_checkpoint(store, store->checkpoint_seq, 0, &ready) == OM_OK)
+        om_removal_release(store, ready);
+    else
+        put_back(store, ready);
+    put_back(store, rest);
+}
+
+/* For people: what failed, and why. error: errno, if that is the reason. */
+static int note_step(om_store *store, const char *step, int result, int error) {
+    if (result == OM_OK)
+        return OM_OK;
+    const char *why = result == OM_E_IO && error ? strerror(error) : om_result_text(result);
+    om_turn_take(&store->turn);
+    if (result == __atomic_load_n(&store->writer_stuck, __ATOMIC_RELAXED))
+        snprintf(store->trouble.checkpoint, sizeof store->trouble.checkpoint, "%s", store->writer_error);
+    else
+        snprintf(store->trouble.checkpoint, sizeof store->trouble.checkpoint, "%s: %s", step, why);
+    om_turn_give(&store->turn);
+    return result;
+}
+
+static int sync_and_save(om_store *store, int closing) {
+    uint64_t seq;
+    work work = {0};
+    int result = note_step(store, "the WAL", settle_wal(store, &seq), 0);
+    if (result == OM_OK)
+        result = note_step(store, "segments", om_writer_flush(store), 0);
+    if (result != OM_OK)
+        return result;
+    om_segment_node *doomed = take_doomed(store);
+    gather_touched(store, &work);
+    errno = 0;
+    result = sync_segments(store, &work);
+    note_step(store, "segments and manifests", result, errno);
+    if (result == OM_OK) {
+        move_recovery_points(store, &work);
+        if (closing)
+            save_all_indexes(store);
+        errno = 0;
+        result = write_checkpoint(store, seq, closing, &doomed);
+        note_step(store, "the checkpoint's file", result, errno);
+    } else {
+        give_back(store, &work);
+    }
+    if (result == OM_OK) {
+        __atomic_store_n(&store->checkpoint_seq, seq, __ATOMIC_RELAXED);
+        om_wal_release(store->wal, seq);
+    }
+    if (result == OM_OK)
+        om_removal_release(store, doomed);
+    else
+        put_back(store, doomed);
+    if (result == OM_OK && closing)
+        om_removal_all(store);
+    let_go(store, &work);
+    work_free(&work);
+    om_files_reap(store->files);
+    return result;
+}
+
+int om_checkpoint_run_locked(om_store *store, int closing) {
+    uint64_t began = om_now_ns();
+    int result = sync_and_save(store, closing);
+    if (result == OM_E_NO_SPACE)
+        make_space(store);
+    om_turn_take(&store->turn);
+    store->checkpoints += result == OM_OK;
+    store->checkpoint_ns += om_now_ns() - began;
+    uint64_t *since = &store->trouble.checkpoint_since_ns;
+    int said = *since != 0;
+    *since = result == OM_OK ? 0 : said ? *since : om_now_ns();
+    om_turn_give(&store->turn);
+    if (result != OM_OK && !said)
+        om_store_add_report(store, OM_REPORT_CHECKPOINT_FAILED, NULL, 0, 0,
+                            "a checkpoint failed (%.200s): the WAL is kept, and it is tried again",
+                            store->trouble.checkpoint);
+    else if (result == OM_OK && said)
+        om_store_add_report(store, OM_REPORT_GOES_ON, NULL, 0, 0, "checkpoints succeed again");
+    return result;
+}
+
+int om_checkpoint_run(om_store *store, int closing) {
+    om_checkpoint_lock(store);
+    om_turn_take(&store->turn);
+    int over = store->closing && !closing;
+    om_turn_give(&store->turn);
+    /* The closing one is the last: another would find the writer gone, and leases to renew. */
+    int result = over ? OM_OK : om_checkpoint_run_locked(store, closing);
+    om_checkpoint_unlock(store);
+    return result;
+}
+
+/* ---- the thread ---- */
+
+static void look_at_space(om_store *store) {
+    struct statvfs disk;
+    if (!store->options.low_space_limit || statvfs(store->dir, &disk) != 0)
+        return;
+    uint64_t left = (uint64_t)disk.f_bavail * disk.f_frsize;
+    int low = __atomic_load_n(&store->low_space, __ATOMIC_RELAXED);
+    /* A little more must come back than was missing, or it would flicker. */
+    int now = left < store->options.low_space_limit + (low ? store->options.low_space_limit / 16 : 0);
+    if (now == low)
+        return;
+    __atomic_store_n(&store->low_space, now, __ATOMIC_RELAXED);
+    char where[160], limit[80] = ": appends are taken again";
+    om_store_tell_disk(store, where, sizeof where);
+    if (now)
+        snprintf(limit, sizeof limit, ", less than wal.low_space_limit (%llu MiB): appends are refused",
+                 (unsigned long long)(store->options.low_space_limit >> 20));
+    om_store_add_report(store, now ? OM_REPORT_NO_SPACE : OM_REPORT_SPACE_BACK, NULL, 0, 0, "%llu MiB left on %s%s",
+                        (unsigned long long)(left >> 20), where, limit);
+}
+
+void om_checkpoint_wake(om_store *store) {
+    pthread_mutex_lock(&store->checkpoint_timer);
+    if (!store->checkpoint_kick) {
+        store->checkpoint_kick = 1;
+        pthread_cond_signal(&store->checkpoint_wake);
+    }
+    pthread_mutex_unlock(&store->checkpoint_timer);
+}
+
+int om_checkpoint_is_asked_for(om_store *store) {
+    pthread_mutex_lock(&store->checkpoint_timer);
+    int asked = store->checkpoint_kick || __atomic_load_n(&store->stopping, __ATOMIC_RELAXED);
+    pthread_mutex_unlock(&store->checkpoint_timer);
+    return asked;
+}
+
+/* A checkpoint for the sake of a few files walks all the logs: the more CPU it took, the longer
+ * the next such one can wait, so that retention doesn't keep a core busy. */
+#define DOOMED_SHARE 100
+#define RETRY_NS 2000000000u /* after one that failed */
+
+/* Until somebody asks, or a second has passed. */
+static int wait_a_second(om_store *store) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec++;
+    pthread_mutex_lock(&store->checkpoint_timer);
+    int waited = 0;
+    while (!store->checkpoint_kick && waited != ETIMEDOUT && !__atomic_load_n(&store->stopping, __ATOMIC_RELAXED))
+        waited = pthread_cond_timedwait(&store->checkpoint_wake, &store->checkpoint_timer, &until);
+    int asked = store->checkpoint_kick;
+    store->checkpoint_kick = 0;
+    pthread_mutex_unlock(&store->checkpoint_timer);
+    return asked;
+}
+
+static int is_due(om_store *store, uint64_t last_ns, uint64_t cpu_ns) {
+    om_turn_take(&store->turn);
+    int doomed = store->doomed != NULL;
+    uint64_t saved = __atomic_load_n(&store->checkpoint_seq, __ATOMIC_RELAXED);
+    int dirty = store->touched.head != NULL || om_wal_last_seq(store->wal) > saved;
+    int failed = store->trouble.checkpoint_since_ns != 0;
+    om_turn_give(&store->turn);
+    uint64_t interval = (uint64_t)store->options.checkpoint_interval_ms * 1000000u;
+    if (failed && interval > RETRY_NS)
+        interval = RETRY_NS;
+    uint64_t since = om_now_ns() - last_ns;
+    return (doomed && (since >= cpu_ns * DOOMED_SHARE || om_store_short_of_space(store))) ||
+           (interval && (dirty || failed) && since >= interval);
+}
+
+void *om_checkpoint_main(void *arg) {
+    om_store *store = arg;
+    uint64_t last = om_now_ns(), cpu = 0;
+    while (!__atomic_load_n(&store->stopping, __ATOMIC_RELAXED)) {
+        int asked = wait_a_second(store);
+        if (__atomic_load_n(&store->stopping, __ATOMIC_RELAXED))
+            break;
+        look_at_space(store);
+        om_removal_some(store);
+        if (!asked && !is_due(store, last, cpu))
+            continue;
+        uint64_t began = om_thread_cpu_ns();
+        om_checkpoint_run(store, 0);
+        cpu = om_thread_cpu_ns() - began;
+        last = om_now_ns();
+    }
+    return NULL;
+}

@@ -1,0 +1,291 @@
+/* recover.c -- the start: every log from its checkpoint and segments, then the WAL over it.
+ *
+ * A logged batch is in its segment, or in the WAL, or settled for good (then neither may have it).
+ * Replay appends what comes after a log's end. A batch that is missing *before* the end means
+ * that the machine lost pages the kernel had not written yet: unless the cursor says that it
+ * was settled, the log is cut there and made again from the WAL in a second pass. Records that
+ * were in no WAL and vanished leave a gap; gaps count as settled.
+ */
+#define _GNU_SOURCE
+#include "store/recover.h"
+
+#include "base/bytes.h"
+#include "cursor/cursor.h"
+#include "store/producer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- loading, side by side ---- */
+
+static void *load_some(void *arg) {
+    om_recovery *recovery = arg;
+    size_t i;
+    while ((i = __atomic_fetch_add(&recovery->next, 1, __ATOMIC_RELAXED)) < recovery->count) {
+        int result = om_store_called_off(recovery->store) ? OM_END
+                                                          : om_patient_load(recovery->store, &recovery->patients[i]);
+        if (result != OM_OK)
+            __atomic_store_n(&recovery->result, result, __ATOMIC_RELAXED);
+        __atomic_add_fetch(&recovery->store->progress.logs_done, 1, __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+static int load_all(om_recovery *recovery) {
+    enum { MOST = 16 };
+    pthread_t threads[MOST];
+    long wanted = recovery->store->options.recovery_threads;
+    if (!wanted)
+        wanted = sysconf(_SC_NPROCESSORS_ONLN);
+    long helpers = 0;
+    while (helpers < wanted - 1 && helpers < MOST && (size_t)helpers + 1 < recovery->count &&
+           pthread_create(&threads[helpers], NULL, load_some, recovery) == 0)
+        helpers++;
+    load_some(recovery);
+    for (long i = 0; i < helpers; i++)
+        pthread_join(threads[i], NULL);
+    return recovery->result;
+}
+
+/* ---- holes ---- */
+
+static int is_settled(const om_log *log, int64_t first, int64_t last) {
+    const om_cursor *cursor = log->cursor;
+    if (!cursor || (log->options.flags & OM_LOG_KEEP_SETTLED))
+        return 0;
+    if (first < cursor->floor)
+        first = cursor->floor;
+    return (cursor->settled.len ? om_offset_set_next_gap(&cursor->settled, first) : first) > last;
+}
+
+static int64_t first_hole(const om_recovery *recovery, const om_patient *patient) {
+    int64_t hole = INT64_MAX;
+    for (uint32_t i = 0; i < patient->missing.count; i++) {
+        int64_t first = patient->missing.items[i].first;
+        if (first < hole && !is_settled(patient->log, first, patient->missing.items[i].last))
+            hole = first;
+    }
+    /* Nobody vouches for what stands behind such a gap, so it is not at its place. It was never
+     * logged: where the WAL is whole, it would have it. */
+    for (uint32_t i = 0; i < patient->doubt_count && !recovery->has_hole; i++) {
+        int64_t gap = patient->doubts[i].gap;
+        if (gap < hole && !is_settled(patient->log, gap, patient->doubts[i].base - 1))
+            hole = gap;
+    }
+    return hole;
+}
+
+/* What stood at a spoilt place has taken the cursor's end there; no offset past all leases was shown. */
+static void bring_back_end(const om_patient *patient, int64_t hole) {
+    const om_log *log = patient->log;
+    int64_t end = hole > patient->saved_next ? hole : patient->saved_next;
+    end = log->lease_end > end ? log->lease_end : end;
+    end = patient->saved_end > end ? patient->saved_end : end;
+    if (end < log->cursor->end) {
+        om_cursor_settle(log->cursor, end, log->cursor->end - 1, 0);
+        om_cursor_truncate(log->cursor, end);
+    }
+}
+
+/* Cut the log at the hole; its cursor and producers keep what they know. */
+static int cut_at_hole(om_store *store, om_patient *patient, int64_t hole) {
+    om_log *log = patient->log;
+    om_cursor *cursor = log->cursor;
+    om_producers *producers = log->producers;
+    log->cursor = NULL;
+    log->producers = NULL;
+    om_log_cut(log, hole, log->leader_epoch);
+    log->cursor = cursor;
+    log->producers = producers;
+    int removed = om_replay_remove_cut(store, OM_RULE_REBUILT);
+    if (removed != OM_OK)
+        return removed;
+    om_ranges_cut(&patient->present, hole);
+    om_seen_cut(&patient->seen, hole, 1);
+    patient->missing.count = 0;
+    patient->rebuild_from = hole;
+    if (cursor && patient->doubt_count)
+        bring_back_end(patient, hole);
+    om_segment *last = log->segment_count ? log->segments[log->segment_count - 1] : NULL;
+    return last && last->exists ? om_segment_trim_file(last, last->size) : OM_OK;
+}
+
+static int mend_holes(om_recovery *recovery, om_wal_tail *tail, char *err, size_t err_len) {
+    int any = 0;
+    for (size_t i = 0; i < recovery->count; i++) {
+        om_patient *patient = &recovery->patients[i];
+        int64_t hole = patient->log->deleted ? INT64_MAX : first_hole(recovery, patient);
+        if (hole == INT64_MAX)
+            continue;
+        any = 1;
+        int result = cut_at_hole(recovery->store, patient, hole);
+        if (result != OM_OK) {
+            snprintf(err, err_len, "can't cut %s: %s", patient->log->folder, om_result_text(result));
+            return result;
+        }
+    }
+    recovery->pass = 2;
+    return any ? om_replay(recovery, tail, err, err_len) : OM_OK;
+}
+
+/* ---- the end of it ---- */
+
+static void report_damage(om_store *store, om_patient *patient) {
+    om_log *log = patient->log;
+    for (om_damage *damage = patient->damages; damage; damage = damage->next) {
+        int64_t first = damage->first > log->start_offset ? damage->first : log->start_offset;
+        if (damage->last < first)
+            continue;
+        char aside[512] = "";
+        int opened;
+        om_segment *segment = damage->segment_base < 0
+                                  ? NULL
+                                  : om_segment_open(store->files, log->folder, damage->segment_base, &opened);
+        om_removal_record_one(log, segment, segment ? OM_RULE_SET_ASIDE : OM_RULE_MISSING, first, damage->last + 1, 0);
+        if (segment) {
+            om_segment_set_aside(segment, aside, sizeof aside);
+            om_segment_unref(segment);
+        }
+        om_store_add_report(store, OM_REPORT_CORRUPT, log, first, damage->last,
+                            "records %lld to %lld of '%.64s' are lost: segment %s%s%.100s", (long long)first,
+                            (long long)damage->last, log->name, damage->why, *aside ? ", set aside as " : "", aside);
+        log->manifest_stale = 1;
+        /* The next checkpoint names a segment that is there: a loss is told once. */
+        if (damage->first <= log->recovery_base && log->recovery_base <= damage->last) {
+            log->recovery_base = -1;
+            log->recovery_position = 0;
+        }
+        if (log->cursor)
+            om_cursor_skip(log->cursor, first, damage->last);
+    }
+}
+
+/* What isn't there weighs nothing, unless the checkpoint's cursor knew and had weighed it. */
+static void skip_gap(om_patient *patient, int64_t first, int64_t last) {
+    om_cursor *cursor = patient->log->cursor;
+    if (last >= patient->saved_end) {
+        int64_t unknown = first > patient->saved_end ? first : patient->saved_end;
+        om_cursor_settle(cursor, unknown, last, 0);
+        last = unknown - 1;
+    }
+    if (first <= last)
+        om_cursor_skip(cursor, first, last);
+}
+
+/* Of the records past the recovery point, those that aren't there count as settled. */
+static void skip_gaps(om_patient *patient) {
+    om_log *log = patient->log;
+    int64_t at = log->recovery_point;
+    for (uint32_t i = 0; i < patient->present.count; i++) {
+        if (patient->present.items[i].first > at)
+            skip_gap(patient, at, patient->present.items[i].first - 1);
+        if (patient->present.items[i].last >= at)
+            at = patient->present.items[i].last + 1;
+    }
+    if (log->cursor->end > at)
+        skip_gap(patient, at, log->cursor->end - 1);
+}
+
+static void finish(om_store *store, om_patient *patient) {
+    om_log *log = patient->log;
+    int64_t end = log->next_offset, next = end;
+    report_damage(store, patient);
+    if (log->cursor) {
+        skip_gaps(patient);
+        next = log->cursor->end > next ? log->cursor->end : next;
+    }
+    log->gap_start = log->cursor ? next : om_log_record_end(log);
+    next = log->lease_end > next ? log->lease_end : next;
+    next = patient->saved_next > next ? patient->saved_next : next;
+    if (next > end && next > patient->saved_next) {
+        /* An unclean stop: whoever saw offsets we don't know of must not meet them again. */
+        log->leader_epoch++;
+    }
+    log->gap_end = next > log->gap_start ? next : 0;
+    if (!log->cursor && log->gap_end)
+        om_removal_note_range(log, OM_RULE_SKIPPED, log->gap_start, log->gap_end);
+    if (next > end) {
+        log->next_offset = next;
+        if (log->cursor)
+            om_cursor_skip(log->cursor, end, next - 1);
+    }
+    /* A tail that was never synced may reach past the lease. Before anybody is shown that it does,
+     * the offsets must be leased, or a power loss would let them be given again. */
+    log->lease_durable = om_log_uses_wal(log) && log->lease_end < next ? log->lease_end : next;
+    log->lease_end = log->lease_from = next;
+    if (log->lease_durable < next) {
+        log->leased = 1;
+        log->lease_seq = UINT64_MAX; /* it has none yet */
+        om_list_push(&store->leases, log, OM_LINK(next_lease));
+    }
+    om_log_start_at(log, patient->trim_to);
+    om_producers_trim(log, log->start_offset);
+    om_log_note_missing(log);
+    if (log->cursor) {
+        om_handed_recall(log);
+        om_cursor_return_all(log->cursor, 0);
+    }
+    if (!log->touched && (end > log->recovery_point || log->manifest_stale || patient->damages)) {
+        log->touched = 1;
+        om_list_push(&store->touched, log, OM_LINK(next_touched));
+    }
+}
+
+static void patient_free(om_patient *patient) {
+    while (patient->damages) {
+        om_damage *damage = patient->damages;
+        patient->damages = damage->next;
+        free(damage);
+    }
+    free(patient->present.items);
+    free(patient->control.items);
+    free(patient->seen.items);
+    free(patient->missing.items);
+    free(patient->cuts);
+    free(patient->doubts);
+}
+
+static int admit_patients(om_store *store, om_recovery *recovery) {
+    recovery->patients = calloc(store->log_count ? store->log_count : 1, sizeof *recovery->patients);
+    if (!recovery->patients)
+        return OM_E_NO_MEMORY;
+    for (uint32_t slot = 0; slot < store->table_size; slot++) {
+        for (om_log *log = store->table[slot]; log; log = log->next_in_table) {
+            log->patient = &recovery->patients[recovery->count++];
+            log->patient->log = log;
+            om_log_ref(log);
+        }
+    }
+    store->progress.logs_total = recovery->count;
+    return OM_OK;
+}
+
+int om_recover(om_store *store, om_wal_tail *tail, char *err, size_t err_len) {
+    om_recovery recovery = {.store = store, .pass = 1};
+    int result = admit_patients(store, &recovery);
+    if (result == OM_OK)
+        result = om_saved_note_strangers(store);
+    if (result == OM_OK)
+        result = load_all(&recovery);
+    if (result < 0)
+        snprintf(err, err_len, "can't load the logs: %s", om_result_text(result));
+    if (result == OM_OK)
+        result = om_replay(&recovery, tail, err, err_len);
+    if (result == OM_OK)
+        result = mend_holes(&recovery, tail, err, err_len);
+    for (size_t i = 0; i < recovery.count && result == OM_OK; i++)
+        if (!recovery.patients[i].log->deleted)
+            result = om_producers_replay(recovery.patients[i].log, &recovery.patients[i].seen);
+    for (size_t i = 0; i < recovery.count; i++) {
+        if (result == OM_OK && !recovery.patients[i].log->deleted)
+            finish(store, &recovery.patients[i]);
+        recovery.patients[i].log->patient = NULL;
+        patient_free(&recovery.patients[i]);
+        om_log_release(recovery.patients[i].log);
+    }
+    free(recovery.patients);
+    om_saved_free(store);
+    return result;
+}

@@ -1,0 +1,580 @@
+/* writer.c -- the writer thread: durable batches leave the hot tail for their segments.
+ *
+ * It is lazy on purpose. A batch in the WAL is safe, so writing it can wait until memory is
+ * wanted or a checkpoint asks; by then the log has gathered more (one write for many batches)
+ * or its consumers have settled it (no write at all). Batches that are in no WAL are different:
+ * the page cache is all they have, so they go at once.
+ *
+ * A round: under the lock, take batches off the queue and decide their places; without it,
+ * write; under it again, note what is in the file now. A write that failed keeps its place and
+ * is tried again: nothing is lost, the WAL still has it.
+ */
+#define _GNU_SOURCE
+#include "store/store.h"
+
+#include "base/bytes.h"
+#include "store/producer.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ROUND_BATCHES 4096
+#define ROUND_BYTES (8u << 20)
+#define RETRY_MS 200
+
+/* Asked for by somebody; counted by the writer, between two rounds, and under way. */
+enum { FLUSH_WANTED = 1, FLUSH_RUNNING = 2 };
+
+/* Consecutive batches of one log that go to one segment at one position. */
+typedef struct run {
+    om_log *log;
+    om_segment *segment;
+    uint64_t position, len;
+    uint32_t first, count;   /* in the round's batches */
+    int result, error;       /* OM_E_IO: the errno that goes with it */
+} run;
+
+typedef struct om_round {
+    run runs[ROUND_BATCHES];
+    struct iovec iov[ROUND_BATCHES * 2];
+    uint32_t iov_first[ROUND_BATCHES + 1];
+    uint8_t heads[ROUND_BATCHES][OM_BATCH_HEAD];
+    uint32_t run_count, batch_count, iov_count;
+    uint64_t bytes;
+} om_round;
+
+/* ---- under the lock: what to write, and where ---- */
+
+/* A Kafka reader takes all that comes from an aborted transaction's producer for aborted until it
+ * meets the marker: that one stays, though nobody is given it. */
+static int ends_aborted(const om_hot *hot) {
+    int32_t coordinator_epoch;
+    int commit;
+    return (om_get_be16(hot->bytes->data + 21) & OM_ATTR_CONTROL) &&
+           om_marker_parse(hot->bytes->data, hot->bytes->len, &coordinator_epoch, &commit) == OM_OK && !commit;
+}
+
+static uint32_t skip_settled(om_log *log, uint32_t ready) {
+    if (!log->cursor || (log->options.flags & OM_LOG_KEEP_SETTLED))
+        return 0;
+    int64_t floor = om_log_durable_floor(log);
+    uint32_t skipped = 0;
+    while (skipped < ready) {
+        const om_hot *hot = om_hot_at(&log->hot, skipped);
+        if (hot->segment || hot->last_offset >= floor || ends_aborted(hot))
+            break;
+        log->store->skipped_bytes += hot->bytes->len;
+        skipped++;
+    }
+    if (skipped)
+        om_log_drop_hot(log, skipped);
+    return skipped;
+}
+
+static void seal_later(om_log *log, om_segment *segment) {
+    om_store *store = log->store;
+    om_segment_node *node = om_segment_node_new(log, segment);
+    om_segment_seal(segment);
+    if (!node)
+        return; /* its file stays a little long and without an index: the next start mends that */
+    om_segment_ref(segment);
+    node->next = store->seals;
+    store->seals = node;
+}
+
+/* A place in the active segment, or in a new one. */
+static int place(om_log *log, om_hot *hot, const om_segment_limits *limits) {
+    om_batch_info info;
+    om_batch_peek(hot->bytes->data, hot->bytes->len, &info);
+    info.base_offset = hot->base_offset;
+    om_segment *active = om_log_active(log);
+    int behind_gap = log->missing && (!active || active->next_offset < hot->base_offset);
+    if (active && (behind_gap || om_segment_must_roll(active, limits, &info, om_clock_ms(&log->store->clock)))) {
+        seal_later(log, active);
+        active = NULL;
+    }
+    if (!active) {
+        active = om_segment_new(log->store->files, log->folder, hot->base_offset);
+        if (!active || om_log_add_segment(log, active) != OM_OK) {
+            if (active)
+                om_segment_unref(active);
+            return OM_E_NO_MEMORY;
+        }
+    }
+    int64_t position = om_segment_place(active, &info);
+    if (position < 0)
+        return (int)position;
+    hot->segment = active;
+    hot->position = (uint64_t)position;
+    if (behind_gap)
+        om_log_note_missing(log);
+    return OM_OK;
+}
+
+static void add_to_run(om_round *round, om_log *log, om_hot *hot) {
+    run *last = round->run_count ? &round->runs[round->run_count - 1] : NULL;
+    if (!last || last->log != log || last->segment != hot->segment) {
+        last = &round->runs[round->run_count++];
+        *last = (run){.log = log, .segment = hot->segment, .position = hot->position,
+                      .first = round->batch_count};
+        om_log_ref(log);
+        om_segment_ref(hot->segment);
+        round->iov_first[round->run_count - 1] = round->iov_count;
+    }
+    om_bytes *bytes = hot->bytes;
+    if (hot->shared) {
+        om_hot_put_head(hot, round->heads[round->batch_count]);
+        round->iov[round->iov_count++] = (struct iovec){round->heads[round->batch_count], OM_BATCH_HEAD};
+        round->iov[round->iov_count++] = (struct iovec){bytes->data + OM_BATCH_HEAD, bytes->len - OM_BATCH_HEAD};
+    } else {
+        round->iov[round->iov_count++] = (struct iovec){bytes->data, bytes->len};
+    }
+    round->batch_count++;
+    last->count++;
+    last->len += bytes->len;
+    round->bytes += bytes->len;
+}
+
+/* Returns 1 when the log has no more to give now. */
+static int collect_log(om_round *round, om_log *log, uint64_t durable) {
+    uint32_t ready = om_hot_durable(&log->hot, durable);
+    if (log->deleted || log->writing)
+        return 1;
+    ready -= skip_settled(log, ready);
+    om_segment_limits limits;
+    om_log_limits(log, &limits);
+    uint32_t taken = 0;
+    while (taken < ready && round->batch_count < ROUND_BATCHES && round->bytes < ROUND_BYTES) {
+        om_hot *hot = om_hot_at(&log->hot, taken);
+        if (!hot->segment && place(log, hot, &limits) != OM_OK)
+            break;
+        add_to_run(round, log, hot);
+        taken++;
+    }
+    log->writing = taken;
+    return taken == ready;
+}
+
+static uint64_t durable_now(const om_store *store) {
+    return store->wal ? om_wal_durable_seq(store->wal) : UINT64_MAX;
+}
+
+int om_writer_wants(const om_store *store) {
+    return store->prompted.head || store->seals || store->graves || store->flush_left || om_handed_wants_more(store) ||
+           store->hot_bytes > store->options.hot_buffer_size / 2;
+}
+
+/* While memory is the reason, stop at a quarter: what stays may yet be settled or joined. Not after
+ * a write that failed: whether it would work now is known by trying only. */
+static int enough(const om_store *store, const om_round *round) {
+    return !store->flush_left && !__atomic_load_n(&store->writer_stuck, __ATOMIC_RELAXED) &&
+           store->hot_bytes - round->bytes <= store->options.hot_buffer_size / 4;
+}
+
+static int round_is_full(const om_round *round) {
+    return round->batch_count == ROUND_BATCHES || round->bytes >= ROUND_BYTES;
+}
+
+static void collect_prompted(om_store *store, om_round *round, uint64_t durable) {
+    uint64_t once = store->prompted.count;
+    while (once-- && !round_is_full(round)) {
+        om_log *log = om_list_pop(&store->prompted, OM_LINK(next_prompted));
+        if (!collect_log(round, log, durable) || (log->hot.count > log->writing && !log->deleted)) {
+            om_list_push(&store->prompted, log, OM_LINK(next_prompted));
+            continue;
+        }
+        log->prompted = 0;
+    }
+}
+
+static void push_front(om_list *list, om_log *log) {
+    log->next_queued = list->head;
+    list->head = log;
+    if (!list->tail)
+        list->tail = log;
+    list->count++;
+}
+
+static void collect_queued(om_store *store, om_round *round, uint64_t durable) {
+    uint64_t once = store->queued.count;
+    while (once-- && !round_is_full(round) && !enough(store, round)) {
+        om_log *log = om_list_pop(&store->queued, OM_LINK(next_queued));
+        if (!collect_log(round, log, durable)) {
+            push_front(&store->queued, log); /* it has more: next round */
+            break;
+        }
+        if (store->flush_left)
+            store->flush_left--;
+        if (log->hot.count > log->writing && !log->deleted)
+            om_list_push(&store->queued, log, OM_LINK(next_queued)); /* not durable yet */
+        else
+            log->queued = 0;
+    }
+}
+
+/* ---- without the lock: the slow part ---- */
+
+static void write_runs(om_round *round) {
+    round->iov_first[round->run_count] = round->iov_count;
+    for (uint32_t i = 0; i < round->run_count; i++) {
+        run *run = &round->runs[i];
+        om_segment_limits limits;
+        om_log_limits(run->log, &limits);
+        run->result = om_segment_write(run->segment, &limits, &round->iov[round->iov_first[i]],
+                                       (int)(round->iov_first[i + 1] - round->iov_first[i]), run->position);
+        run->error = run->result == OM_OK ? 0 : errno;
+    }
+}
+
+/* ---- under the lock again: what is in the files now ---- */
+
+static void requeue(om_store *store, om_log *log) {
+    if (log->queued)
+        return;
+    log->queued = 1;
+    om_list_push(&store->queued, log, OM_LINK(next_queued));
+}
+
+static int finish_run(om_store *store, run *run) {
+    om_log *log = run->log;
+    int result = run->result;
+    /* Runs of one log complete in order: one that failed holds back the ones behind it. */
+    int in_order = log->hot.count && om_hot_at(&log->hot, 0)->segment == run->segment &&
+                   om_hot_at(&log->hot, 0)->position == run->position;
+    if (result == OM_OK && in_order && !log->deleted) {
+        om_log_drop_hot(log, run->count);
+        store->written_bytes += run->len;
+        if (!log->touched) {
+            log->touched = 1;
+            om_list_push(&store->touched, log, OM_LINK(next_touched));
+        }
+    } else if (!log->deleted) {
+        requeue(store, log);
+    }
+    log->writing = 0;
+    /* What was trimmed while it was being written needn't be tried again, and its segment goes now. */
+    int left = log->segment_count && log->segments[0]->next_offset <= log->start_offset;
+    if ((result != OM_OK || left) && !log->deleted)
+        om_log_start_at(log, log->start_offset);
+    return result;
+}
+
+/* For who wants to know why nothing moves. */
+static void note_failure(om_store *store, const run *run) {
+    const char *why = run->result == OM_E_IO ? strerror(run->error) : om_result_text(run->result);
+    snprintf(store->writer_error, sizeof store->writer_error, "%s/%020lld.log: %s", run->log->folder,
+             (long long)run->segment->base_offset, why);
+}
+
+static int finish_round(om_store *store, om_round *round) {
+    int result = OM_OK;
+    om_turn_take(&store->turn);
+    for (uint32_t i = 0; i < round->run_count; i++) {
+        int finished = finish_run(store, &round->runs[i]);
+        if (result == OM_OK && finished != OM_OK)
+            note_failure(store, &round->runs[i]);
+        result = result == OM_OK ? finished : result;
+    }
+    om_turn_give(&store->turn);
+    for (uint32_t i = 0; i < round->run_count; i++) {
+        om_segment_unref(round->runs[i].segment);
+        om_log_release(round->runs[i].log);
+    }
+    return result;
+}
+
+/* ---- full segments ---- */
+
+static void seal_file(om_segment *segment) {
+    om_index unsaved;
+    om_segment_trim_file(segment, segment->size);
+    if (om_segment_unsaved_index(segment, &unsaved) != OM_OK)
+        return;
+    om_segment_save_index(segment, unsaved.offsets, unsaved.offset_count, unsaved.times, unsaved.time_count);
+    om_index_free(&unsaved);
+}
+
+/* It was trimmed, written or not, or the whole log was deleted. */
+static int is_gone(const om_segment_node *node) {
+    return node->log->deleted || node->segment->next_offset <= node->log->start_offset;
+}
+
+static void seal_segments(om_store *store) {
+    om_turn_take(&store->turn);
+    om_segment_node *ready = NULL, *gone = NULL, **link = &store->seals;
+    while (*link) {
+        om_segment_node *node = *link;
+        int trimmed = is_gone(node);
+        if (!trimmed && __atomic_load_n(&node->segment->written, __ATOMIC_ACQUIRE) < node->segment->size) {
+            link = &node->next;
+            continue;
+        }
+        *link = node->next;
+        node->next = trimmed ? gone : ready;
+        *(trimmed ? &gone : &ready) = node;
+    }
+    om_turn_give(&store->turn);
+    om_segment_nodes_free(gone);
+    while (ready) {
+        om_segment_node *node = ready;
+        ready = node->next;
+        seal_file(node->segment); /* a failure costs an index: it is made again when missing */
+        om_producers_save(node->log, node->segment);
+        om_segment_node_free(node);
+    }
+}
+
+/* ---- deleted logs ---- */
+
+static void remove_files(om_log *log) {
+    for (uint32_t i = 0; i < log->segment_count; i++)
+        if (log->segments[i]->exists)
+            om_segment_unlink(log->segments[i]);
+    char path[4096];
+    static const char *const others[] = {"manifest", "leader-epoch-checkpoint"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        snprintf(path, sizeof path, "%s/%s", log->folder, others[i]);
+        unlink(path);
+    }
+    if (rmdir(log->folder) != 0 && errno == ENOTEMPTY) {
+        om_snapshots_remove(log->folder); /* of an earlier life: no segment knows of them */
+        rmdir(log->folder);
+    }
+}
+
+static int is_listed(const om_log *log) {
+    return log->staged || log->queued || log->prompted || log->touched || log->leased || log->writing;
+}
+
+static void forget_contents(om_log *log) {
+    om_handed_let_go(log);
+    om_log_drop_hot(log, log->hot.count);
+    for (uint32_t i = 0; i < log->segment_count; i++)
+        om_segment_unref(log->segments[i]);
+    log->segment_count = 0;
+}
+
+/* Off that list: those that may be dealt with now. */
+static om_grave *take_graves(om_grave **link, int (*may)(const om_grave *, uint64_t), uint64_t durable) {
+    om_grave *taken = NULL;
+    while (*link) {
+        om_grave *grave = *link;
+        if (!may(grave, durable)) {
+            link = &grave->next;
+            continue;
+        }
+        *link = grave->next;
+        grave->next = taken;
+        taken = grave;
+    }
+    return taken;
+}
+
+static int may_open(const om_grave *grave, uint64_t durable) {
+    return grave->seq <= durable && !grave->log->writing && !grave->log->syncing;
+}
+
+static int may_be_forgotten(const om_grave *grave, uint64_t durable) {
+    (void)durable;
+    return !is_listed(grave->log);
+}
+
+static void remove_deleted(om_store *store) {
+    om_turn_take(&store->turn);
+    om_grave *open = take_graves(&store->graves, may_open, durable_now(store));
+    om_turn_give(&store->turn);
+    int recorded = om_removal_record_deleted(store, open) == OM_OK;
+    while (open) {
+        om_grave *grave = open;
+        open = grave->next;
+        if (recorded)
+            remove_files(grave->log);
+        om_turn_take(&store->turn);
+        if (recorded)
+            forget_contents(grave->log);
+        om_grave **list = recorded ? &store->emptied : &store->graves;
+        grave->next = *list;
+        *list = grave;
+        om_turn_give(&store->turn);
+    }
+}
+
+static void bury(om_store *store) {
+    remove_deleted(store);
+    om_turn_take(&store->turn);
+    om_grave *done = take_graves(&store->emptied, may_be_forgotten, 0);
+    om_turn_give(&store->turn);
+    while (done) {
+        om_grave *grave = done;
+        done = grave->next;
+        om_log_release(grave->log);
+        free(grave);
+    }
+}
+
+/* ---- a round, and the thread ---- */
+
+/* Whoever was told that the hot tail is full waits for this: nothing else may be going on. */
+static void tell_room(om_store *store) {
+    om_turn_take(&store->turn);
+    int room = store->told_full && store->hot_bytes <= store->options.hot_buffer_size;
+    if (room)
+        store->told_full = 0;
+    om_turn_give(&store->turn);
+    if (room) {
+        om_store_tell(store);
+        om_store_wake_engine(store);
+    }
+}
+
+int64_t om_writer_round(om_store *store) {
+    om_round *round = store->round;
+    round->run_count = round->batch_count = round->iov_count = 0;
+    round->bytes = 0;
+    om_turn_take(&store->turn);
+    uint64_t durable = durable_now(store);
+    collect_prompted(store, round, durable);
+    collect_queued(store, round, durable);
+    om_turn_give(&store->turn);
+    write_runs(round);
+    int result = finish_round(store, round);
+    seal_segments(store);
+    bury(store);
+    om_handed_grow(store);
+    tell_room(store);
+    return result == OM_OK ? (int64_t)round->batch_count : result;
+}
+
+int om_writer_init(om_store *store) {
+    store->round = malloc(sizeof *store->round);
+    return store->round ? OM_OK : OM_E_NO_MEMORY;
+}
+
+static void note_result(om_store *store, int result) {
+    int was = __atomic_exchange_n(&store->writer_stuck, result, __ATOMIC_RELAXED);
+    __atomic_store_n(&store->no_space, result == OM_E_NO_SPACE, __ATOMIC_RELAXED);
+    if (result == was)
+        return;
+    om_turn_take(&store->turn);
+    uint64_t *since = &store->trouble.writer_since_ns;
+    *since = result == OM_OK || result == OM_E_NO_SPACE ? 0 : *since ? *since : om_now_ns();
+    om_turn_give(&store->turn);
+    if (result == OM_E_NO_SPACE) {
+        char where[160];
+        om_store_tell_disk(store, where, sizeof where);
+        om_store_add_report(store, OM_REPORT_NO_SPACE, NULL, 0, 0,
+                            "no space left for segments on %s: appends are refused", where);
+    } else if (result != OM_OK)
+        om_store_add_report(store, OM_REPORT_WRITE_FAILED, NULL, 0, 0, "a segment can't be written: %.200s; trying again",
+                            store->writer_error);
+    else if (was == OM_E_NO_SPACE)
+        om_store_add_report(store, OM_REPORT_SPACE_BACK, NULL, 0, 0, "segments can be written again");
+    else
+        om_store_add_report(store, OM_REPORT_GOES_ON, NULL, 0, 0, "segments can be written again");
+}
+
+static int flush_state(om_store *store) {
+    pthread_mutex_lock(&store->writer_mutex);
+    int state = store->flushing;
+    pthread_mutex_unlock(&store->writer_mutex);
+    return state;
+}
+
+/* A flush is over when every log that had something to write when it began has been written. The
+ * writer counts them itself, between two rounds: what a round has in its hands is on no list. */
+static void begin_flush(om_store *store) {
+    if (flush_state(store) != FLUSH_WANTED)
+        return;
+    om_turn_take(&store->turn);
+    store->flush_left = store->queued.count;
+    om_turn_give(&store->turn);
+    pthread_mutex_lock(&store->writer_mutex);
+    store->flushing = FLUSH_RUNNING;
+    pthread_mutex_unlock(&store->writer_mutex);
+}
+
+/* Tell who waits for it, once the last of them is written or a write failed. */
+static void note_flush(om_store *store, int64_t wrote) {
+    if (flush_state(store) != FLUSH_RUNNING)
+        return;
+    om_turn_take(&store->turn);
+    uint64_t left = store->flush_left;
+    if (wrote <= 0)
+        store->flush_left = 0;
+    om_turn_give(&store->turn);
+    if (left && wrote > 0)
+        return;
+    pthread_mutex_lock(&store->writer_mutex);
+    store->flushing = 0;
+    /* Nothing written and something left: there was no memory for a place. */
+    store->flush_result = wrote < 0 ? (int)wrote : left ? OM_E_NO_MEMORY : OM_OK;
+    pthread_cond_broadcast(&store->writer_done);
+    pthread_mutex_unlock(&store->writer_mutex);
+}
+
+static struct timespec after_ms(long ms) {
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_nsec += ms % 1000 * 1000000;
+    at.tv_sec += ms / 1000 + at.tv_nsec / 1000000000;
+    at.tv_nsec %= 1000000000;
+    return at;
+}
+
+/* Sleep until woken; while something couldn't be written, only for a while. */
+static void wait_for_work(om_store *store) {
+    struct timespec retry = after_ms(RETRY_MS);
+    pthread_mutex_lock(&store->writer_mutex);
+    while (!store->writer_kick && !__atomic_load_n(&store->stopping, __ATOMIC_RELAXED)) {
+        if (!store->writer_stuck)
+            pthread_cond_wait(&store->writer_wake, &store->writer_mutex);
+        else if (pthread_cond_timedwait(&store->writer_wake, &store->writer_mutex, &retry) == ETIMEDOUT)
+            break;
+    }
+    store->writer_kick = 0;
+    pthread_mutex_unlock(&store->writer_mutex);
+}
+
+void *om_writer_main(void *arg) {
+    om_store *store = arg;
+    while (!__atomic_load_n(&store->stopping, __ATOMIC_RELAXED)) {
+        wait_for_work(store);
+        int64_t wrote;
+        do {
+            begin_flush(store);
+            wrote = om_writer_round(store);
+            note_result(store, wrote < 0 ? (int)wrote : OM_OK);
+            note_flush(store, wrote);
+        } while (wrote > 0);
+    }
+    return NULL;
+}
+
+void om_writer_wake(om_store *store) {
+    pthread_mutex_lock(&store->writer_mutex);
+    if (!store->writer_kick) {
+        store->writer_kick = 1;
+        pthread_cond_signal(&store->writer_wake);
+    }
+    pthread_mutex_unlock(&store->writer_mutex);
+}
+
+int om_writer_flush(om_store *store) {
+    pthread_mutex_lock(&store->writer_mutex);
+    while (store->flushing)
+        pthread_cond_wait(&store->writer_done, &store->writer_mutex);
+    store->flushing = FLUSH_WANTED;
+    pthread_mutex_unlock(&store->writer_mutex);
+    om_writer_wake(store);
+    pthread_mutex_lock(&store->writer_mutex);
+    while (store->flushing)
+        pthread_cond_wait(&store->writer_done, &store->writer_mutex);
+    int result = store->flush_result;
+    pthread_mutex_unlock(&store->writer_mutex);
+    return result;
+}
