@@ -37,7 +37,7 @@ from ottermq.amqp.room import Room
 from ottermq.auth import Access, Kind, User
 from ottermq.auth.scram import HASHES as SCRAM
 from ottermq.auth.scram_login import ScramLogin
-from ottermq.engine import ConnFlags
+from ottermq.engine.types import ConnFlags
 from ottermq.errors import LoginRefused
 
 FRAME_MIN = 4096

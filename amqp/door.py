@@ -17,7 +17,7 @@ import trio
 from pamqp import commands
 from pamqp.base import Frame
 
-from ottermq import alarms, eventlog
+from ottermq import eventlog
 from ottermq.amqp import basic, channel, confirm, connection, exchange, publish, queue, revoked, tx
 from ottermq.amqp.answers import Answer
 from ottermq.amqp.connection import Connection, State
@@ -27,12 +27,13 @@ from ottermq.amqp.room import Room
 from ottermq.auth import Change
 from ottermq.config import Address
 from ottermq.contained import contained, is_failure
-from ottermq.engine import Consumer, Event, Kind
+from ottermq.engine import alarms
+from ottermq.engine.types import Consumer, Event, Kind
 from ottermq.errors import OtterError
-from ottermq.pipe import Pipe
-from ottermq.strangers import protocol_of
+from ottermq.net.protocol_sniff import protocol_of
+from ottermq.net.tls_bridge import Peer
+from ottermq.net.virtual_conn import Pipe
 from ottermq.topology import Queue
-from ottermq.tunnel import Peer
 from ottermq.wal import LogError
 
 GOODBYE = 3.0  # seconds in which clients may answer our close when the broker stops
@@ -86,7 +87,7 @@ class Door:
 
     async def run(self, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
         """Answers that take a while, until cancelled; `stop` first is politer. Events come by
-        `take` (ottermq/events.py)."""
+        `take` (ottermq/engine/events.py)."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._cut_off)
@@ -113,7 +114,7 @@ class Door:
                 self.room.engine.hang_up(conn.id)
 
     def open_pipe(self, peer: Peer) -> Pipe:
-        """A TLS connection is through its handshake (ottermq/tunnel.py)."""
+        """A TLS connection is through its handshake (ottermq/net/tls_bridge.py)."""
         conn = self.room.engine.virtual(str(Address(peer.host, peer.port)))
         if peer.certificate is not None:
             self._certificates[conn] = peer.certificate

@@ -15,7 +15,7 @@ from ottermq.amqp.frames import headers_of
 from ottermq.amqp.replies import Refused
 from ottermq.amqp.room import Room
 from ottermq.amqp.tables import Table
-from ottermq.engine import Event, RouteFlags
+from ottermq.engine.types import Event, RouteFlags
 from ottermq.errors import PreconditionFailed
 from ottermq.topology import Exchange, Route
 from ottermq.topology.values import kind_of

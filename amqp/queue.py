@@ -7,7 +7,8 @@ from ottermq.amqp.answers import Answer, removed, saved
 from ottermq.amqp.bindings import REPLY_TO, Ends, change_binding
 from ottermq.amqp.channel import Channel
 from ottermq.amqp.replies import Refused
-from ottermq.engine import Engine, Purged
+from ottermq.engine.engine import Engine
+from ottermq.engine.types import Purged
 from ottermq.errors import NotFound, PreconditionFailed
 from ottermq.topology import Queue, QueueType
 from ottermq.topology.names import label, stripped

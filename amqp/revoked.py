@@ -15,7 +15,7 @@ from ottermq.amqp.connection import Connection
 from ottermq.amqp.frames import encode_method
 from ottermq.amqp.replies import Reply
 from ottermq.amqp.room import Room
-from ottermq.engine import Consumer
+from ottermq.engine.types import Consumer
 from ottermq.topology import Queue
 
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from ottermq.auth import Auth
 from ottermq.config.schema import AmqpSettings
-from ottermq.engine import Engine
-from ottermq.queues import Queues
+from ottermq.engine.engine import Engine
+from ottermq.queue_runtime import Queues
 from ottermq.topology import Topology
 
 

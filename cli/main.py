@@ -15,7 +15,7 @@ import click
 from ottermq import __version__, eventlog
 from ottermq.cli.group import Group
 from ottermq.errors import OtterError, StartupError
-from ottermq.garbage import uncollected
+from ottermq.process.gc_tuning import uncollected
 
 # click 8.2 and later; before, help is no error.
 NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())

@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ottermq import lockfile
 from ottermq.cli.group import Group
 from ottermq.errors import OtterError
+from ottermq.process import lockfile
 from ottermq.wal import dump as dumping
 from ottermq.wal import repair as repairing
 from ottermq.wal import verify as verifying

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import trio
 
-from ottermq import ballast, eventlog, events, listeners, retention, systemd, versionfile
+from ottermq import eventlog
 from ottermq.admin import http as admin
 from ottermq.admin import metrics
 from ottermq.admin.guard import Guard
@@ -27,10 +27,10 @@ from ottermq.amqp.door import Door as AmqpDoor
 from ottermq.amqp.room import Room as AmqpRoom
 from ottermq.auth import Auth, open_auth
 from ottermq.config import Config
-from ottermq.engine import Door as Protocols
-from ottermq.engine import Engine, EngineOptions
-from ottermq.garbage import uncollected
-from ottermq.holds import Holds
+from ottermq.engine import events
+from ottermq.engine.engine import Engine
+from ottermq.engine.types import Door as Protocols
+from ottermq.engine.types import EngineOptions
 from ottermq.kafka import anonymous
 from ottermq.kafka.altered import Altered
 from ottermq.kafka.cluster import open_cluster
@@ -42,12 +42,20 @@ from ottermq.kafka.room import Room as KafkaRoom
 from ottermq.kafka.table import EngineTable
 from ottermq.kafka.topics import Topics
 from ottermq.kafka.transactions import Transactions, transaction_settings
-from ottermq.listeners import Bound, Door
-from ottermq.lockfile import claim
-from ottermq.queues import Queues
+from ottermq.net import listeners
+from ottermq.net.listeners import Bound, Door
+from ottermq.net.tls import Contexts
+from ottermq.net.tls_bridge import Tunnel
+from ottermq.process import systemd
+from ottermq.process.gc_tuning import uncollected
+from ottermq.process.lockfile import claim
+from ottermq.process.secrecy import keep_to_ourselves, look_who_reads
+from ottermq.queue_runtime import Queues
 from ottermq.reload import Reloader, ignore_signals
-from ottermq.secrecy import keep_to_ourselves, look_who_reads
-from ottermq.store import (
+from ottermq.storage import ballast, retention
+from ottermq.storage import version_file as versionfile
+from ottermq.storage.legal_holds import Holds
+from ottermq.storage.store import (
     log_options,
     open_store,
     recovered,
@@ -55,9 +63,7 @@ from ottermq.store import (
     tell_reports,
     told_in_one_line,
 )
-from ottermq.tls import Contexts
 from ottermq.topology import MetaDb, Topology, restore
-from ottermq.tunnel import Tunnel
 from ottermq.wal import Log, Store
 from ottermq.wal.retention import Policy
 from ottermq.wal.store import Interrupted
@@ -246,7 +252,7 @@ async def _remember(config: Config, db: MetaDb) -> tuple[Topology, Auth]:
     auth = open_auth(db, config.auth)
     if config.definitions is not None:
         # Here and not above: most starts have no such file, and are quicker for it.
-        from ottermq.topology import definitions
+        from ottermq import definitions
 
         await definitions.load(config.definitions, topology, auth)
     await auth.first_start()

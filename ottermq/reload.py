@@ -23,7 +23,7 @@ from ottermq.config.messages import dotted
 from ottermq.config.schema import Keys, keys
 from ottermq.errors import OtterError
 from ottermq.kafka.room import Room as KafkaRoom
-from ottermq.tls import Contexts
+from ottermq.net.tls import Contexts
 from ottermq.wal import LogError
 
 TLS = "tls"
@@ -106,7 +106,7 @@ class Reloader:
         if self.config.definitions is None:
             return
         # Here and not above: most brokers have no such file, and start quicker for it.
-        from ottermq.topology import definitions
+        from ottermq import definitions
 
         room = self.amqp
         try:

@@ -13,7 +13,7 @@ FLAGS = ["-std=gnu11", "-O3", "-g", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / '
 
 
 def program(name: str, *parts: str) -> Path:
-    """The program of perf/<name>.c and of the sources that match, seen from perf/ or, in csrc, from the root."""
+    """The program of perf/<name>.c and of the sources that match: csrc/..., or in perf/."""
     sources = [HERE / f"{name}.c", *(source for part in parts for source in _matching(part))]
     headers = [*HERE.glob("*.h"), *(ROOT / "csrc").rglob("*.h")]
     target = BUILD / name

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottermq import codecs
-from ottermq.codecs import XERIAL, Codec, NotOpened, close_records, open_records
+from ottermq.storage import codecs
+from ottermq.storage.codecs import XERIAL, Codec, NotOpened, close_records, open_records
 
 PACK = {
     Codec.GZIP: cramjam.gzip.compress,

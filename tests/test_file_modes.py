@@ -42,7 +42,7 @@ def test_nobody_looks_into_the_memory_unless_core_dumps_are_wanted(
     program = (
         "import ctypes, resource\n"
         f"resource.setrlimit(resource.RLIMIT_CORE, ({limit}, {most}))\n"
-        "from ottermq.secrecy import keep_to_ourselves\n"
+        "from ottermq.process.secrecy import keep_to_ourselves\n"
         "keep_to_ourselves()\n"
         "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))\n"  # PR_GET_DUMPABLE
     )

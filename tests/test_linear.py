@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottermq.linear import BadPattern, Linear
+from ottermq.kafka.linear_regex import BadPattern, Linear
 
 ATOMS = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\d", r"\.", "^", "$"])
 

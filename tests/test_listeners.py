@@ -5,10 +5,10 @@ import socket
 import pytest
 import trio
 
-from ottermq import listeners
 from ottermq.config import Address
 from ottermq.errors import StartupError
-from ottermq.listeners import Door
+from ottermq.net import listeners
+from ottermq.net.listeners import Door
 
 
 def test_port_0_picks_the_same_free_port_for_all_of_a_hosts_addresses() -> None:

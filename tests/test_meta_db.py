@@ -18,7 +18,7 @@ from ottermq import eventlog
 from ottermq.broker import open_rooms
 from ottermq.config import load
 from ottermq.errors import StartupError
-from ottermq.store import open_store
+from ottermq.storage.store import open_store
 from tests import brokers
 from tests.amqp.wire import Client, eventually
 from tests.brokers import Broker

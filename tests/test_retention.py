@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from ottermq import retention
 from ottermq.config import Config, load
+from ottermq.storage import retention
 from ottermq.wal import Log, LogFlags, LogOptions, Record, Store
 from ottermq.wal.retention import Policy
 from ottermq.wal.store import DURABLE

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ottermq.errors import StartupError
-from ottermq.lockfile import claim
+from ottermq.process.lockfile import claim
 from tests import brokers
 from tests.brokers import ANY_PORT, PATIENCE, Broker
 

@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 import trio
 
-from ottermq import recovery
-from ottermq import store as seam
 from ottermq.config import Config, load
 from ottermq.errors import StartupError
+from ottermq.storage import recovery
+from ottermq.storage import store as seam
 from ottermq.wal import FlushMode, Options, Record, Report, ReportKind, Store
 from ottermq.wal.store import Interrupted, Progress
 from tests.brokers import SMALL_WAL

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from ottermq.config.schema import TlsSettings
 from ottermq.errors import ConfigError
-from ottermq.tls import Contexts, make_context, name_of
+from ottermq.net.tls import Contexts, make_context, name_of
 
 PATIENCE = 20.0
 

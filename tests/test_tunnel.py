@@ -10,8 +10,8 @@ import trio
 import trio.testing
 import trustme
 
-from ottermq.tls import Contexts
-from ottermq.tunnel import Peer, Tunnel
+from ottermq.net.tls import Contexts
+from ottermq.net.tls_bridge import Peer, Tunnel
 from tests.pipes import MemoryPipe
 from tests.test_tls import client, written
 

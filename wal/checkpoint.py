@@ -1,4 +1,4 @@
-"""data/checkpoint, read: every log's recovery point and cursor. csrc/store/checkpoint_file.c writes it.
+"""data/checkpoint, read: recovery points and cursors. csrc/store/checkpoint_file.c writes it.
 
 header   "OTTERCKP" | version u32 | zero u32 | WAL sequence u64 | entries u64 | written at i64
 entry    104 bytes, see Saved, then the cursor and the producers, each padded to 8 bytes

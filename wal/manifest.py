@@ -1,4 +1,4 @@
-"""A log's manifest, read: who it is and which sealed segments it has. csrc/store/manifest.c writes it.
+"""A log's manifest, read: who it is, which sealed segments it has. csrc/store/manifest.c writes.
 
 ottermq-manifest 1
 log 17

@@ -1,8 +1,8 @@
 """One file of the write-ahead log, read: its header and the records that chain to it.
 
-csrc/wal/wal_file.h and csrc/store/store.h tell the bytes, docs/wal.md the whole story. A file by itself
-can't say whether its last record is the log's: that is what the next file's header knows. So the
-end of the chain is just told, with what follows it.
+csrc/wal/wal_file.h and csrc/store/store.h tell the bytes, docs/wal.md the whole story. A file by
+itself can't say whether its last record is the log's: that is what the next file's header knows. So
+the end of the chain is just told, with what follows it.
 """
 
 import struct

@@ -3,7 +3,7 @@
 
 #define ZSTD_FROM 7                  /* the version of Produce */
 #define CODEC_ZSTD 4
-/* More bytes come out of no batch (ottermq/codecs.py), and a record has 7: more records are a lie, which
+/* More bytes come out of no batch (ottermq/storage/codecs.py), and a record has 7: more records are a lie, which
  * would cost offsets and make a queue look full. */
 #define RECORDS_MOST ((128 << 20) / 7)
 

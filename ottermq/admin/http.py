@@ -18,7 +18,7 @@ from ottermq import auditlog
 from ottermq.admin.guard import Guard
 from ottermq.admin.waiting import Waiting
 from ottermq.errors import AccessRefused, LoginRefused
-from ottermq.listeners import part
+from ottermq.net.listeners import part
 from ottermq.wal import LogError
 
 HEAD_LIMIT = 8192

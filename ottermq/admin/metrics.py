@@ -15,7 +15,7 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from ottermq import __version__
-from ottermq.engine import Engine
+from ottermq.engine.engine import Engine
 from ottermq.kafka.groups import Groups
 from ottermq.kafka.groups.group import State as GroupState
 from ottermq.kafka.transactions import Transactions

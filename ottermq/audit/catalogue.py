@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ottermq.kafka.topics import parts_of
-from ottermq.queues import DELAY_PREFIX
+from ottermq.queue_runtime import DELAY_PREFIX
 from ottermq.topology import Queue, QueueSettings, QueueType, Topology
 from ottermq.topology.restore import fill
 from ottermq.wal import LogFlags

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from ottermq.audit.snapshot import Log
 from ottermq.config import Config
-from ottermq.holds import KAFKA_KEY
 from ottermq.kafka.configs import LONG_MAX, TOPIC_CONFIGS, listed
-from ottermq.retention import policy_for
+from ottermq.storage.legal_holds import KAFKA_KEY
+from ottermq.storage.retention import policy_for
 from ottermq.wal.catalog import open_to_look
 from ottermq.wal.retention import Policy
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from ottermq.errors import AccessRefused, NotFound, OtterError, PreconditionFailed
-from ottermq.holds import KAFKA_KEY as HOLD
 from ottermq.kafka.api import Api
 from ottermq.kafka.configs import BadValue
 from ottermq.kafka.errors import Error, KafkaError, error_of
@@ -17,6 +16,7 @@ from ottermq.kafka.offsets import partition_log
 from ottermq.kafka.request import Body, Connection, Handler, Request
 from ottermq.kafka.room import Room
 from ottermq.kafka.topics import MOST_PARTITIONS, IllegalName, Topic, TopicExists
+from ottermq.storage.legal_holds import KAFKA_KEY as HOLD
 from ottermq.wal import Log, LogError, Rule
 
 BY_DEFAULT = -1

@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ottermq.config.schema import QueueSettings
-from ottermq.holds import KAFKA_KEY, Holds
 from ottermq.kafka import configs
 from ottermq.kafka.configs import LONG_MAX, BadValue, Source, listed
 from ottermq.kafka.topics import Topic, TopicOptions, Topics
-from ottermq.queues import segment_size
+from ottermq.queue_runtime import segment_size
+from ottermq.storage.legal_holds import KAFKA_KEY, Holds
 from ottermq.topology import MetaDb, Queue, Statement, Topology
 from ottermq.wal import FlushMode, Log, LogOptions, Store
 from ottermq.wal.retention import Policy

@@ -18,7 +18,7 @@ from ottermq.auth.delays import is_loopback
 from ottermq.config import Config
 from ottermq.config.schema import KafkaSettings
 from ottermq.errors import StartupError
-from ottermq.listeners import Bound
+from ottermq.net.listeners import Bound
 
 NAME = "anonymous"
 MARK = "anonymous user"  # in auth_marks: it was made

@@ -15,10 +15,10 @@ from functools import partial
 import trio
 
 from ottermq import eventlog
-from ottermq.codecs import NotOpened, close_records, open_records
 from ottermq.contained import contained
 from ottermq.kafka.altered import Altered, Values
 from ottermq.kafka.configs import LONG_MAX
+from ottermq.storage.codecs import NotOpened, close_records, open_records
 from ottermq.topology import MetaDb
 from ottermq.wal import Log, LogError, Store
 from ottermq.wal.compaction import Codecs, Compaction, Outcome

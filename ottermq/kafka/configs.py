@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import IntEnum
 
-from ottermq.codecs import Codec
 from ottermq.config.schema import QueueSettings
-from ottermq.queues import SEGMENT_LEAST
+from ottermq.queue_runtime import SEGMENT_LEAST
+from ottermq.storage.codecs import Codec
 
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1

@@ -23,8 +23,9 @@ import trio
 from ottermq import eventlog
 from ottermq.config import Address
 from ottermq.contained import contained, is_failure
-from ottermq.engine import Door as Doors
-from ottermq.engine import Event, KafkaRights, Kind, topic_names
+from ottermq.engine.engine import topic_names
+from ottermq.engine.types import Door as Doors
+from ottermq.engine.types import Event, KafkaRights, Kind
 from ottermq.errors import Malformed, NotAllowed, OtterError
 from ottermq.kafka import (
     acls,
@@ -51,9 +52,9 @@ from ottermq.kafka.request import Body, Connection, Handler, Request
 from ottermq.kafka.room import Room
 from ottermq.kafka.transactions import admin as transactions
 from ottermq.kafka.transactions import producing
-from ottermq.pipe import Pipe
-from ottermq.strangers import protocol_of
-from ottermq.tunnel import Peer
+from ottermq.net.protocol_sniff import protocol_of
+from ottermq.net.tls_bridge import Peer
+from ottermq.net.virtual_conn import Pipe
 from ottermq.wal import LogError
 
 EXPECTED = (KafkaError, OtterError, LogError)  # what rules raise; all else is our own mistake
@@ -122,7 +123,7 @@ class Door:
             self.room.engine.hang_up(id)
 
     def open_pipe(self, peer: Peer) -> Pipe:
-        """A TLS connection is through its handshake (ottermq/tunnel.py)."""
+        """A TLS connection is through its handshake (ottermq/net/tls_bridge.py)."""
         conn = self.room.engine.virtual(str(Address(peer.host, peer.port)), Doors.KAFKA)
         self._local[conn] = peer.local
         pipe = self._pipes[conn] = Pipe(self.room.engine, conn)

@@ -16,12 +16,12 @@ from typing import Any
 
 import trio
 
-from ottermq.codecs import NotOpened, open_records
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error, error_of
 from ottermq.kafka.pace import batched
 from ottermq.kafka.request import Body, Connection, Handler, Request
 from ottermq.kafka.room import Room
+from ottermq.storage.codecs import NotOpened, open_records
 from ottermq.wal import Log, LogError
 from ottermq.wal.log import LogStat
 from ottermq.wal.records import OVERHEAD

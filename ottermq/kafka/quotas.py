@@ -16,7 +16,7 @@ from typing import Any
 import trio
 
 from ottermq.contained import contained
-from ottermq.engine import Engine
+from ottermq.engine.engine import Engine
 from ottermq.kafka import ids
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error, KafkaError

@@ -18,10 +18,11 @@ import trio
 
 from ottermq import eventlog
 from ottermq._core import ffi, lib
-from ottermq.codecs import NotOpened, TooMuch, close_records, open_records
 from ottermq.contained import is_failure
-from ottermq.engine import Engine, Event, Repacked
+from ottermq.engine.engine import Engine
+from ottermq.engine.types import Event, Repacked
 from ottermq.kafka.errors import Error
+from ottermq.storage.codecs import NotOpened, TooMuch, close_records, open_records
 from ottermq.wal.records import CODECS, OVERHEAD, with_records
 
 HEAD = struct.Struct(">IbBiI")

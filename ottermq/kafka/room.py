@@ -5,7 +5,7 @@ from typing import Any
 
 from ottermq.auth import Auth
 from ottermq.config.schema import KafkaSettings
-from ottermq.engine import Engine
+from ottermq.engine.engine import Engine
 from ottermq.kafka.altered import Altered
 from ottermq.kafka.api import Api
 from ottermq.kafka.cluster import Cluster
@@ -13,7 +13,7 @@ from ottermq.kafka.groups import Groups
 from ottermq.kafka.kept import Kept
 from ottermq.kafka.topics import Topics
 from ottermq.kafka.transactions import Transactions
-from ottermq.queues import Queues
+from ottermq.queue_runtime import Queues
 from ottermq.topology import Topology
 from ottermq.wal import Store
 

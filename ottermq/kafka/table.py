@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from ottermq.engine import Engine, KafkaTopicFlags, KafkaTopicOptions
+from ottermq.engine.engine import Engine
+from ottermq.engine.types import KafkaTopicFlags, KafkaTopicOptions
 from ottermq.kafka.topics import Topic, TopicOptions
 
 

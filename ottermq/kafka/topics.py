@@ -30,7 +30,7 @@ from uuid import UUID, uuid5
 
 from ottermq.errors import InvalidRequest, NotFound, PreconditionFailed
 from ottermq.kafka.cluster import Cluster
-from ottermq.queues import Queues
+from ottermq.queue_runtime import Queues
 from ottermq.topology import Binding, Change, Exchange, Queue, QueueType, Statement, Topology
 from ottermq.topology.topology import QUEUE_TYPE
 from ottermq.wal import Log

@@ -21,11 +21,11 @@ from ottermq.amqp.frames import decode_method, encode_method
 from ottermq.amqp.room import Room
 from ottermq.auth import Auth, open_auth, passwords
 from ottermq.config.schema import AmqpSettings, AuthSettings
-from ottermq.engine import (
+from ottermq.engine.engine import Engine
+from ottermq.engine.types import (
     Added,
     Consume,
     Consumer,
-    Engine,
     Event,
     Kind,
     Purged,
@@ -33,8 +33,8 @@ from ottermq.engine import (
     QueueStat,
     RouteFlags,
 )
-from ottermq.holds import Holds
-from ottermq.queues import Queues
+from ottermq.queue_runtime import Queues
+from ottermq.storage.legal_holds import Holds
 from ottermq.topology import MetaDb, Topology, restore
 from ottermq.wal import LogOptions
 from ottermq.wal.catalog import Statement

@@ -11,7 +11,7 @@ from pamqp.commands import Basic, Confirm, Connection, Exchange, Queue, Tx
 
 from ottermq.auth import Permission, TopicPermission
 from ottermq.config.schema import AmqpSettings, Permit
-from ottermq.engine import Added, Consume, Event, Kind, RouteFlags, StreamStart
+from ottermq.engine.types import Added, Consume, Event, Kind, RouteFlags, StreamStart
 from tests.amqp.doors import Client, Closed, Desk, open_desk
 
 STREAM = {"x-queue-type": "stream"}

@@ -7,7 +7,7 @@ import pytest
 from pamqp.commands import Channel, Connection, Queue
 
 from ottermq.auth import Permission
-from ottermq.engine import ConnFlags, Event, Kind
+from ottermq.engine.types import ConnFlags, Event, Kind
 from tests.amqp.doors import Closed, Desk, open_desk
 
 

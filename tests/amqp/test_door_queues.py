@@ -11,7 +11,7 @@ from pamqp.commands import Basic, Connection, Exchange, Queue
 
 from ottermq.auth import Permission
 from ottermq.config.schema import AmqpSettings, Permit
-from ottermq.engine import Consumer, Event, Kind, QueueFlags, QueueStat
+from ottermq.engine.types import Consumer, Event, Kind, QueueFlags, QueueStat
 from ottermq.topology import Policy
 from tests.amqp.doors import Client, Closed, Desk, open_desk
 from tests.topology.flaky import Flaky, full

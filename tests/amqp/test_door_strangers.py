@@ -11,7 +11,7 @@ from pamqp.commands import Channel
 
 from ottermq.amqp.door import METHODS as UNDERSTOOD
 from ottermq.amqp.frames import LAYOUTS, METHODS
-from ottermq.engine import Event, Kind
+from ottermq.engine.types import Event, Kind
 from tests.amqp.doors import Client, Closed, Desk, open_desk
 
 ROUNDS = 600

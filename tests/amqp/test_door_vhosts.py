@@ -7,7 +7,7 @@ import pytest
 from pamqp.commands import Basic, Connection, Exchange, Queue
 
 from ottermq.auth import Permission
-from ottermq.engine import Consumer
+from ottermq.engine.types import Consumer
 from ottermq.errors import Held, NotFound
 from ottermq.topology import MetaDb, restore
 from tests.amqp.doors import Client, Closed, Desk, open_desk

@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from ottermq import __version__, versionfile
+from ottermq import __version__
 from ottermq.audit.findings import Finding, Kind, Severity
 from ottermq.audit.outcome import Bars, Lines, Outcome, Sheet
 from ottermq.audit.report import axes, charts, facts, files, terminal, words
 from ottermq.audit.report.page import page
+from ottermq.storage import version_file as versionfile
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 FACTS = {"host": "otter-1", "data directory": "/srv/<data>", "run by": "ann (uid 1000)"}

@@ -14,8 +14,8 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
-from ottermq.codecs import Codec
 from ottermq.kafka.configs import codec_name
+from ottermq.storage.codecs import Codec
 from ottermq.wal.records import CONTROL, Batch, batches
 from tests.brokers import Broker, run
 from tests.clients.test_kafka_admin import done

@@ -21,15 +21,8 @@ from kafka.record import MemoryRecords, default_records
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from ottermq._core import ffi, lib
-from ottermq.engine import (
-    Door,
-    Event,
-    KafkaRights,
-    KafkaTopicOptions,
-    Kind,
-    QueueFlags,
-    topic_names,
-)
+from ottermq.engine.engine import topic_names
+from ottermq.engine.types import Door, Event, KafkaRights, KafkaTopicOptions, Kind, QueueFlags
 from ottermq.kafka.api import Api
 from ottermq.kafka.codec import decode_response, encode_request
 from ottermq.kafka.repacking import repack_all

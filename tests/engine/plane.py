@@ -27,10 +27,9 @@ from pamqp import header
 from pamqp.base import Frame
 from pamqp.commands import Basic
 
-from ottermq.codecs import NotOpened, open_records
-from ottermq.engine import (
+from ottermq.engine.engine import Engine
+from ottermq.engine.types import (
     Consume,
-    Engine,
     EngineOptions,
     Event,
     Kind,
@@ -38,6 +37,7 @@ from ottermq.engine import (
     QueueOptions,
     RouteFlags,
 )
+from ottermq.storage.codecs import NotOpened, open_records
 from ottermq.wal import Log, LogFlags, Options, Store
 from tests.wal.stores import SMALL
 

@@ -1,6 +1,6 @@
 """Confirms: in order, many at once, when the disk has it; returns before them."""
 
-from ottermq.engine import QueueFlags
+from ottermq.engine.types import QueueFlags
 from tests.engine.plane import Client, Confirm, Message, Plane, content
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pamqp.commands import Basic
 
-from ottermq.engine import QueueFlags, StreamStart
+from ottermq.engine.types import QueueFlags, StreamStart
 from tests.engine.kafka_plane import KafkaPlane, batch
 from tests.engine.plane import Client, Plane, content, frame
 

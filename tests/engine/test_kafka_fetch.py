@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ottermq.engine import KafkaRights, Kind
+from ottermq.engine.types import KafkaRights, Kind
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error
 from ottermq.wal.compaction import Codecs, Compaction

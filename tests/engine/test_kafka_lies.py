@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ottermq.codecs import Codec, NotOpened, close_records, open_records
-from ottermq.engine import StreamStart
+from ottermq.engine.types import StreamStart
+from ottermq.storage.codecs import Codec, NotOpened, close_records, open_records
 from ottermq.wal import Log, LogOptions, Store
 from ottermq.wal.compaction import Codecs, Compaction
 from ottermq.wal.records import OVERHEAD, sealed, with_records

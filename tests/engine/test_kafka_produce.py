@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottermq._core import lib
-from ottermq.engine import KafkaRights, KafkaTopicFlags, KafkaTopicOptions, QueueFlags
+from ottermq.engine.types import KafkaRights, KafkaTopicFlags, KafkaTopicOptions, QueueFlags
 from ottermq.kafka.api import Api
 from tests.engine.kafka_plane import KafkaPlane, Produced, batch, records_of, request
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ottermq.codecs import Codec, close_records
-from ottermq.engine import KafkaTopicFlags, Repacked
+from ottermq.engine.types import KafkaTopicFlags, Repacked
 from ottermq.kafka.errors import Error
+from ottermq.storage.codecs import Codec, close_records
 from ottermq.wal.records import OVERHEAD, Batch, batches, sealed, with_records
 from tests.engine.kafka_plane import KafkaPlane, records_of
 from tests.engine.kafka_plane import batch as plain_batch

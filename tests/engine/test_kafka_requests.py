@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ottermq.engine import Door, Kind
+from ottermq.engine.types import Door, Kind
 from tests.engine.kafka_plane import KafkaPlane, batch, request
 from tests.engine.plane import Client
 

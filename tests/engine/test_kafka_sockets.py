@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from ottermq.engine import Door, KafkaRights, Kind, topic_names
+from ottermq.engine.engine import topic_names
+from ottermq.engine.types import Door, KafkaRights, Kind
 from ottermq.kafka.api import Api
 from ottermq.kafka.codec import decode_response, encode_request
 from tests.engine.kafka_plane import KafkaPlane, batch, records_of

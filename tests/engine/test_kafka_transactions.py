@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ottermq.engine import QueueFlags, StreamStart
+from ottermq.engine.types import QueueFlags, StreamStart
 from ottermq.wal import Log
 from tests.engine.plane import Client, Plane
 from tests.wal.producing import batch

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ottermq.engine import Kind
+from ottermq.engine.types import Kind
 from tests.engine.plane import GREETING, PATIENCE, VHOST, Plane, content
 
 LARGE = 32_768  # from here on a message is a batch of its own, copied past the cache

@@ -5,7 +5,7 @@ import time
 import pytest
 from pamqp.commands import Basic
 
-from ottermq.engine import QueueFlags, QueueOptions, RouteFlags
+from ottermq.engine.types import QueueFlags, QueueOptions, RouteFlags
 from tests.engine.plane import Client, Plane, content, frame
 
 

@@ -7,8 +7,8 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from ottermq._core import lib
-from ottermq.codecs import Codec
-from ottermq.engine import QueueFlags, StreamStart
+from ottermq.engine.types import QueueFlags, StreamStart
+from ottermq.storage.codecs import Codec
 from tests.engine.plane import Plane
 
 PACK = {

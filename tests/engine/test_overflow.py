@@ -6,7 +6,7 @@ import pytest
 from pamqp.commands import Tx
 
 from ottermq._core import lib
-from ottermq.engine import QueueFlags, QueueOptions
+from ottermq.engine.types import QueueFlags, QueueOptions
 from tests.engine.plane import Client, Plane, frame
 from tests.engine.test_leaving import got
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ottermq.engine import Kind, RouteFlags
+from ottermq.engine.types import Kind, RouteFlags
 from tests.engine.plane import VHOST, Client, Plane
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ottermq.engine import Door, Kind
+from ottermq.engine.types import Door, Kind
 from tests.engine.plane import Plane
 
 ALL_MAY_HOLD = 32 << 20

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ottermq.engine import QueueFlags, StreamStart
+from ottermq.engine.types import QueueFlags, StreamStart
 from tests.engine.plane import Confirm, Plane
 
 

@@ -13,8 +13,7 @@ import trio
 from ottermq.auth import Auth, Permission, User, open_auth, passwords
 from ottermq.config import Config
 from ottermq.config.schema import AuthSettings, KafkaSettings
-from ottermq.engine import Engine
-from ottermq.holds import Holds
+from ottermq.engine.engine import Engine
 from ottermq.kafka import (
     acls,
     admin,
@@ -37,7 +36,8 @@ from ottermq.kafka.room import Room
 from ottermq.kafka.topics import Topic, TopicOptions, Topics
 from ottermq.kafka.transactions import Transactions, producing
 from ottermq.kafka.transactions import admin as transaction_admin
-from ottermq.queues import Queues
+from ottermq.queue_runtime import Queues
+from ottermq.storage.legal_holds import Holds
 from ottermq.topology import MetaDb, Queue, Topology, restore
 from ottermq.wal import Options, Store
 from tests.wal.stores import SMALL

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import trio
 
-from ottermq import codecs
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error
+from ottermq.storage import codecs
 from tests.kafka.rooms import House
 
 PROTOCOLS = [{"name": "range", "metadata": b""}]

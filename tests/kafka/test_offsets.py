@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from ottermq.codecs import Codec, close_records
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error
 from ottermq.kafka.offsets import (
@@ -15,6 +14,7 @@ from ottermq.kafka.offsets import (
     LATEST_TIERED,
     MAX_TIMESTAMP,
 )
+from ottermq.storage.codecs import Codec, close_records
 from ottermq.wal import Log, Record
 from ottermq.wal.records import OVERHEAD, with_records
 from tests.kafka.rooms import House, open_house

@@ -8,11 +8,11 @@ import pytest
 import trio
 import trio.testing
 
-from ottermq import retention
 from ottermq.config import Config
 from ottermq.errors import InvalidRequest
 from ottermq.kafka import statelog as module
 from ottermq.kafka.statelog import StateLog
+from ottermq.storage import retention
 from ottermq.topology.topology import Topology
 from ottermq.wal import Record, Store
 from ottermq.wal.catalog import INTERNAL_VHOST

@@ -10,8 +10,8 @@ import pytest
 
 from ottermq.auth import Auth, open_auth
 from ottermq.config.schema import AuthSettings
+from ottermq.definitions import DefinitionsError, apply, export, parse
 from ottermq.topology import Change, MetaDb, Topology, restore
-from ottermq.topology.definitions import DefinitionsError, apply, export, parse
 
 # As `rabbitmqctl export_definitions` writes it; the hash is of "test12".
 FILE: dict[str, Any] = {

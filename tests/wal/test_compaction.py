@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ottermq.codecs import Codec, NotOpened, close_records, open_records
+from ottermq.storage.codecs import Codec, NotOpened, close_records, open_records
 from ottermq.wal import Log, LogFlags, Record, ReportKind, Store
 from ottermq.wal.compaction import Codecs, Compaction, Outcome
 from ottermq.wal.errors import Deleted, Unreadable

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from ottermq.codecs import Codec, close_records
+from ottermq.storage.codecs import Codec, close_records
 from ottermq.wal import Log, LogFlags, LogOptions, Record, Store
 from ottermq.wal.compaction import Codecs, Compaction
 from ottermq.wal.records import OVERHEAD, with_records

@@ -261,7 +261,7 @@ def test_a_store_at_work_is_no_problem(tmp_path: Path) -> None:
 
 
 def test_whether_a_broker_holds_the_directory_is_seen(tmp_path: Path) -> None:
-    from ottermq.lockfile import claim
+    from ottermq.process.lockfile import claim
 
     assert not is_running(tmp_path)
     with claim(tmp_path):

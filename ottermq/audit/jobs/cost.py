@@ -18,7 +18,7 @@ from ottermq.audit.policies import Policies
 from ottermq.audit.report.words import cell, size, span
 from ottermq.audit.snapshot import Log, take
 from ottermq.config import Config
-from ottermq.retention import policy_for
+from ottermq.storage.retention import policy_for
 from ottermq.wal.catalog import INTERNAL_VHOST
 
 KINDS: dict[str, Kind] = {}  # nothing is wrong with what something costs

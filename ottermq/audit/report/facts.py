@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from ottermq import __version__, versionfile
+from ottermq import __version__
 from ottermq.audit.report.words import moment
 from ottermq.config.units import format_time
+from ottermq.storage import version_file as versionfile
 from ottermq.wal.verify import is_running
 
 MOST_KEYS = 20  # named in the head; summary.json has all of them

@@ -1,4 +1,4 @@
-"""Batches into Arrow's columns: C writes them (csrc/inspect/columns.c), Arrow takes them without a copy.
+"""Batches into Arrow's columns: csrc/inspect/columns.c writes, Arrow takes without a copy.
 
 What is damaged is a row of its own, and the reading finds its way again behind it.
 """
@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ottermq._core import ffi, lib
-from ottermq.codecs import Codec, NotOpened, open_records
+from ottermq.storage.codecs import Codec, NotOpened, open_records
 from ottermq.wal.errors import CorruptData
 from ottermq.wal.log import Aborted
 from ottermq.wal.segmentfile import find_batch, load_batch

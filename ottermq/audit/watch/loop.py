@@ -17,7 +17,7 @@ from ottermq.audit.outcome import Context
 from ottermq.audit.run import LOG, NEEDED, check_installed, look_at
 from ottermq.config import Config
 from ottermq.errors import OtterError
-from ottermq.lockfile import claim
+from ottermq.process.lockfile import claim
 from ottermq.wal.errors import LogError
 
 if TYPE_CHECKING:

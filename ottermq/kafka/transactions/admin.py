@@ -2,12 +2,12 @@
 
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error, KafkaError
+from ottermq.kafka.linear_regex import BadPattern, Linear
 from ottermq.kafka.offsets import log_of
 from ottermq.kafka.pace import paced
 from ottermq.kafka.request import Body, Handler, Request
 from ottermq.kafka.room import Room
 from ottermq.kafka.transactions.transaction import STATES
-from ottermq.linear import BadPattern, Linear
 
 AT_A_TIME = 16  # ids that are held against a pattern
 

@@ -7,9 +7,10 @@ is told so: the queue passes over it, and the log says which.
 import trio
 
 from ottermq import eventlog
-from ottermq.codecs import NotOpened, open_records
 from ottermq.contained import contained, is_failure
-from ottermq.engine import Engine, Event
+from ottermq.engine.engine import Engine
+from ottermq.engine.types import Event
+from ottermq.storage.codecs import NotOpened, open_records
 
 
 class Opener:

@@ -25,8 +25,9 @@ import trio
 
 from ottermq import auditlog, eventlog
 from ottermq.contained import contained
-from ottermq.engine import Consumer, Engine, QueueFlags, QueueOptions
-from ottermq.holds import Holds
+from ottermq.engine.engine import Engine
+from ottermq.engine.types import Consumer, QueueFlags, QueueOptions
+from ottermq.storage.legal_holds import Holds
 from ottermq.topology import Change, Exchange, Queue, QueueSettings, QueueType, Topology
 from ottermq.wal import Log, LogError, LogFlags, LogOptions, Rule, Store
 from ottermq.wal.catalog import Catalog, Statement

@@ -6,7 +6,7 @@ the door passes them on.
 
 import trio
 
-from ottermq.engine import Engine
+from ottermq.engine.engine import Engine
 
 
 class Pipe:

@@ -6,10 +6,10 @@ import trio
 
 from ottermq import eventlog
 from ottermq.auth import Auth
+from ottermq.definitions.apply import Running, apply
+from ottermq.definitions.parse import parse
+from ottermq.definitions.records import DefinitionsError
 from ottermq.errors import ConfigError
-from ottermq.topology.definitions.apply import Running, apply
-from ottermq.topology.definitions.parse import parse
-from ottermq.topology.definitions.records import DefinitionsError
 from ottermq.topology.topology import Topology
 
 

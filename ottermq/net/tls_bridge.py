@@ -16,7 +16,7 @@ from typing import Protocol
 import trio
 
 from ottermq.config import Address
-from ottermq.tls import Contexts, name_of
+from ottermq.net.tls import Contexts, name_of
 
 CHUNK = 128 * 1024  # bytes drained at a time: a few TLS records in one write
 LINGER = 1.0  # seconds in which our last words may arrive and a client may still send

@@ -14,8 +14,9 @@ import trio
 
 from ottermq import eventlog
 from ottermq.contained import is_failure
-from ottermq.engine import Engine, Event, Kind
-from ottermq.opening import Opener
+from ottermq.engine.decompress import Opener
+from ottermq.engine.engine import Engine
+from ottermq.engine.types import Event, Kind
 
 SLICE = 64  # events before other tasks get their turn
 

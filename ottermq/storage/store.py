@@ -13,11 +13,13 @@ from functools import cache
 
 import trio
 
-from ottermq import ballast, eventlog, holds
+from ottermq import eventlog
 from ottermq.config import Config, QueueSettings
 from ottermq.contained import contained
 from ottermq.errors import OtterError, StartupError
-from ottermq.recovery import recover
+from ottermq.storage import ballast
+from ottermq.storage import legal_holds as holds
+from ottermq.storage.recovery import recover
 from ottermq.topology import MetaDb
 from ottermq.wal import FlushMode, LogError, LogOptions, Options, Report, ReportKind, Store, unknown
 from ottermq.wal.store import DirectIO, Interrupted

@@ -12,10 +12,10 @@ load.py     from a path, at the start and on SIGHUP
 export.py   and back
 """
 
-from ottermq.topology.definitions.apply import apply
-from ottermq.topology.definitions.export import export
-from ottermq.topology.definitions.load import load
-from ottermq.topology.definitions.parse import parse
-from ottermq.topology.definitions.records import Definitions, DefinitionsError
+from ottermq.definitions.apply import apply
+from ottermq.definitions.export import export
+from ottermq.definitions.load import load
+from ottermq.definitions.parse import parse
+from ottermq.definitions.records import Definitions, DefinitionsError
 
 __all__ = ["Definitions", "DefinitionsError", "apply", "export", "load", "parse"]

@@ -19,10 +19,8 @@ import trio
 
 from ottermq.auth import Auth, Permission, TopicPermission
 from ottermq.auth.defined import PERMISSIONS, TOPIC_PERMISSIONS, USERS, Entry
-from ottermq.errors import OtterError
-from ottermq.topology.change import Change
-from ottermq.topology.definitions.acts import Acts
-from ottermq.topology.definitions.records import (
+from ottermq.definitions.acts import Acts
+from ottermq.definitions.records import (
     BindingRecord,
     Definitions,
     DefinitionsError,
@@ -31,12 +29,14 @@ from ottermq.topology.definitions.records import (
     UserRecord,
     VHostRecord,
 )
+from ottermq.errors import OtterError
+from ottermq.topology.change import Change
 from ottermq.topology.topology import Topology
 from ottermq.topology.vhost import PLAIN_VHOST
 
 
 class Running(Protocol):
-    """ottermq.queues.Queues of a broker that serves already."""
+    """ottermq.queue_runtime.Queues of a broker that serves already."""
 
     def settings_later(self) -> AbstractContextManager[None]:
         """Policies that change in here count once all of it is done."""

@@ -11,8 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ottermq.errors import InvalidRequest
-from ottermq.topology.definitions.records import (
+from ottermq.definitions.records import (
     BindingRecord,
     Definitions,
     DefinitionsError,
@@ -25,6 +24,7 @@ from ottermq.topology.definitions.records import (
     UserRecord,
     VHostRecord,
 )
+from ottermq.errors import InvalidRequest
 from ottermq.topology.policy import Policy
 from ottermq.topology.rows import OPERATOR_POLICY, POLICY
 from ottermq.topology.topology import QUEUE_TYPE

@@ -10,7 +10,7 @@ import shutil
 from contextlib import suppress
 
 from ottermq.config.units import SIZES, format_size
-from ottermq.engine import Engine
+from ottermq.engine.engine import Engine
 
 LOW_ON_MEMORY, LOW_ON_DISK = "low on memory", "low on disk"
 MIB = SIZES["MIB"]

@@ -1,0 +1,1 @@
+"""Sockets, TLS, and the connections that the engine sees without a socket."""

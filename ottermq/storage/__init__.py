@@ -1,0 +1,1 @@
+"""What the broker does with its log: opened, recovered, retained, held."""
