@@ -6,8 +6,8 @@ from typing import Literal
 from ottermq.amqp.acts import Act
 from ottermq.amqp.channel import Channel
 from ottermq.errors import AccessRefused
-from ottermq.kafka.topics import may_join
 from ottermq.topology import Change, Exchange, QueueType
+from ottermq.topology.super_streams import may_join
 from ottermq.topology.values import Table
 
 REPLY_TO = "amq.rabbitmq.reply-to"

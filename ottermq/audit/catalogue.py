@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ottermq.kafka.topics import parts_of
 from ottermq.queue_runtime import DELAY_PREFIX
 from ottermq.topology import Queue, QueueSettings, QueueType, Topology
 from ottermq.topology.restore import fill
+from ottermq.topology.super_streams import parts_of
 from ottermq.wal import LogFlags
 from ottermq.wal.catalog import INTERNAL_VHOST, Entry, entries, open_to_look
 

@@ -31,15 +31,20 @@ from uuid import UUID, uuid5
 from ottermq.errors import InvalidRequest, NotFound, PreconditionFailed
 from ottermq.kafka.cluster import Cluster
 from ottermq.queue_runtime import Queues
-from ottermq.topology import Binding, Change, Exchange, Queue, QueueType, Statement, Topology
+from ottermq.topology import Change, Queue, QueueType, Statement, Topology
+from ottermq.topology.super_streams import (
+    ORDER,
+    SUPER_STREAM,
+    is_part_of,
+    may_be_super,
+    parts_of,
+)
 from ottermq.topology.topology import QUEUE_TYPE
 from ottermq.wal import Log
 from ottermq.wal.store import SCRATCH_IDS
 
 LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 RESERVED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
-SUPER_STREAM = "x-super-stream"
-ORDER = "x-stream-partition-order"
 STREAM = {QUEUE_TYPE: QueueType.STREAM.value}
 MOST_PARTITIONS = 10_000
 ANY_TIME = (1 << 63) - 1
@@ -344,7 +349,7 @@ class Topics:
         for id in ids:
             names = dict.fromkeys(self._supers.pop(id, ()))
             exchange = self._topology.exchange_by_id(id)
-            if exchange is not None and exchange.vhost == self.vhost and _may_be_super(exchange):
+            if exchange is not None and exchange.vhost == self.vhost and may_be_super(exchange):
                 names |= dict.fromkeys((exchange.name, *(q.name for q in parts_of(exchange))))
             for name in names:
                 self._review(name)
@@ -354,52 +359,5 @@ def is_legal(name: str) -> bool:
     return LEGAL.fullmatch(name) is not None and name not in (".", "..")
 
 
-def is_part_of(stream: str, topic: str) -> bool:
-    """By its name, `topic-3`."""
-    before, dash, number = stream.rpartition("-")
-    return bool(dash) and before == topic and number.isascii() and number.isdigit()
-
-
 def _parts(name: str, partitions: int) -> Iterable[str]:
     return (f"{name}-{index}" for index in range(partitions))
-
-
-def _may_be_super(exchange: Exchange) -> bool:
-    """Cheaply: one with a hundred thousand bindings isn't looked through at each of them."""
-    return not exchange.is_default and (_says_so(exchange) or len(exchange.bindings) < 1024)
-
-
-def may_join(exchange: Exchange, queue: Queue) -> bool:
-    """Would that stream, bound to it, become a partition?"""
-    return _says_so(exchange) or is_part_of(queue.name, exchange.name)
-
-
-def _says_so(exchange: Exchange) -> bool:
-    return bool(exchange.arguments.get(SUPER_STREAM))
-
-
-def parts_of(exchange: Exchange) -> list[Queue]:
-    """A super stream's partitions in order; none if it is no super stream."""
-    if not _may_be_super(exchange):
-        return []
-    streams = {
-        binding.destination: binding
-        for binding in reversed(exchange.bindings.values())
-        if isinstance(binding.destination, Queue) and binding.destination.type is QueueType.STREAM
-    }
-    if _says_so(exchange):
-        return sorted(streams, key=lambda queue: _place(streams[queue]))
-    named = {queue.name: queue for queue in streams}
-    found: list[Queue] = []
-    while (queue := named.get(f"{exchange.name}-{len(found)}")) is not None:
-        found.append(queue)
-    return found
-
-
-def _place(binding: Binding) -> tuple[int, int, str]:
-    order = binding.arguments.get(ORDER)
-    if isinstance(order, int):
-        return (0, order, "")
-    name = binding.destination.name
-    suffix = name.rpartition("-")[2]
-    return (1, int(suffix), name) if suffix.isdecimal() else (2, 0, name)
