@@ -1,0 +1,251 @@
+"""A call goes down the layers, never up: one table for C, one for Python.
+
+C: what a file includes, and which functions of another folder it names. Python: what a module
+imports. What goes another way is in a list of exceptions, each with its reason; one that isn't
+needed any more is an error, too.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CSRC = ROOT / "csrc"
+
+# A folder may use what stands in its row, and nothing else.
+C_LAYERS = {
+    "base": "",
+    "format": "base",
+    "wal": "base",
+    "segment": "base format",
+    "cursor": "base",
+    "store": "base format wal segment cursor",
+    "inspect": "base format wal segment cursor",
+    "net": "base segment store",
+    "queue": "base format wal cursor store net",
+    "amqp": "base format wal cursor store net queue",
+    "kafka": "base format wal segment store net queue",
+    "engine": "base format wal store net queue amqp kafka",
+}
+# (file, folder): why it takes something from a folder that it shouldn't know.
+ENTERS = "Python calls it, and it enters the engine"
+STRUCT = "om_engine is one struct, known whole to all that move messages"
+PROTOCOL = "a connection asks which protocol it speaks"
+C_EXCEPTIONS = {
+    ("store.c", "engine"): "the store starts the engine's thread",
+    ("store.h", "engine"): "the store starts the engine's thread",
+    ("conn.c", "amqp"): PROTOCOL,
+    ("conn.c", "kafka"): PROTOCOL,
+    ("conn.c", "queue"): "basic.get is answered when its segment is read",
+    ("event.c", "engine"): STRUCT,
+    ("output.c", "engine"): STRUCT,
+    ("unauth.c", "engine"): STRUCT,
+    ("consumer.c", "amqp"): "a consumer is found by its channel",
+    ("deliver.c", "amqp"): "a delivery takes a tag of its channel",
+    ("stream.c", "amqp"): "a delivery takes a tag of its channel",
+    ("consumer.c", "engine"): ENTERS,
+    ("dead.c", "engine"): STRUCT,
+    ("delay.c", "engine"): STRUCT,
+    ("deliver.c", "engine"): STRUCT,
+    ("feed.c", "engine"): STRUCT,
+    ("opened.c", "engine"): ENTERS,
+    ("overflow.c", "engine"): STRUCT,
+    ("queue.c", "engine"): ENTERS,
+    ("queue.h", "engine"): "who puts a message into a queue wakes it",
+    ("route.c", "engine"): STRUCT,
+    ("stream.c", "engine"): STRUCT,
+    ("timer.c", "engine"): STRUCT,
+    ("channel.c", "engine"): ENTERS,
+    ("confirm.c", "engine"): STRUCT,
+    ("frame.c", "engine"): STRUCT,
+    ("frame_error.c", "engine"): STRUCT,
+    ("landing.c", "engine"): STRUCT,
+    ("publish.c", "engine"): STRUCT,
+    ("reply.c", "engine"): ENTERS,
+    ("settle.c", "engine"): STRUCT,
+    ("tx.c", "engine"): ENTERS,
+    ("unacked.c", "engine"): STRUCT,
+    ("kafka.h", "engine"): STRUCT,
+    ("kafka_api.c", "engine"): ENTERS,
+    ("kafka_produce.c", "engine"): "a publish asks whether the engine takes any",
+    ("kafka_repack.c", "engine"): ENTERS,
+    ("kafka_topics.c", "engine"): ENTERS,
+    ("pass_copy.c", "format"): "it is declared beside the batches that it fills",
+}
+
+# Loose modules of ottermq/ that all others may use.
+COMMON = "_core contained errors eventlog auditlog patterns ottermq"
+PYTHON_LAYERS = {
+    "wal": "",
+    "config": "",
+    "topology": "wal",
+    "storage": "wal config topology",
+    "engine": "wal config storage",
+    "net": "wal config engine",
+    "process": "",
+    "queue_runtime": "wal topology storage engine",
+    "auth": "wal config topology",
+    "definitions": "topology auth queue_runtime",
+    "amqp": "wal config topology storage engine net queue_runtime auth",
+    "kafka": "wal config topology storage engine net queue_runtime auth",
+    "admin": "wal config auth engine net",
+    "audit": "wal config topology storage process",
+    "reload": "config net amqp kafka definitions wal storage",
+    "broker": "wal config topology storage engine net process queue_runtime auth definitions amqp "
+    "kafka admin reload",
+    "cli": "wal config process audit broker",
+    "__main__": "cli",
+}
+COMMON_LAYERS = {  # they use each other only so
+    "ottermq": "", "_core": "", "eventlog": "", "patterns": "", "errors": "wal",
+    "contained": "eventlog", "auditlog": "eventlog",
+}  # fmt: skip
+PYTHON_EXCEPTIONS = {
+    ("admin", "kafka"): "/metrics shows groups, transactions and hidden names",
+    ("audit", "kafka"): "an audit reads groups' offsets as the coordinator wrote them",
+    ("audit", "queue_runtime"): "how the logs of priorities and delays are named",
+    ("cli", "admin"): "ottermq kafka hidden and unfence name the admin port's paths",
+}
+
+
+# -- C
+
+
+def without_comments(text: str) -> str:
+    text = re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL)
+    return re.sub(r'"(?:[^"\\\n]|\\.)*"', '""', text)
+
+
+@cache
+def c_files() -> dict[Path, str]:
+    return {path: path.read_text() for path in sorted(CSRC.glob("*/*.[ch]"))}
+
+
+@cache
+def c_functions() -> dict[str, str]:
+    """Each function that isn't static, and the folder it is defined in."""
+    found = {}
+    begins = re.compile(
+        r"^(?!static|typedef|return|else)[A-Za-z_][^\n;={}()]*?\b(om_\w+)\([^;{}]*\)\s*\{",
+        re.MULTILINE,
+    )
+    for path, text in c_files().items():
+        for match in begins.finditer(without_comments(text)):
+            found[match[1]] = path.parent.name
+    return found
+
+
+def c_uses() -> Iterator[tuple[Path, str, str]]:
+    """(file, folder it uses, what of it)"""
+    functions = c_functions()
+    for path, text in c_files().items():
+        for folder, header in re.findall(r'#include "(\w+)/(\w+\.h)"', text):
+            yield path, folder, header
+        for word in set(re.findall(r"\bom_\w+\b", without_comments(text))):
+            if word in functions:
+                yield path, functions[word], word
+
+
+def test_every_folder_of_c_stands_in_the_table() -> None:
+    assert {path.parent.name for path in c_files()} == set(C_LAYERS)
+
+
+def test_no_name_of_a_c_file_comes_twice() -> None:
+    names = [path.name for path in c_files()]
+    assert len(names) == len(set(names)), "objects of one name would overwrite each other"
+
+
+def test_includes_name_the_folder() -> None:
+    bare = [
+        f"{path.name}: {header}"
+        for path, text in c_files().items()
+        for header in re.findall(r'#include "(\w+\.h)"', text)
+        if header != "ottermq.h"
+    ]
+    assert bare == []
+
+
+def test_c_calls_go_down() -> None:
+    assert len(c_functions()) > 500, "the functions aren't found any more"
+    wrong, needed = [], set()
+    for path, folder, what in c_uses():
+        own = path.parent.name
+        if folder == own or folder in C_LAYERS[own].split():
+            continue
+        needed.add((path.name, folder))
+        if (path.name, folder) not in C_EXCEPTIONS:
+            wrong.append(f"{own}/{path.name} uses {what} of {folder}/")
+    assert sorted(wrong) == []
+    assert set(C_EXCEPTIONS) - needed == set(), "these exceptions aren't needed any more"
+
+
+# -- Python
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Each module of the product by the name it is imported by."""
+    found = {}
+    for top, prefix in (
+        ("ottermq", "ottermq"),
+        *((name, f"ottermq.{name}") for name in ("wal", "amqp", "cli")),
+    ):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            parts = path.relative_to(ROOT / top).with_suffix("").parts
+            found[".".join((prefix, *parts)).removesuffix(".__init__")] = path
+    return found
+
+
+def layer_of(module: str) -> str:
+    """Its package below ottermq, or the module itself if it is a loose one."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else parts[0]
+
+
+def imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for each in node.names:
+                full = f"{node.module}.{each.name}"
+                yield full if full in modules() or full == "ottermq._core" else node.module
+
+
+def test_every_package_of_python_stands_in_the_table() -> None:
+    there = {layer_of(module) for module in modules()}
+    assert there == {*PYTHON_LAYERS, *COMMON_LAYERS} - {"_core"}
+
+
+def test_python_imports_go_down() -> None:
+    common = set(COMMON.split())
+    wrong, needed = [], set()
+    for module, path in modules().items():
+        own = layer_of(module)
+        allowed = (
+            set(COMMON_LAYERS[own].split())
+            if own in COMMON_LAYERS
+            else common | set(PYTHON_LAYERS[own].split())
+        )
+        for target in imported(path):
+            if target.split(".")[0] != "ottermq" or (other := layer_of(target)) == own:
+                continue
+            if other in allowed:
+                continue
+            needed.add((own, other))
+            if (own, other) not in PYTHON_EXCEPTIONS:
+                wrong.append(f"{module} imports {target}")
+    assert sorted(wrong) == []
+    assert set(PYTHON_EXCEPTIONS) - needed == set(), "these exceptions aren't needed any more"
+
+
+@pytest.mark.parametrize("layers", [C_LAYERS, PYTHON_LAYERS])
+def test_the_table_itself_has_no_circle(layers: dict[str, str]) -> None:
+    above: list[str] = []
+    for name, below in layers.items():
+        assert set(below.split()) <= set(above), f"{name} stands before what it uses"
+        above.append(name)
