@@ -73,7 +73,7 @@ typedef struct om_record {
 #define OM_ATTR_TRANSACTIONAL 16
 #define OM_ATTR_CONTROL 32
 #define OM_ATTR_DELETE_HORIZON 64
-#define OM_ATTR_OPENED 0x4000    /* only in memory: a compressed batch without its codec (opened.c) */
+#define OM_ATTR_OPENED 0x4000    /* only in memory: a compressed batch without its codec (decompressed.c) */
 
 typedef struct om_batch_info {
     int64_t base_offset;
@@ -271,7 +271,7 @@ void om_store_progress(om_store *store, om_progress *out); /* during om_store_re
 /* Flush, checkpoint, stop the threads, free. OM_OK, or what kept it from being clean. */
 int om_store_close(om_store *store);
 
-/* Why something went. The numbers are on disk (removed.h): never give one twice. */
+/* Why something went. The numbers are on disk (removal_journal.h): never give one twice. */
 enum om_rule {
     OM_RULE_UNKNOWN = 0,             /* a trim of a version that didn't note it */
     OM_RULE_SETTLED = 1,             /* every record in it is settled */
@@ -296,7 +296,7 @@ enum om_rule {
     OM_RULE_LIFTED = 19,             /* ... and stands no more */
     OM_RULE_SKIPPED = 20             /* offsets that no record has: an unclean stop */
 };
-typedef struct om_removed {
+typedef struct om_removal_journal {
     uint64_t log_id;
     const char *folder;              /* of the log, below the data folder */
     const char *name;
@@ -306,11 +306,11 @@ typedef struct om_removed {
     uint64_t left;                   /* ... and has now; 0: it is gone */
     int64_t first_timestamp, max_timestamp; /* -1: not known */
     int rule;
-} om_removed;
+} om_removal_journal;
 /* Told with the next checkpoint, before what goes after it: OM_RULE_HOLD, OM_RULE_LIFTED. */
 void om_log_note(om_log *log, int rule);
 /* Say what is about to be removed from outside; on disk when it returns. Blocks. */
-int om_store_note_removed(om_store *store, const om_removed *items, size_t count);
+int om_store_note_removed(om_store *store, const om_removal_journal *items, size_t count);
 
 /* What went wrong, one by one, oldest first: corruption found, segments set aside, syncs that
  * failed. OM_END when there is no more. */
@@ -525,23 +525,23 @@ typedef struct om_producer_stat {
 } om_producer_stat;
 int64_t om_log_producers(om_log *log, om_producer_stat *out, int64_t cap);
 
-/* ---- compaction (compact.c, replace.c): the last record of each key stays ------------- */
+/* ---- compaction (compact.c, segment_swap.c): the last record of each key stays ------------- */
 
-typedef struct om_keys om_keys;
-om_keys *om_keys_new(size_t most);           /* keys it takes before it is OM_E_FULL */
-void om_keys_free(om_keys *keys);
-size_t om_keys_count(const om_keys *keys);
+typedef struct om_cleaner om_cleaner;
+om_cleaner *om_cleaner_new(size_t most);           /* keys it takes before it is OM_E_FULL */
+void om_cleaner_free(om_cleaner *keys);
+size_t om_cleaner_count(const om_cleaner *keys);
 /* Where each key of this batch (checked, uncompressed) stands last. OM_E_FULL: only in part. */
-int om_keys_learn(om_keys *keys, const uint8_t *batch, size_t len);
+int om_cleaner_learn(om_cleaner *keys, const uint8_t *batch, size_t len);
 
-typedef struct om_sieve {
+typedef struct om_cleaner_stats {
     int64_t now_ms;
     int64_t delete_retention_ms;     /* how long tombstones stay from the first time on */
     int32_t kept, dropped, tombstones; /* of this batch; tombstones that are kept */
-} om_sieve;
+} om_cleaner_stats;
 /* What stays of a batch (checked, uncompressed), as a batch with the same first and last offset. Returns its size;
  * 0: all of it stays as it is; with kept == 0 it is one without records. cap: len + 11 a record. */
-int64_t om_keys_sift(const om_keys *keys, const uint8_t *batch, size_t len, om_sieve *sieve, uint8_t *out, size_t cap);
+int64_t om_cleaner_filter(const om_cleaner *keys, const uint8_t *batch, size_t len, om_cleaner_stats *sieve, uint8_t *out, size_t cap);
 
 typedef struct om_rewritten {
     uint64_t size;
@@ -733,7 +733,7 @@ int om_conn_may_publish(om_engine *engine, uint64_t conn, const uint8_t *exchang
 int om_publish_route(om_engine *engine, uint64_t conn, int channel, const uint64_t *queues, int32_t count,
                      uint32_t flags, uint64_t generation);
 /* The answer to OM_EV_DEAD_ROUTE. */
-int om_dead_route(om_engine *engine, uint64_t queue, const uint64_t *queues, int32_t count, uint32_t flags,
+int om_dead_letter_route(om_engine *engine, uint64_t queue, const uint64_t *queues, int32_t count, uint32_t flags,
                   uint64_t generation);
 uint64_t om_route_generation(om_engine *engine);
 /* Bindings of this exchange (or of one behind it) changed: its routes are forgotten. NULL: of all. */

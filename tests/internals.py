@@ -17,8 +17,8 @@ from cffi import FFI
 ROOT = Path(__file__).resolve().parent.parent
 CSRC = ROOT / "csrc"
 HEADERS = (
-    "ottermq.h", "base/shared.h", "format/batch.h", "format/content.h", "net/crowd.h",
-    "segment/index.h", "segment/segment.h", "net/socket.h", "wal/wal.h", "base/wheel.h",
+    "ottermq.h", "base/buffer.h", "format/batch.h", "format/content.h", "net/tick_coalesce.h",
+    "segment/index.h", "segment/segment.h", "net/socket.h", "wal/wal.h", "base/timing_wheel.h",
 )  # fmt: skip
 PRELUDE = "struct iovec { void *iov_base; size_t iov_len; };\n"
 

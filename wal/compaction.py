@@ -4,7 +4,7 @@
     | cleaned | sealed, new | active |
     1 learn     where does each key of the new part stand last?      (csrc/format/compact.c)
     2 sift      every segment up to there is written again without what that makes obsolete, into a
-                file of its own which then takes the old one's name   (csrc/store/replace.c)
+                file of its own which then takes the old one's name   (csrc/store/segment_swap.c)
 
 Neighbours that fit into one segment become one: else those that lose all their records would stay
 as files, and as descriptors, for ever.
@@ -74,10 +74,10 @@ class Compaction:
         self._log = log
         self._codecs = codecs
         self._breathe = breathe
-        self._keys = ffi.gc(lib.om_keys_new(most_keys), lib.om_keys_free)
+        self._keys = ffi.gc(lib.om_cleaner_new(most_keys), lib.om_cleaner_free)
         if self._keys == ffi.NULL:
             raise MemoryError("no memory for the keys")
-        self._sieve = ffi.new("om_sieve *")
+        self._sieve = ffi.new("om_cleaner_stats *")
         self._sieve.now_ms = now_ms
         self._sieve.delete_retention_ms = delete_retention_ms
         self._aborted: list[Aborted] = []
@@ -114,7 +114,9 @@ class Compaction:
             if data is None or batch.attributes & CONTROL or self._is_aborted(batch):
                 continue
             try:
-                check(lib.om_keys_learn(self._keys, ffi.from_buffer(data), len(data)), "learn keys")
+                check(
+                    lib.om_cleaner_learn(self._keys, ffi.from_buffer(data), len(data)), "learn keys"
+                )
             except Full:
                 return batch.base_offset
         return end
@@ -209,7 +211,7 @@ class Compaction:
             return batch.data
         room = ffi.new("uint8_t[]", len(plain) + GROWTH * batch.record_count)
         size = check(
-            lib.om_keys_sift(
+            lib.om_cleaner_filter(
                 self._keys, ffi.from_buffer(plain), len(plain), self._sieve, room, len(room)
             ),
             "sift a batch",

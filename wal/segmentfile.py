@@ -74,7 +74,7 @@ MERGED, MERGE = ".log.merged-", ".log.merge-"
 
 def replaced(names: Iterable[str]) -> list[range]:
     """Offsets whose segments another file has taken the place of, though they are still there: a
-    crash, or a look at this very moment, came before they went (csrc/store/replace.c)."""
+    crash, or a look at this very moment, came before they went (csrc/store/segment_swap.c)."""
     there = set(names)
     found = []
     for name in there:

@@ -160,7 +160,7 @@ int om_channel_limit(om_engine *engine, uint64_t id, int number, uint32_t prefet
 int om_channel_recover(om_engine *engine, uint64_t id, int number) {
     om_channel *channel = enter(engine, id, number);
     if (channel) {
-        om_settle_recover(channel);
+        om_basic_recover(channel);
         om_channel_wake_queues(channel);
     }
     return leave(engine, channel);

@@ -22,7 +22,7 @@ struct om_consumer {
     om_consumer *next;       /* in the channel */
     /* streams */
     int64_t offset;          /* the next one to give */
-    om_feed *feed;
+    om_queue_reader *feed;
     uint8_t *filter;         /* each behind its length */
     uint32_t filter_len;
     uint8_t match_unfiltered;
@@ -91,7 +91,7 @@ enum om_channel_state { OM_CH_OPEN = 1, OM_CH_CLOSING = 2 };
 enum om_content_stage { OM_STAGE_IDLE = 0, OM_STAGE_HEADER = 1, OM_STAGE_BODY = 2 };
 
 /* Where the last publish went: the same method bytes go there again. */
-typedef struct om_address {
+typedef struct om_publish_target {
     uint8_t *method;         /* the arguments of basic.publish, as they came */
     uint32_t method_len, method_cap;
     om_span exchange, key;   /* in there */
@@ -100,10 +100,10 @@ typedef struct om_address {
     uint64_t permissions;    /* the generation it was allowed under */
     uint32_t salt;
     uint8_t allowed, by_event;
-} om_address;
+} om_publish_target;
 
 /* The last property part, and what follows from it. */
-typedef struct om_stamp {
+typedef struct om_props_cache {
     uint8_t *data;           /* the property part */
     uint32_t len, cap;
     uint8_t *tail;           /* the record headers, made with `exchange` */
@@ -112,7 +112,7 @@ typedef struct om_stamp {
     uint8_t exchange[255];
     uint8_t known, persistent, priority, by_event, direct_reply, user_ok;
     int64_t delay_ms;        /* x-delay; -1: none */
-} om_stamp;
+} om_props_cache;
 
 struct om_tx;
 
@@ -125,10 +125,10 @@ struct om_channel {
     uint8_t tick_logged;     /* this tick's publishes wait for the disk */
     uint8_t overdue_told;
 
-    om_address address;
-    om_stamp stamp;
+    om_publish_target address;
+    om_props_cache stamp;
     uint64_t body_size, body_len;
-    om_build landing;        /* where a body comes together, or waits while parked (landing.c) ... */
+    om_build landing;        /* where a body comes together, or waits while parked (body_assembly.c) ... */
     size_t landing_at;       /* ... and where in it */
 
     uint64_t publish_tag;    /* of the last publish in confirm mode */

@@ -106,11 +106,11 @@ static enum om_verdict on_open_channel(om_channel *channel, const uint8_t *paylo
             return OM_STALL; /* its confirms, or what would be returned */
         return om_publish_method(channel, payload + 4, len - 4);
     case OM_BASIC_ACK:
-        return om_settle_ack(channel, payload + 4, len - 4);
+        return om_basic_ack(channel, payload + 4, len - 4);
     case OM_BASIC_NACK:
-        return om_settle_nack(channel, payload + 4, len - 4);
+        return om_basic_nack(channel, payload + 4, len - 4);
     case OM_BASIC_REJECT:
-        return om_settle_reject(channel, payload + 4, len - 4);
+        return om_basic_reject(channel, payload + 4, len - 4);
     case OM_BASIC_GET:
         return get(channel, payload, len);
     default:

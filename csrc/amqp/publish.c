@@ -1,7 +1,7 @@
 /* publish.c -- a message comes in: method, header, body; then to its queues.
  *
- * A publisher says the same things again and again. So what its last method meant (om_address: the
- * route) and what its last properties meant (om_stamp: the record headers, ready to be copied) is
+ * A publisher says the same things again and again. So what its last method meant (om_publish_target: the
+ * route) and what its last properties meant (om_props_cache: the record headers, ready to be copied) is
  * kept with the channel, and a message that begins with the same bytes is only its body: one copy,
  * from the read buffer into the batch of its log.
  */
@@ -41,7 +41,7 @@ static int is_shortstr(const uint8_t *at, const uint8_t *end) {
     return at < end && at + 1 + at[0] <= end;
 }
 
-static int parse_address(om_address *address, const uint8_t *args, size_t len) {
+static int parse_address(om_publish_target *address, const uint8_t *args, size_t len) {
     const uint8_t *at = args + 2, *end = args + len;
     if (len < 5 || !is_shortstr(at, end) || !is_shortstr(at + 1 + at[0], end))
         return OM_E_CORRUPT;
@@ -58,7 +58,7 @@ static int parse_address(om_address *address, const uint8_t *args, size_t len) {
     return OM_OK;
 }
 
-static void forget_route(om_address *address) {
+static void forget_route(om_publish_target *address) {
     if (address->route)
         om_route_unref(address->route);
     address->route = NULL;
@@ -67,7 +67,7 @@ static void forget_route(om_address *address) {
 
 enum om_verdict om_publish_method(om_channel *channel, const uint8_t *args, size_t len) {
     om_conn *conn = channel->conn;
-    om_address *address = &channel->address;
+    om_publish_target *address = &channel->address;
     if (!om_engine_takes(conn->engine)) {
         conn->held_back = 1;
         return OM_STALL;
@@ -127,7 +127,7 @@ static enum om_verdict check_properties(om_channel *channel, const om_properties
     return OM_GO_ON;
 }
 
-static void read_headers(om_stamp *stamp, const om_properties *properties) {
+static void read_headers(om_props_cache *stamp, const om_properties *properties) {
     om_span cc, bcc;
     stamp->by_event = 0;
     stamp->delay_ms = -1;
@@ -138,7 +138,7 @@ static void read_headers(om_stamp *stamp, const om_properties *properties) {
         stamp->delay_ms = -1;
 }
 
-static int make_tail(om_stamp *stamp, om_span exchange, const om_properties *properties) {
+static int make_tail(om_props_cache *stamp, om_span exchange, const om_properties *properties) {
     size_t bound = om_content_headers_bound(exchange, properties);
     if (bound > stamp->tail_cap) {
         uint8_t *tail = realloc(stamp->tail, bound);
@@ -158,7 +158,7 @@ static int make_tail(om_stamp *stamp, om_span exchange, const om_properties *pro
 
 /* The properties are kept as they are stored: with the reply address that finds its way back. */
 static int keep_properties(om_channel *channel, om_properties *properties) {
-    om_stamp *stamp = &channel->stamp;
+    om_props_cache *stamp = &channel->stamp;
     om_engine *engine = channel->conn->engine;
     const uint8_t *data = properties->data;
     size_t len = properties->len;
@@ -180,7 +180,7 @@ static int keep_properties(om_channel *channel, om_properties *properties) {
 }
 
 static enum om_verdict read_properties(om_channel *channel, const uint8_t *data, size_t len) {
-    om_stamp *stamp = &channel->stamp;
+    om_props_cache *stamp = &channel->stamp;
     om_span exchange = channel->address.exchange;
     int same_exchange = same(stamp->exchange, stamp->exchange_len, exchange.data, (size_t)exchange.len);
     if (stamp->known && same_exchange && !stamp->direct_reply && same(stamp->data, stamp->len, data, len))
@@ -248,13 +248,13 @@ enum om_verdict om_publish_body(om_channel *channel, const uint8_t *payload, siz
                               (unsigned long long)channel->body_size);
     if (channel->body_len == 0 && len == channel->body_size)
         return finish(channel, (om_span){payload, (int32_t)len});
-    if (om_landing_put(channel, (om_span){payload, (int32_t)len}) != OM_OK)
+    if (om_assembly_put(channel, (om_span){payload, (int32_t)len}) != OM_OK)
         return out_of_memory(channel);
     if (channel->body_len < channel->body_size)
         return OM_GO_ON;
-    enum om_verdict verdict = finish(channel, om_landing_body(channel));
+    enum om_verdict verdict = finish(channel, om_assembly_body(channel));
     if (!channel->parked)
-        om_landing_drop(channel);
+        om_assembly_drop(channel);
     return verdict;
 }
 
@@ -286,22 +286,22 @@ static void give_back(om_channel *channel, om_span body) {
                       (om_span){channel->stamp.data, (int32_t)channel->stamp.len}, body);
 }
 
-static int is_unlogged(const om_stamp *stamp, const om_queue *queue) {
+static int is_unlogged(const om_props_cache *stamp, const om_queue *queue) {
     return !stamp->persistent && !(queue->options.flags & (OM_QUEUE_STREAM | OM_QUEUE_QUORUM | OM_QUEUE_DELAY));
 }
 
-static int is_logged(const om_stamp *stamp, const om_queue *queue) {
+static int is_logged(const om_props_cache *stamp, const om_queue *queue) {
     return om_log_is_logged(queue->lanes[0].log, is_unlogged(stamp, queue));
 }
 
 /* Returns 1 if the disk must have it, 0 if not, below 0 if it was refused. The last queue to get a large
  * message may keep it where it landed. */
 static int stage(om_channel *channel, om_queue *queue, om_span body, int is_last) {
-    const om_stamp *stamp = &channel->stamp;
+    const om_props_cache *stamp = &channel->stamp;
     if (queue->removed)
         return 0;
-    int refused = om_overflow_refuses(queue, 0, body.len) && om_overflow_refuses(queue, om_queue_hand_on(queue), body.len);
-    if (refused && !om_overflow_dies(queue))
+    int refused = om_reject_publish_refuses(queue, 0, body.len) && om_reject_publish_refuses(queue, om_queue_hand_on(queue), body.len);
+    if (refused && !om_reject_publish_dies(queue))
         return OM_E_FULL;
     int32_t lane = stamp->priority < queue->lane_count ? stamp->priority : queue->lane_count - 1;
     om_log *log = queue->lanes[lane].log;
@@ -312,7 +312,7 @@ static int stage(om_channel *channel, om_queue *queue, om_span body, int is_last
     if (logged && channel->conn->engine->store->fence_handled)
         return OM_E_FENCED;
     int64_t now_ms = channel->conn->engine->wall_ms;
-    int result = is_last && om_landing_can_stay(channel, body)
+    int result = is_last && om_assembly_can_stay(channel, body)
                      ? om_log_stage_landed(log, now_ms, &channel->landing, body.len, unlogged)
                      : om_log_stage_content(log, now_ms, channel->address.key, body,
                                             (om_span){stamp->tail, (int32_t)stamp->tail_len}, unlogged);
@@ -320,7 +320,7 @@ static int stage(om_channel *channel, om_queue *queue, om_span body, int is_last
         return result;
     if (refused) {
         /* In and out again at once: its way to the dead letters is the same as all the others'. */
-        om_dead_add_refused(queue, lane, log->next_offset - 1, (uint32_t)body.len);
+        om_dead_letter_add_refused(queue, lane, log->next_offset - 1, (uint32_t)body.len);
         return OM_E_FULL;
     }
     queue->published++;
@@ -336,7 +336,7 @@ static int is_plain(const om_queue *queue) {
 
 /* To all of them as one batch. OM_END: they are to be served one by one. */
 OM_PER_MESSAGE static int stage_together(om_channel *channel, om_queue *const *queues, int32_t count, om_span body, int *logged) {
-    const om_stamp *stamp = &channel->stamp;
+    const om_props_cache *stamp = &channel->stamp;
     om_log *logs[FANOUT_MAX];
     if (count < 2 || count > FANOUT_MAX)
         return OM_END;
@@ -396,7 +396,7 @@ OM_PER_MESSAGE static void publish(om_channel *channel, om_queue *const *queues,
 /* ---- where to ---- */
 
 static int is_allowed(om_channel *channel) {
-    om_address *address = &channel->address;
+    om_publish_target *address = &channel->address;
     om_conn *conn = channel->conn;
     uint64_t permissions = conn->engine->permissions;
     if (address->allowed && address->permissions == permissions)
@@ -418,7 +418,7 @@ static int is_allowed(om_channel *channel) {
 
 /* Held until the address changes. NULL: Python must be asked. */
 static om_route *find_route(om_channel *channel) {
-    om_address *address = &channel->address;
+    om_publish_target *address = &channel->address;
     om_conn *conn = channel->conn;
     if (address->route && om_route_is_fresh(address->route))
         return address->route;
@@ -433,7 +433,7 @@ static om_route *find_route(om_channel *channel) {
 
 static enum om_verdict park(om_channel *channel, om_span body) {
     om_conn *conn = channel->conn;
-    if (!om_landing_holds(channel, body) && om_landing_put(channel, body) != OM_OK)
+    if (!om_assembly_holds(channel, body) && om_assembly_put(channel, body) != OM_OK)
         return out_of_memory(channel);
     channel->parked = 1;
     conn->paused = 1;
@@ -453,7 +453,7 @@ static enum om_verdict park(om_channel *channel, om_span body) {
 
 /* Through no queue. 0: none of its keys is somebody's address. */
 static int is_answer(om_channel *channel, om_span body) {
-    const om_address *address = &channel->address;
+    const om_publish_target *address = &channel->address;
     return om_reply_answer(channel, address->exchange, address->key,
                            (om_span){channel->stamp.data, (int32_t)channel->stamp.len}, body) > 0;
 }
@@ -476,7 +476,7 @@ static enum om_verdict publish_in_tx(om_channel *channel, om_route *route, om_sp
 
 /* The default exchange: the key is the queue's name. */
 OM_PER_MESSAGE static enum om_verdict publish_directly(om_channel *channel, om_span body) {
-    om_address *address = &channel->address;
+    om_publish_target *address = &channel->address;
     om_conn *conn = channel->conn;
     if (om_reply_is_address(address->key) && !channel->tx)
         return answer_directly(channel, body);
@@ -495,7 +495,7 @@ OM_PER_MESSAGE static enum om_verdict publish_directly(om_channel *channel, om_s
 }
 
 static enum om_verdict finish(om_channel *channel, om_span body) {
-    om_address *address = &channel->address;
+    om_publish_target *address = &channel->address;
     channel->stage = OM_STAGE_IDLE;
     if (!is_allowed(channel) || address->by_event || channel->stamp.by_event)
         return park(channel, body);
@@ -512,7 +512,7 @@ static enum om_verdict finish(om_channel *channel, om_span body) {
 
 /* What waits in a delayed exchange is routed once more, and by its BCC too: it is taken off then. */
 static void keep_bcc(om_channel *channel, const om_route *route) {
-    om_stamp *stamp = &channel->stamp;
+    om_props_cache *stamp = &channel->stamp;
     om_properties properties;
     if (!(route->flags & OM_ROUTE_DELAY) || stamp->delay_ms <= 0 || !stamp->by_event)
         return;
@@ -522,7 +522,7 @@ static void keep_bcc(om_channel *channel, const om_route *route) {
 }
 
 void om_publish_parked(om_channel *channel, om_route *route) {
-    om_span body = om_landing_body(channel);
+    om_span body = om_assembly_body(channel);
     channel->parked = 0;
     keep_bcc(channel, route);
     if (channel->address.exchange.len == 0 && !channel->stamp.by_event)
@@ -533,7 +533,7 @@ void om_publish_parked(om_channel *channel, om_route *route) {
         publish_in_tx(channel, route, body);
     else
         publish(channel, route->queues, route->count, route->flags, body);
-    om_landing_drop(channel);
+    om_assembly_drop(channel);
 }
 
 void om_publish_reset(om_channel *channel) {
@@ -541,7 +541,7 @@ void om_publish_reset(om_channel *channel) {
     free(channel->address.method);
     free(channel->stamp.data);
     free(channel->stamp.tail);
-    om_landing_drop(channel);
+    om_assembly_drop(channel);
     memset(&channel->address, 0, sizeof channel->address);
     memset(&channel->stamp, 0, sizeof channel->stamp);
     channel->stage = OM_STAGE_IDLE;

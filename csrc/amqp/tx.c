@@ -43,8 +43,8 @@ static uint8_t *put(uint8_t *at, const void *data, size_t len) {
 
 int om_tx_publish(om_channel *channel, om_route *route, om_span body) {
     om_tx *tx = channel->tx;
-    const om_address *address = &channel->address;
-    const om_stamp *stamp = &channel->stamp;
+    const om_publish_target *address = &channel->address;
+    const om_props_cache *stamp = &channel->stamp;
     size_t size = (size_t)address->exchange.len + (size_t)address->key.len + stamp->tail_len + stamp->len + (size_t)body.len;
     om_engine *engine = channel->conn->engine;
     /* Holding such a publisher back would hold its commit back, too: it is refused. */
@@ -137,7 +137,7 @@ static int stage_publish(om_channel *channel, om_atomic *atomic, const entry *en
     om_span body = {tail.data + tail.len + entry->properties_len, entry->body_len};
     targets to = targets_of(entry);
     for (int32_t i = to.first; i < to.end; i++) {
-        int result = om_overflow_stage(atomic, &channel->tx->refusals, entry->route->queues[i], entry->priority, key, body, tail);
+        int result = om_reject_publish_stage(atomic, &channel->tx->refusals, entry->route->queues[i], entry->priority, key, body, tail);
         if (result != OM_OK)
             return result;
     }
@@ -203,7 +203,7 @@ static void conclude(om_channel *channel) {
             continue;
         }
         if (fate == OM_REJECTED && !queue->removed && !om_queue_is_stream(queue))
-            om_dead_add(queue, unacked->lane, unacked->offset, unacked->weight, OM_DEATH_REJECTED);
+            om_dead_letter_add(queue, unacked->lane, unacked->offset, unacked->weight, OM_DEATH_REJECTED);
         queue->acked++;
         om_queue_activate(queue);
         om_unacked_done(&channel->unacked, unacked);

@@ -67,8 +67,8 @@ void om_cursor_init(om_cursor *cursor, int64_t start) {
 void om_cursor_clear(om_cursor *cursor) {
     om_offset_set_clear(&cursor->settled);
     om_offset_set_clear(&cursor->returned);
-    om_tally_clear(&cursor->again);
-    om_tally_clear(&cursor->in_vain);
+    om_offset_counts_clear(&cursor->again);
+    om_offset_counts_clear(&cursor->in_vain);
 }
 
 om_cursor *om_cursor_new(int64_t start) {
@@ -114,8 +114,8 @@ int om_cursor_counts(const om_cursor *cursor, int64_t offset, int32_t *acquired,
         return OM_E_RANGE;
     if (offset >= cursor->next || om_cursor_is_settled(cursor, offset))
         return 0;
-    *acquired = (int32_t)smaller(om_tally_get(&cursor->again, offset) + (int64_t)1, INT32_MAX);
-    *delivered = om_tally_get(&cursor->in_vain, offset);
+    *acquired = (int32_t)smaller(om_offset_counts_get(&cursor->again, offset) + (int64_t)1, INT32_MAX);
+    *delivered = om_offset_counts_get(&cursor->in_vain, offset);
     return 1;
 }
 
@@ -130,8 +130,8 @@ void om_cursor_stat_get(const om_cursor *cursor, om_cursor_stat *out) {
         .unacked_bytes = cursor->unacked_bytes,
         .returned_count = cursor->returned_count,
         .memory = (int64_t)(sizeof *cursor + om_offset_set_memory(&cursor->settled) +
-                            om_offset_set_memory(&cursor->returned) + om_tally_memory(&cursor->again) +
-                            om_tally_memory(&cursor->in_vain)),
+                            om_offset_set_memory(&cursor->returned) + om_offset_counts_memory(&cursor->again) +
+                            om_offset_counts_memory(&cursor->in_vain)),
     };
 }
 
@@ -152,9 +152,9 @@ static int64_t settle_known(om_cursor *cursor, int64_t first, int64_t last, int6
     if (returned > 0)
         result = om_offset_set_prepare_remove(&cursor->returned, first, last);
     if (result == OM_OK)
-        result = om_tally_prepare_forget(&cursor->again, first, last);
+        result = om_offset_counts_prepare_forget(&cursor->again, first, last);
     if (result == OM_OK)
-        result = om_tally_prepare_forget(&cursor->in_vain, first, last);
+        result = om_offset_counts_prepare_forget(&cursor->in_vain, first, last);
     if (result != OM_OK)
         return result;
     if (first == cursor->floor) {
@@ -179,9 +179,9 @@ static int64_t settle_known(om_cursor *cursor, int64_t first, int64_t last, int6
         cursor->returned_count -= returned;
     }
     if (cursor->again.len > 0)
-        (void)om_tally_forget(&cursor->again, first, last);
+        (void)om_offset_counts_forget(&cursor->again, first, last);
     if (cursor->in_vain.len > 0)
-        (void)om_tally_forget(&cursor->in_vain, first, last);
+        (void)om_offset_counts_forget(&cursor->in_vain, first, last);
     drop_records(cursor, returned + fresh, settled - returned - fresh, bytes);
     return settled;
 }
@@ -347,7 +347,7 @@ int om_cursor_acquire(om_cursor *cursor, int64_t offset, int64_t bytes) {
         int result = om_offset_set_remove(&cursor->returned, offset, offset);
         if (result != OM_OK)
             return result;
-        (void)om_tally_raise(&cursor->again, offset, offset);
+        (void)om_offset_counts_raise(&cursor->again, offset, offset);
         cursor->returned_count--;
         if (is_lowest)
             cursor->returned_from = offset + 1;
@@ -387,7 +387,7 @@ int om_cursor_return(om_cursor *cursor, int64_t offset, int64_t bytes, int count
     if (result != OM_OK)
         return result;
     if (counted)
-        (void)om_tally_raise(&cursor->in_vain, offset, offset);
+        (void)om_offset_counts_raise(&cursor->in_vain, offset, offset);
     cursor->returned_from = smaller(cursor->returned_from, offset);
     cursor->returned_count++;
     cursor->unacked_count--;
@@ -422,7 +422,7 @@ int64_t om_cursor_return_all(om_cursor *cursor, int counted) {
         if (result != OM_OK)
             return result;
         if (counted)
-            (void)om_tally_raise(&cursor->in_vain, first, last);
+            (void)om_offset_counts_raise(&cursor->in_vain, first, last);
         int64_t count = last - first + 1;
         int64_t bytes = share(cursor->unacked_bytes, count, cursor->unacked_count);
         cursor->returned_from = smaller(cursor->returned_from, first);

@@ -95,7 +95,7 @@ static void put_set(om_sink *sink, const om_offset_set *set, int64_t expected) {
     }
 }
 
-static void put_tally(om_sink *sink, const om_tally *tally, int64_t expected) {
+static void put_tally(om_sink *sink, const om_offset_counts *tally, int64_t expected) {
     put_number(sink, tally->len);
     for (uint32_t i = 0; i < tally->len; i++)
         put_set(sink, &tally->planes[i], expected);
@@ -242,11 +242,11 @@ static int overlap(const om_offset_set *a, const om_offset_set *b) {
     return 0;
 }
 
-static int get_tally(om_source *source, om_tally *tally, const om_cursor *cursor) {
+static int get_tally(om_source *source, om_offset_counts *tally, const om_cursor *cursor) {
     int64_t planes;
     int result = get_number(source, OM_TALLY_PLANES, &planes);
     for (int64_t i = 0; i < planes && result == OM_OK; i++) {
-        om_offset_set *plane = om_tally_append_plane(tally);
+        om_offset_set *plane = om_offset_counts_append_plane(tally);
         if (plane == NULL)
             return OM_E_NO_MEMORY;
         result = get_set(source, plane, cursor->floor / OM_CHUNK_SIZE, cursor->floor, cursor->next - 1);

@@ -5,7 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "kafka/kafka.h"
-#include "queue/opened.h"
+#include "queue/decompressed.h"
 
 #include "base/bytes.h"
 
@@ -71,7 +71,7 @@ static void pump_queues(om_engine *engine) {
             om_queue_unref(queue);
             queue = next;
         }
-        om_dead_commit(engine);
+        om_dead_letter_commit(engine);
     }
 }
 
@@ -104,7 +104,7 @@ static int64_t next_due(const om_engine *engine) {
     if (!engine->conn_count && !engine->timer_count && !engine->alarm && !engine->waiting && engine->listening &&
         om_wal_durable_seq(engine->store->wal) == om_wal_last_seq(engine->store->wal))
         return INT64_MAX;
-    int64_t due = engine->swept_ms + SWEEP_MS, timer = om_timer_next(engine), fetch = om_kafka_next_timer(engine);
+    int64_t due = engine->swept_ms + SWEEP_MS, timer = om_deadline_next(engine), fetch = om_kafka_next_timer(engine);
     due = timer < due ? timer : due;
     return fetch < due ? fetch : due;
 }
@@ -118,7 +118,7 @@ void om_engine_leave(om_engine *engine) {
     uint64_t seq = om_store_end_tick(store);
     om_confirm_note(engine, seq);
     om_confirm_send(engine);
-    om_kafka_gates_open(engine);
+    om_kafka_delayed_produce_open(engine);
     flush_conns(engine);
     /* Somebody else's call, while the engine sleeps, may bring what is due before it would wake. */
     int oversleeps = !pthread_equal(pthread_self(), store->engine) && next_due(engine) < engine->sleeps_until;
@@ -157,7 +157,7 @@ static void weigh_memory(om_engine *engine) {
         bytes += (conn->kafka ? om_kafka_conn_weight(conn) : conn->out.bytes) + conn->in_len;
         for (uint32_t c = 0; c < conn->channel_cap; c++)
             if (conn->channels[c])
-                bytes += om_landing_weight(conn->channels[c]);
+                bytes += om_assembly_weight(conn->channels[c]);
     }
     engine->stat.message_bytes = bytes;
     uint64_t limit = engine->options.memory_limit;
@@ -373,17 +373,17 @@ static uint64_t tick(om_store *store, const struct epoll_event *ready, int count
         return 0;
     }
     read_clocks(engine);
-    om_crowd_tick(&engine->crowd, engine->now_ns);
+    om_coalesce_tick(&engine->crowd, engine->now_ns);
     engine->stat.ticks++;
     if (news) {
         om_queues_wake(engine);
         om_kafka_wake_cold(engine);
-        om_kafka_gates_open(engine);
+        om_kafka_delayed_produce_open(engine);
     }
     if (engine->retry || (news && (engine->stalled || engine->alarm)))
         retry_stalled(engine);
     serve_ready(engine, ready, count);
-    om_timers_run(engine);
+    om_deadline_run(engine);
     om_kafka_run_timers(engine);
     if (engine->now_ms - engine->swept_ms >= SWEEP_MS) {
         sweep(engine);
@@ -394,20 +394,20 @@ static uint64_t tick(om_store *store, const struct epoll_event *ready, int count
         if (engine->stalled || engine->alarm)
             retry_stalled(engine);
     }
-    uint64_t next = om_crowd_next(&engine->crowd);
+    uint64_t next = om_coalesce_next(&engine->crowd);
     om_engine_leave(engine);
     return next;
 }
 
 static int sleep_ms(om_store *store) {
-    om_turn_take(&store->turn);
+    om_ticket_lock_take(&store->turn);
     om_engine *engine = store->plane;
     int64_t ms = -1;
     if (engine && (engine->sleeps_until = next_due(engine)) != INT64_MAX) {
         ms = engine->sleeps_until - (int64_t)(om_now_ns() / 1000000);
         ms = ms < 0 ? 0 : ms;
     }
-    om_turn_give(&store->turn);
+    om_ticket_lock_give(&store->turn);
     return (int)ms;
 }
 
@@ -538,7 +538,7 @@ void om_engine_free(om_engine *engine) {
         om_store_leave(engine->store);
     }
     om_kafka_free(engine);
-    om_opened_free(engine);
+    om_decompressed_free(engine);
     om_event *event;
     while ((event = om_engine_next_event(engine)))
         om_event_free(event);

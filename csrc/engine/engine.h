@@ -1,12 +1,12 @@
 /* engine.h -- the data plane's inside: what is done with connections (conn.h), channels and queues.
  *
  *   socket -> frame.c -> publish.c -> route.c -> log (batch.c, log.c, wal.c)
- *                     -> settle.c (acks)           |
- *   socket <- output.c <- deliver.c <- feed.c <----+        confirm.c <- committer
+ *                     -> ack.c (acks)           |
+ *   socket <- output.c <- deliver.c <- queue_reader.c <----+        confirm.c <- committer
  *
  * A tick (engine.c): drain the ready sockets, seal the batches they made, pump the queues that
  * have something to give, log the cursors' changes, note which confirms wait for which sequence,
- * flush. All of it under the store's lock (om_turn), as are Python's calls (engine_api.c), which
+ * flush. All of it under the store's lock (om_ticket_lock), as are Python's calls (engine_api.c), which
  * end with the same steps: begin (om_engine_enter), do, end (om_engine_leave).
  *
  * Nothing here blocks: what isn't in memory is asked for (reader.c), what doesn't fit stands still
@@ -18,7 +18,7 @@
 #include "amqp/channel.h"
 #include "net/conn.h"
 #include "format/content.h"
-#include "net/crowd.h"
+#include "net/tick_coalesce.h"
 #include "amqp/frame.h"
 #include "net/output.h"
 #include "queue/queue.h"
@@ -39,16 +39,16 @@ void om_publish_parked(om_channel *channel, om_route *route);
 void om_publish_reset(om_channel *channel);
 void om_publish_return(om_channel *channel, om_span exchange, om_span key, om_span properties, om_span body);
 
-/* ---- bodies that come in pieces (landing.c) ---------------------------------------------------- */
+/* ---- bodies that come in pieces (body_assembly.c) ---------------------------------------------------- */
 
-int om_landing_put(om_channel *channel, om_span part); /* the next piece of the body; OM_E_NO_MEMORY */
-om_span om_landing_body(const om_channel *channel);    /* all of it, once it is there */
-int om_landing_holds(const om_channel *channel, om_span body); /* is it that? */
-int om_landing_can_stay(const om_channel *channel, om_span body); /* ... and may a log take it over as it is? */
-uint64_t om_landing_weight(const om_channel *channel);
-void om_landing_drop(om_channel *channel);
+int om_assembly_put(om_channel *channel, om_span part); /* the next piece of the body; OM_E_NO_MEMORY */
+om_span om_assembly_body(const om_channel *channel);    /* all of it, once it is there */
+int om_assembly_holds(const om_channel *channel, om_span body); /* is it that? */
+int om_assembly_can_stay(const om_channel *channel, om_span body); /* ... and may a log take it over as it is? */
+uint64_t om_assembly_weight(const om_channel *channel);
+void om_assembly_drop(om_channel *channel);
 
-/* ---- full queues that refuse (overflow.c) ----------------------------------------------------- */
+/* ---- full queues that refuse (reject_publish.c) ----------------------------------------------------- */
 
 /* What a record under way doesn't bring to its queue, or brings only to be dead-lettered. */
 typedef struct om_refusal {
@@ -65,10 +65,10 @@ typedef struct om_refusals {
 } om_refusals;
 
 /* soon_taken: of those in it, what consumers have as good as taken (om_queue_hand_on). */
-int om_overflow_refuses(const om_queue *queue, int64_t soon_taken, int64_t more_bytes);
-int om_overflow_dies(const om_queue *queue);     /* and dead-letters what it refuses */
+int om_reject_publish_refuses(const om_queue *queue, int64_t soon_taken, int64_t more_bytes);
+int om_reject_publish_dies(const om_queue *queue);     /* and dead-letters what it refuses */
 /* Into that record, unless the queue is gone or refuses it. */
-int om_overflow_stage(om_atomic *atomic, om_refusals *refusals, om_queue *queue, int priority, om_span key, om_span body,
+int om_reject_publish_stage(om_atomic *atomic, om_refusals *refusals, om_queue *queue, int priority, om_span key, om_span body,
                       om_span tail);
 void om_refusals_seal(om_refusals *refusals);    /* just before the commit ... */
 void om_refusals_end(om_refusals *refusals, int committed); /* ... and right after it */
@@ -109,24 +109,24 @@ void om_route_unref(om_route *route);
 void om_routes_clear(om_engine *engine);
 void om_routes_sweep(om_engine *engine);         /* some of them, a sweep */
 
-/* ---- delivering (deliver.c, feed.c) ------------------------------------------------------------ */
+/* ---- delivering (deliver.c, queue_reader.c) ------------------------------------------------------------ */
 
-om_feed *om_feed_new(void);
-void om_feed_free(om_feed *feed);
-void om_feed_rest(om_feed *feed);                /* lets go of the batch at hand */
+om_queue_reader *om_queue_reader_new(void);
+void om_queue_reader_free(om_queue_reader *feed);
+void om_queue_reader_rest(om_queue_reader *feed);                /* lets go of the batch at hand */
 /* The message at that offset. OM_OK; OM_END: not there yet; OM_E_NOT_RESIDENT: asked for;
  * OM_E_UNREADABLE or OM_E_RANGE: `skip_to` tells where reading may go on. Valid until the next call. */
-int om_feed_get(om_engine *engine, om_feed *feed, om_log *log, int64_t offset, om_content *out, int64_t *skip_to);
+int om_queue_reader_get(om_engine *engine, om_queue_reader *feed, om_log *log, int64_t offset, om_content *out, int64_t *skip_to);
 /* Memory that holds the last message and may be lent; NULL: it lies in a mapping. */
-om_bytes *om_feed_bytes(const om_feed *feed);
+om_buffer *om_queue_reader_bytes(const om_queue_reader *feed);
 /* Guard the mapping under the last message while its bytes are copied. */
-void om_feed_guard(om_feed *feed);
-int om_feed_unguard(om_feed *feed);
+void om_queue_reader_guard(om_queue_reader *feed);
+int om_queue_reader_unguard(om_queue_reader *feed);
 /* What it gave couldn't be had after all: the segment is surveyed, and the reader comes back. */
-void om_feed_doubt(om_feed *feed, om_log *log);
+void om_queue_reader_doubt(om_queue_reader *feed, om_log *log);
 /* Where these bytes of the last message lie in a segment's file, to be sent from there (not held);
  * NULL: they are in memory only, or the file can't be opened. */
-om_backing *om_feed_backing(om_feed *feed, const uint8_t *data, uint64_t *position);
+om_backing *om_queue_reader_backing(om_queue_reader *feed, const uint8_t *data, uint64_t *position);
 
 void om_queue_pump(om_queue *queue);
 /* To consumers that wait, before the tick is over: a queue that refuses what is too much isn't full while
@@ -147,7 +147,7 @@ int om_deliver_take(om_channel *channel, om_consumer *consumer, om_queue *queue,
 /* Frames of one message for that channel; kind: deliver, get-ok or return. OM_E_INVALID: the properties don't fit
  * into a frame of this connection's, and nothing was written. */
 int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const uint8_t *args, size_t args_len,
-                      const om_content *content, om_span properties, om_feed *feed);
+                      const om_content *content, om_span properties, om_queue_reader *feed);
 /* OM_E_NOT_RESIDENT: nothing was answered, as it can't be told yet whether there is a message. */
 int om_get(om_channel *channel, om_queue *queue, int no_ack);
 /* The same, and the connection stands still until it can be told. queue NULL: it is gone. */
@@ -158,11 +158,11 @@ void om_get_later(om_channel *channel, om_queue *queue, int no_ack);
 void om_stream_start_at(om_consumer *consumer, const om_consume *consume);
 void om_stream_pump(om_queue *queue);
 
-/* ---- settling (settle.c) ------------------------------------------------------------------------ */
+/* ---- settling (ack.c) ------------------------------------------------------------------------ */
 
-enum om_verdict om_settle_ack(om_channel *channel, const uint8_t *args, size_t len);
-enum om_verdict om_settle_nack(om_channel *channel, const uint8_t *args, size_t len);
-enum om_verdict om_settle_reject(om_channel *channel, const uint8_t *args, size_t len);
+enum om_verdict om_basic_ack(om_channel *channel, const uint8_t *args, size_t len);
+enum om_verdict om_basic_nack(om_channel *channel, const uint8_t *args, size_t len);
+enum om_verdict om_basic_reject(om_channel *channel, const uint8_t *args, size_t len);
 /* What becomes of a delivery. As RabbitMQ 4.3 has it, basic.nack with requeue says that this consumer
  * couldn't, basic.reject with requeue (and a channel that closes) that the delivery failed: only that
  * counts against the delivery limit. */
@@ -170,19 +170,19 @@ enum om_fate { OM_ACKED, OM_RETURNED, OM_FAILED, OM_REJECTED };
 /* Back to its place; `counted`: against the delivery limit. */
 void om_settle_return(om_channel *channel, om_unacked *entry, int counted);
 void om_settle_return_all(om_channel *channel);
-void om_settle_recover(om_channel *channel);     /* basic.recover */
+void om_basic_recover(om_channel *channel);     /* basic.recover */
 
-/* ---- leaving another way (dead.c) ------------------------------------------------------------- */
+/* ---- leaving another way (dead_letter.c) ------------------------------------------------------------- */
 
 /* Acquired or in flight: it leaves for the dead-letter exchange, or for nowhere. */
-void om_dead_add(om_queue *queue, int lane, int64_t offset, uint32_t weight, int reason);
+void om_dead_letter_add(om_queue *queue, int lane, int64_t offset, uint32_t weight, int reason);
 /* It was never ready: nobody may be given it meanwhile (reject-publish-dlx). */
-void om_dead_add_refused(om_queue *queue, int lane, int64_t offset, uint32_t weight);
-void om_dead_pump(om_queue *queue);
-int om_dead_answer(om_queue *queue, const uint64_t *queues, int32_t count, uint32_t flags); /* Python knows the route */
-int64_t om_dead_purge(om_queue *queue);          /* forget those that wait; how many they were */
-void om_dead_commit(om_engine *engine);          /* what gathered in this tick */
-int om_dead_is_expired(const om_queue *queue, const om_content *content, int64_t now_ms, int64_t *deadline);
+void om_dead_letter_add_refused(om_queue *queue, int lane, int64_t offset, uint32_t weight);
+void om_dead_letter_pump(om_queue *queue);
+int om_dead_letter_answer(om_queue *queue, const uint64_t *queues, int32_t count, uint32_t flags); /* Python knows the route */
+int64_t om_dead_letter_purge(om_queue *queue);          /* forget those that wait; how many they were */
+void om_dead_letter_commit(om_engine *engine);          /* what gathered in this tick */
+int om_dead_letter_is_expired(const om_queue *queue, const om_content *content, int64_t now_ms, int64_t *deadline);
 void om_queue_trim_length(om_queue *queue);      /* drop-head */
 void om_delay_pump(om_queue *queue);             /* what is due goes on its way */
 
@@ -192,7 +192,7 @@ int om_tx_publish(om_channel *channel, om_route *route, om_span body);
 int om_tx_settle(om_channel *channel, om_unacked *entry, int fate); /* enum om_fate */
 void om_tx_free(om_channel *channel);
 
-/* ---- direct reply-to (reply.c) -------------------------------------------------------------------- */
+/* ---- direct reply-to (direct_reply_to.c) -------------------------------------------------------------------- */
 
 #define OM_REPLY_TO "amq.rabbitmq.reply-to"
 int om_reply_is_address(om_span key);
@@ -267,8 +267,8 @@ struct om_engine {
     uint8_t *rewrite;        /* property parts made on the way */
     size_t rewrite_cap;
     uint8_t *foreign;        /* properties of Kafka records */
-    struct om_opened *opened; /* compressed batches, opened; NULL before the first */
-    om_crowd crowd;
+    struct om_decompressed *opened; /* compressed batches, opened; NULL before the first */
+    om_coalesce crowd;
     uint64_t now_ns;         /* of this tick: monotonic ... */
     int64_t now_ms;          /* ... and in ms */
     int64_t wall_ms;         /* of the store's clock */

@@ -229,7 +229,7 @@ int om_publish_route(om_engine *engine, uint64_t id, int number, const uint64_t 
         result = OM_E_STALE_EPOCH;
     om_route *route = NULL;
     if (result == OM_OK) {
-        const om_address *address = &channel->address;
+        const om_publish_target *address = &channel->address;
         route = om_route_make(engine, conn->vhost, address->salt, address->exchange, address->key, queues, count, flags);
         result = route ? OM_OK : OM_E_NO_MEMORY;
     }
@@ -247,7 +247,7 @@ int om_publish_route(om_engine *engine, uint64_t id, int number, const uint64_t 
     return result;
 }
 
-int om_dead_route(om_engine *engine, uint64_t id, const uint64_t *queues, int32_t count, uint32_t flags,
+int om_dead_letter_route(om_engine *engine, uint64_t id, const uint64_t *queues, int32_t count, uint32_t flags,
                   uint64_t generation) {
     om_engine_enter(engine);
     om_queue *queue = om_queue_find(engine, id);
@@ -256,7 +256,7 @@ int om_dead_route(om_engine *engine, uint64_t id, const uint64_t *queues, int32_
         result = OM_E_STALE_EPOCH;
     if (result == OM_OK) {
         queue->asked_route = 0;
-        result = om_dead_answer(queue, queues, count, flags);
+        result = om_dead_letter_answer(queue, queues, count, flags);
         om_queue_activate(queue);
     }
     om_engine_leave(engine);

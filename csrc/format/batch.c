@@ -169,16 +169,16 @@ int64_t om_batch_encode(om_batch_info *info, const om_record *records, int32_t c
     return (int64_t)len;
 }
 
-int om_batch_make(om_bytes **out, om_batch_info *info, const om_record *records, int32_t count) {
+int om_batch_make(om_buffer **out, om_batch_info *info, const om_record *records, int32_t count) {
     int64_t bound = om_batch_size_bound(records, count);
     if (bound < 0 || bound > INT32_MAX)
         return OM_E_INVALID;
-    om_bytes *bytes = om_bytes_new((uint32_t)bound);
+    om_buffer *bytes = om_buffer_new((uint32_t)bound);
     if (bytes == NULL)
         return OM_E_NO_MEMORY;
     int64_t size = om_batch_encode(info, records, count, bytes->data, bytes->room);
     if (size < 0) {
-        om_bytes_unref(bytes);
+        om_buffer_unref(bytes);
         return (int)size;
     }
     bytes->len = (uint32_t)size;
@@ -194,7 +194,7 @@ void om_build_init(om_build *build) {
 
 void om_build_free(om_build *build) {
     if (build->bytes)
-        om_bytes_unref(build->bytes);
+        om_buffer_unref(build->bytes);
     om_build_init(build);
 }
 
@@ -214,7 +214,7 @@ static int reserve(om_build *build, size_t need) {
         room = need + 3 * LARGE;
     if (build->bytes)
         build->bytes->len = (uint32_t)build->len;
-    om_bytes *bytes = build->bytes ? om_bytes_resize(build->bytes, room) : om_bytes_new((uint32_t)room);
+    om_buffer *bytes = build->bytes ? om_buffer_resize(build->bytes, room) : om_buffer_new((uint32_t)room);
     if (bytes == NULL)
         return OM_E_NO_MEMORY;
     build->bytes = bytes;
@@ -253,7 +253,7 @@ static void pass_body(om_build *build, size_t at, om_span body) {
     uint8_t *data = build->bytes->data;
     size_t from = build->crc_end ? build->crc_end : OM_BATCH_OVERHEAD;
     uint32_t before = om_crc32c(build->crc, data + from, at - from);
-    build->crc = om_pass_copy(before, data + at, body.data, (size_t)body.len);
+    build->crc = om_copy_nt(before, data + at, body.data, (size_t)body.len);
     build->crc_end = at + (size_t)body.len;
 }
 
@@ -327,15 +327,15 @@ static void put_whole_header(const om_build *build, om_batch_info *info) {
     put_crc(data, info, om_crc32c_join(fields, records, (uint32_t)(build->len - OM_BATCH_OVERHEAD)));
 }
 
-om_bytes *om_build_take(om_build *build, om_batch_info *info) {
+om_buffer *om_build_take(om_build *build, om_batch_info *info) {
     if (build->count == 0 || (info->attributes & OM_ATTR_DELETE_HORIZON) ||
         complete_info(info, build->count, build->base_timestamp, build->max_timestamp, build->len) != OM_OK)
         return NULL;
-    om_bytes *bytes = build->bytes;
+    om_buffer *bytes = build->bytes;
     put_whole_header(build, info);
     bytes->len = (uint32_t)build->len;
     if (bytes->room - build->len > build->len / 8) {
-        om_bytes *fitting = om_bytes_resize(bytes, build->len);
+        om_buffer *fitting = om_buffer_resize(bytes, build->len);
         bytes = fitting ? fitting : bytes;
     }
     om_build_init(build);

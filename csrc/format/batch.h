@@ -13,7 +13,7 @@
 #ifndef OM_BATCH_H
 #define OM_BATCH_H
 #include "ottermq.h"
-#include "base/shared.h"
+#include "base/buffer.h"
 
 #define OM_BATCH_MAGIC 2
 #define OM_BATCH_CRC 17              /* where it stands */
@@ -22,7 +22,7 @@
 /* A batch that grows: a tick's messages for one log. The bytes may move with each om_build_add;
  * om_build_take hands them over. All zero is an empty build. */
 typedef struct om_build {
-    om_bytes *bytes;         /* NULL before the first record */
+    om_buffer *bytes;         /* NULL before the first record */
     size_t len;              /* of the whole batch, header included; 0 while empty */
     size_t crc_end;          /* CRC-32C of the records up to there; 0: of none yet */
     uint32_t crc;
@@ -46,13 +46,13 @@ void om_build_fill(om_build *build, int64_t timestamp);      /* that was the las
  * has grown beyond its length: whoever keeps it would hold twice what it counts. The build is empty
  * again. info as for om_batch_encode; NULL for a build without records, and with a delete horizon, which must be
  * known before the first record: use om_batch_make. */
-om_bytes *om_build_take(om_build *build, om_batch_info *info);
+om_buffer *om_build_take(om_build *build, om_batch_info *info);
 
 /* om_batch_encode into bytes of its own. */
-int om_batch_make(om_bytes **out, om_batch_info *info, const om_record *records, int32_t count);
+int om_batch_make(om_buffer **out, om_batch_info *info, const om_record *records, int32_t count);
 
-/* memcpy, for bytes that won't be looked at again soon; returns their CRC-32C, begun with crc (pass_copy.c). */
-uint32_t om_pass_copy(uint32_t crc, uint8_t *to, const uint8_t *from, size_t len);
+/* memcpy, for bytes that won't be looked at again soon; returns their CRC-32C, begun with crc (copy_nt.c). */
+uint32_t om_copy_nt(uint32_t crc, uint8_t *to, const uint8_t *from, size_t len);
 
 /* Patch what the CRC doesn't cover. */
 void om_batch_patch(uint8_t *batch, int64_t base_offset, int32_t leader_epoch);

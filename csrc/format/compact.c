@@ -23,7 +23,7 @@ typedef struct place {
     int64_t offset;          /* -1: free */
 } place;
 
-struct om_keys {
+struct om_cleaner {
     place *places;
     size_t cap, count, most; /* cap: a power of two */
 };
@@ -37,10 +37,10 @@ static place *make_places(size_t cap) {
     return places;
 }
 
-om_keys *om_keys_new(size_t most) {
-    om_keys *keys = calloc(1, sizeof *keys);
+om_cleaner *om_cleaner_new(size_t most) {
+    om_cleaner *keys = calloc(1, sizeof *keys);
     if (keys)
-        *keys = (om_keys){.places = make_places(FIRST_CAP), .cap = FIRST_CAP, .most = most};
+        *keys = (om_cleaner){.places = make_places(FIRST_CAP), .cap = FIRST_CAP, .most = most};
     if (keys && !keys->places) {
         free(keys);
         return NULL;
@@ -48,13 +48,13 @@ om_keys *om_keys_new(size_t most) {
     return keys;
 }
 
-void om_keys_free(om_keys *keys) {
+void om_cleaner_free(om_cleaner *keys) {
     if (keys)
         free(keys->places);
     free(keys);
 }
 
-size_t om_keys_count(const om_keys *keys) {
+size_t om_cleaner_count(const om_cleaner *keys) {
     return keys->count;
 }
 
@@ -68,7 +68,7 @@ static place *look_up(place *places, size_t cap, const place *wanted) {
     }
 }
 
-static int grow(om_keys *keys) {
+static int grow(om_cleaner *keys) {
     if (keys->count >= keys->most)
         return OM_E_FULL;
     if (keys->count < keys->cap / 4 * 3)
@@ -90,7 +90,7 @@ static place stand_in(om_span key, int64_t offset) {
     return (place){om_xxh3(key.data, len), om_crc32c(0, key.data, len), (uint32_t)len, offset};
 }
 
-int om_keys_learn(om_keys *keys, const uint8_t *batch, size_t len) {
+int om_cleaner_learn(om_cleaner *keys, const uint8_t *batch, size_t len) {
     om_record_iter iter;
     om_record record;
     int result = om_record_iter_init(&iter, batch, len);
@@ -112,8 +112,8 @@ int om_keys_learn(om_keys *keys, const uint8_t *batch, size_t len) {
 /* ---- sifting ---- */
 
 typedef struct sifting {
-    const om_keys *keys;
-    om_sieve *sieve;
+    const om_cleaner *keys;
+    om_cleaner_stats *sieve;
     om_batch_info batch;     /* as it is */
     int64_t base_timestamp;  /* as it will be */
     int64_t max_timestamp;
@@ -121,7 +121,7 @@ typedef struct sifting {
 } sifting;
 
 static int stays(sifting *sifting, const om_record *record) {
-    const om_sieve *sieve = sifting->sieve;
+    const om_cleaner_stats *sieve = sifting->sieve;
     if (record->key.len < 0)
         return 0; /* nothing could ever take its place */
     place wanted = stand_in(record->key, 0);
@@ -196,7 +196,7 @@ static int64_t finish(const sifting *sifting, uint8_t *out, uint16_t attributes)
     return (int64_t)size;
 }
 
-int64_t om_keys_sift(const om_keys *keys, const uint8_t *batch, size_t len, om_sieve *sieve, uint8_t *out, size_t cap) {
+int64_t om_cleaner_filter(const om_cleaner *keys, const uint8_t *batch, size_t len, om_cleaner_stats *sieve, uint8_t *out, size_t cap) {
     sifting sifting = {.keys = keys, .sieve = sieve, .max_timestamp = -1};
     sieve->kept = sieve->dropped = sieve->tombstones = 0;
     int result = om_batch_peek(batch, len, &sifting.batch);

@@ -120,7 +120,7 @@ typedef struct om_content {
     om_span properties;      /* flags and values, right, to be sent as they are */
     int64_t offset, timestamp; /* timestamp in milliseconds: of its arrival */
     int foreign;             /* came from Kafka: properties lie in the scratch buffer */
-    int died;                /* was dead-lettered by this broker before: for om_death.first */
+    int died;                /* was dead-lettered by this broker before: for om_x_death.first */
 } om_content;
 
 /* One record: body is what follows its length, batch the batch it lies in. scratch is where the
@@ -150,11 +150,11 @@ int om_content_next(om_content_iter *iter, om_content *out);
  * after it. OM_OK (then om_content_next, which may still say OM_END) or OM_E_CORRUPT. */
 int om_content_seek(om_content_iter *iter, int64_t offset);
 
-/* ---- rewriting (content_headers.c, death.c): a new property part ---------------------- */
+/* ---- rewriting (content_headers.c, x_death.c): a new property part ---------------------- */
 
 /* All take parsed properties and return the length of the property part written to out (which
  * must not overlap the old one), or OM_E_SHORT when cap is too small. Always enough:
- * om_death_bound, om_headers_bound; for om_headers_without and _delayed the latter without extras. */
+ * om_x_death_bound, om_headers_bound; for om_headers_without and _delayed the latter without extras. */
 
 typedef struct om_extra {
     const char *name;
@@ -179,13 +179,13 @@ int om_delay_ms(const om_properties *in, int64_t *out);
 /* As the plugin delivers: a delay above 0 negative, as 'l'; anything else is a plain copy. */
 int64_t om_headers_delayed(uint8_t *out, size_t cap, const om_properties *in);
 
-enum om_death_reason {
+enum om_x_death_reason {
     OM_DEATH_EXPIRED = 0,
     OM_DEATH_REJECTED = 1,
     OM_DEATH_MAXLEN = 2,
     OM_DEATH_DELIVERY_LIMIT = 3
 };
-typedef struct om_death {
+typedef struct om_x_death {
     int reason;
     om_span queue;           /* where it died */
     om_span exchange, routing_key; /* as it was published there */
@@ -193,13 +193,13 @@ typedef struct om_death {
     int drop_cc;             /* the queue has a dead-letter-routing-key: CC goes with the old key */
     int first;               /* it never died here: an x-death that it has is its publisher's and is
                               * written over, as RabbitMQ 4 does; without this it is believed */
-} om_death;
-size_t om_death_bound(const om_properties *in, const om_death *death);
+} om_x_death;
+size_t om_x_death_bound(const om_properties *in, const om_x_death *death);
 /* x-death with this death in front (one of the same queue and reason is counted up and moved there),
  * x-first-death-*, x-last-death-*; without BCC; without expiration, which x-death keeps. */
-int64_t om_death_rewrite(uint8_t *out, size_t cap, const om_properties *in, const om_death *death);
+int64_t om_x_death_rewrite(uint8_t *out, size_t cap, const om_properties *in, const om_x_death *death);
 /* Has it been in that queue and come back without anyone rejecting it on the way? Then RabbitMQ
- * drops it. in: what om_death_rewrite wrote, parsed. 1 or 0; always 0 after a rejection. */
-int om_death_cycle(const om_properties *in, om_span queue);
+ * drops it. in: what om_x_death_rewrite wrote, parsed. 1 or 0; always 0 after a rejection. */
+int om_x_death_cycle(const om_properties *in, om_span queue);
 
 #endif

@@ -26,7 +26,7 @@ static const int8_t WIDTH[OM_COLUMN_COUNT] = {
 
 /* ---- memory ---- */
 
-static int reserve(om_buffer *buffer, size_t size) {
+static int reserve(om_column_buffer *buffer, size_t size) {
     if (size <= buffer->cap && buffer->data) /* for no rows, too: places in it are counted from there */
         return OM_OK;
     size_t cap = buffer->cap * 2 > size ? buffer->cap * 2 : size + 64;

@@ -3,13 +3,13 @@
 #define OM_COLUMNS_H
 #include "ottermq.h"
 
-typedef struct om_buffer {
+typedef struct om_column_buffer {
     uint8_t *data;
     size_t cap;
-} om_buffer;
+} om_column_buffer;
 
 typedef struct om_values {
-    om_buffer valid, ends, values;
+    om_column_buffer valid, ends, values;
     int64_t rows, bytes;             /* bytes: of values, where they have any length */
     int64_t nulls;
 } om_values;

@@ -2,8 +2,8 @@
  *
  *   socket -> kafka_conn.c (cut) -+-> kafka_produce.c -> log ... durable -> kafka_gate.c -> socket
  *                                 |        batches to be opened first: kafka_repack.c -> Python -> again
- *                                 +-> kafka_fetch.c (what is wanted) -> kafka_read.c (what there is)
- *                                 |        nothing yet: kafka_watch.c and wheel.c wake it up
+ *                                 +-> kafka_fetch_request.c (what is wanted) -> kafka_fetch_response.c (what there is)
+ *                                 |        nothing yet: kafka_delayed_fetch.c and timing_wheel.c wake it up
  *                                 +-> Python: OM_EV_KAFKA_REQUEST -> om_kafka_answer
  *
  * Kafka's answers leave in the order of their requests. Only produces overtake each other's wait for
@@ -15,7 +15,7 @@
 #define OM_KAFKA_H
 
 #include "engine/engine.h"
-#include "base/wheel.h"
+#include "base/timing_wheel.h"
 
 #define OM_KAFKA_PRODUCE 0
 #define OM_KAFKA_FETCH 1
@@ -49,17 +49,17 @@ typedef struct om_kafka_topic om_kafka_topic;
 
 /* ---- topics (kafka_topics.c) ---- */
 
-typedef struct om_kafka_place {
+typedef struct om_kafka_partition_log {
     uint64_t id;             /* of the queue */
     om_queue *queue;         /* held, once it was found */
     int32_t lane;
-} om_kafka_place;
+} om_kafka_partition_log;
 
 struct om_kafka_topic {
     uint64_t serial;         /* never given twice: rights hang on it */
     uint8_t id[16];
     om_kafka_topic_options options;
-    om_kafka_place *places;
+    om_kafka_partition_log *places;
     int32_t count;
     om_kafka_topic *next_by_name, *next_by_id;
     uint32_t name_len;
@@ -105,10 +105,10 @@ void om_kafka_rights_clear(om_kafka_rights *rights);
 /* ---- connections ---- */
 
 /* A produce's response, until this sequence is durable. */
-typedef struct om_kafka_gate {
+typedef struct om_kafka_delayed_produce {
     uint64_t seq;
     uint32_t len;            /* of its response in `held` */
-} om_kafka_gate;
+} om_kafka_delayed_produce;
 
 #define OM_KAFKA_GATES 1024          /* produces under way a connection; a power of two */
 #define OM_KAFKA_HELD (1u << 20)     /* ... and bytes of their responses */
@@ -134,7 +134,7 @@ struct om_kafka_conn {
     uint8_t answered;        /* Python has told what it knows about rights */
     uint8_t on_gated;
 
-    om_kafka_gate *gates;    /* a ring */
+    om_kafka_delayed_produce *gates;    /* a ring */
     uint32_t gate_head, gate_count, gate_cap;
     uint8_t *held;           /* the responses behind them, one behind the other */
     uint32_t held_at, held_len, held_cap;
@@ -149,7 +149,7 @@ struct om_kafka_conn {
     uint64_t produced_bytes, fetched_bytes;
     uint32_t throttle_ms;    /* for the next answer */
     om_wheel_timer mute;     /* set while muted */
-    struct om_kafka_parcel *parcels; /* what Python made of the batches of the request at the front of the input */
+    struct om_kafka_repacked_batch *parcels; /* what Python made of the batches of the request at the front of the input */
     uint32_t parcel_count, parcel_at; /* at: the next to be appended */
     uint64_t repacking;      /* its share of the engine's */
 };
@@ -185,7 +185,7 @@ uint32_t om_kafka_take_throttle(om_conn *conn);
 /* Returns whether it was taken; if not, it stays in the input and comes again. */
 int om_kafka_produce(const om_kafka_request *request, const uint8_t *body);
 
-/* ---- fetches (kafka_fetch.c): what a client wants ---- */
+/* ---- fetches (kafka_fetch_request.c): what a client wants ---- */
 
 enum om_kafka_timer { OM_KAFKA_TIMER_FETCH = 0, OM_KAFKA_TIMER_MUTE = 1 };
 
@@ -207,11 +207,11 @@ typedef struct om_kafka_part {
     om_watch watch;
 } om_kafka_part;
 
-typedef struct om_kafka_wanted {
+typedef struct om_kafka_fetch_topic {
     om_kafka_topic *topic;   /* as of the fetch's generation; NULL: unknown */
     uint8_t id[16];
     uint32_t name_at, name_len; /* in `names` */
-} om_kafka_wanted;
+} om_kafka_fetch_topic;
 
 /* What a connection wants: of one request, or of a session that requests only change (KIP-227). A
  * connection has one of them. */
@@ -220,7 +220,7 @@ typedef struct om_kafka_fetch {
     int32_t epoch;           /* the one its next request must have */
     uint8_t by_id;
     uint64_t generation;     /* of the topics, when they were looked up */
-    om_kafka_wanted *topics;
+    om_kafka_fetch_topic *topics;
     om_kafka_part *parts;
     uint8_t *names;
     uint32_t *topic_index, *part_index; /* open addressing: place + 1; sessions only */
@@ -246,12 +246,12 @@ void om_kafka_fetch_free(om_conn *conn);
 /* The topics by their names and ids of now. */
 void om_kafka_fetch_resolve(om_kafka_fetch *fetch);
 
-/* ---- what there is (kafka_read.c) ---- */
+/* ---- what there is (kafka_fetch_response.c) ---- */
 
 /* Answers, asks for rights, or waits. `late`: with whatever there is. */
 void om_kafka_fetch_serve(om_conn *conn, int late);
 
-/* ---- waiting (kafka_watch.c) ---- */
+/* ---- waiting (kafka_delayed_fetch.c) ---- */
 
 void om_kafka_watch(om_conn *conn, om_kafka_part *part, om_log *log);
 void om_kafka_wait_for_pages(om_conn *conn);
@@ -276,7 +276,7 @@ typedef struct om_kafka_batch {
     om_span data;
     om_batch_info info;
     int64_t first_time, last_time; /* as its records tell, where they can be looked at */
-    om_bytes *bytes;         /* the same in memory of its own, not held, if it was repacked; else NULL */
+    om_buffer *bytes;         /* the same in memory of its own, not held, if it was repacked; else NULL */
     int claims;              /* some record says that it was an AMQP message: om_content_disown */
 } om_kafka_batch;
 
@@ -307,8 +307,8 @@ void om_kafka_repack_forget(om_conn *conn);
 /* ---- gates (kafka_gate.c) ---- */
 
 /* Room for a response of len bytes that may leave once seq is durable (0: at once), in its turn. */
-uint8_t *om_kafka_gate_put(om_conn *conn, uint64_t seq, size_t len);
-int om_kafka_gate_is_full(const om_conn *conn);
-void om_kafka_gates_open(om_engine *engine);     /* the disk has news */
+uint8_t *om_kafka_delayed_produce_put(om_conn *conn, uint64_t seq, size_t len);
+int om_kafka_delayed_produce_is_full(const om_conn *conn);
+void om_kafka_delayed_produce_open(om_engine *engine);     /* the disk has news */
 
 #endif

@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-int om_kafka_gate_is_full(const om_conn *conn) {
+int om_kafka_delayed_produce_is_full(const om_conn *conn) {
     const om_kafka_conn *kafka = conn->kafka;
     return kafka->gate_count == OM_KAFKA_GATES || kafka->held_len - kafka->held_at >= OM_KAFKA_HELD;
 }
@@ -17,7 +17,7 @@ static int need_gate(om_kafka_conn *kafka) {
     if (kafka->gate_count < kafka->gate_cap)
         return OM_OK;
     uint32_t cap = kafka->gate_cap ? kafka->gate_cap * 2 : 8;
-    om_kafka_gate *gates = malloc(cap * sizeof *gates);
+    om_kafka_delayed_produce *gates = malloc(cap * sizeof *gates);
     if (!gates)
         return OM_E_NO_MEMORY;
     for (uint32_t i = 0; i < kafka->gate_count; i++)
@@ -50,7 +50,7 @@ static int need_held(om_kafka_conn *kafka, size_t len) {
     return OM_OK;
 }
 
-uint8_t *om_kafka_gate_put(om_conn *conn, uint64_t seq, size_t len) {
+uint8_t *om_kafka_delayed_produce_put(om_conn *conn, uint64_t seq, size_t len) {
     om_kafka_conn *kafka = conn->kafka;
     om_engine *engine = conn->engine;
     if (!kafka->gate_count && seq <= om_wal_durable_seq(engine->store->wal)) {
@@ -61,7 +61,7 @@ uint8_t *om_kafka_gate_put(om_conn *conn, uint64_t seq, size_t len) {
     }
     if (need_gate(kafka) != OM_OK || need_held(kafka, len) != OM_OK)
         return NULL;
-    kafka->gates[(kafka->gate_head + kafka->gate_count++) & (kafka->gate_cap - 1)] = (om_kafka_gate){seq, (uint32_t)len};
+    kafka->gates[(kafka->gate_head + kafka->gate_count++) & (kafka->gate_cap - 1)] = (om_kafka_delayed_produce){seq, (uint32_t)len};
     if (!kafka->on_gated) {
         kafka->on_gated = 1;
         kafka->next_gated = engine->kafka_gated;
@@ -90,7 +90,7 @@ static void open_gates(om_conn *conn, uint64_t durable) {
         om_conn_break(conn, "what it sent can't be written to disk");
 }
 
-void om_kafka_gates_open(om_engine *engine) {
+void om_kafka_delayed_produce_open(om_engine *engine) {
     uint64_t durable = om_wal_durable_seq(engine->store->wal);
     if (durable == engine->kafka->opened_to && !engine->store->fence_handled)
         return; /* with a crowd of producers, most ticks bring no news of the disk */

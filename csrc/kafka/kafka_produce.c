@@ -176,11 +176,11 @@ static void append(produce *p, om_kafka_topic *topic, om_queue *queue, om_log *l
         return;
     }
     /* The one copy: from the read buffer into what the log, the WAL and the readers share. */
-    om_bytes *bytes = result != OM_OK ? NULL
+    om_buffer *bytes = result != OM_OK ? NULL
                       : batch->bytes  ? batch->bytes
-                                      : om_bytes_copy(batch->data.data, (uint32_t)batch->data.len);
+                                      : om_buffer_copy(batch->data.data, (uint32_t)batch->data.len);
     if (bytes && bytes == batch->bytes)
-        om_bytes_ref(bytes);
+        om_buffer_ref(bytes);
     if (result == OM_OK && !bytes)
         result = OM_E_NO_MEMORY;
     if (topic->options.flags & OM_KAFKA_LOG_APPEND_TIME) {
@@ -234,7 +234,7 @@ static void write_partition(produce *p, om_kafka_topic *topic, int32_t partition
         (p->conn->kafka->parcels && om_kafka_repack_take(p->conn, place, &batch, topic, out)) ||
         om_kafka_batch_check_times(&batch, topic, om_now_ms(), out))
         return;
-    if (om_overflow_refuses(queue, 0, batch.info.size)) {
+    if (om_reject_publish_refuses(queue, 0, batch.info.size)) {
         om_kafka_refuse(out, OM_KAFKA_E_POLICY_VIOLATION, "the queue is full");
         return;
     }
@@ -301,7 +301,7 @@ static void answer(produce *p, const om_kafka_request *request, uint8_t *reply) 
             om_conn_break(p->conn, "what it sent without waiting for answers was refused");
         return;
     }
-    uint8_t *room = om_kafka_gate_put(p->conn, p->seq, len);
+    uint8_t *room = om_kafka_delayed_produce_put(p->conn, p->seq, len);
     if (room)
         memcpy(room, reply, len);
     else
@@ -320,7 +320,7 @@ int om_kafka_produce(const om_kafka_request *request, const uint8_t *body) {
     }
     /* A full disk may stay full for longer than a producer waits: it is told, and comes again. */
     int is_full = om_store_takes(engine->store) == OM_E_NO_SPACE, takes = is_full || om_engine_takes(engine);
-    if (om_kafka_gate_is_full(conn) || !takes) {
+    if (om_kafka_delayed_produce_is_full(conn) || !takes) {
         conn->held_back = !takes;
         om_conn_stall(conn);
         return 0;

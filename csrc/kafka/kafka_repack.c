@@ -16,11 +16,11 @@
 
 #include <stdlib.h>
 
-typedef struct om_kafka_parcel {
+typedef struct om_kafka_repacked_batch {
     uint32_t place;
     int error;
     int64_t first_time, last_time;
-    om_bytes *bytes;         /* NULL: the batch as it was sent */
+    om_buffer *bytes;         /* NULL: the batch as it was sent */
 } parcel;
 
 static void account(om_conn *conn, uint64_t bytes) {
@@ -72,7 +72,7 @@ static parcel take_in(const om_kafka_repacked *from) {
     parcel made = {.place = from->place, .error = from->error, .first_time = from->first_time, .last_time = from->last_time};
     if (made.error || !from->data)
         return made;
-    made.bytes = om_bytes_copy(from->data, (uint32_t)from->len);
+    made.bytes = om_buffer_copy(from->data, (uint32_t)from->len);
     if (!made.bytes)
         made.error = OM_KAFKA_E_REQUEST_TIMED_OUT; /* its producer tries again */
     return made;
@@ -81,7 +81,7 @@ static parcel take_in(const om_kafka_repacked *from) {
 static void free_parcels(parcel *parcels, uint32_t count) {
     for (uint32_t i = 0; i < count; i++)
         if (parcels[i].bytes)
-            om_bytes_unref(parcels[i].bytes);
+            om_buffer_unref(parcels[i].bytes);
     free(parcels);
 }
 

@@ -96,7 +96,7 @@ om_kafka_topic *om_kafka_topic_by_id(om_engine *engine, const uint8_t id[16]) {
 om_log *om_kafka_topic_log(om_engine *engine, om_kafka_topic *topic, int32_t partition, om_queue **queue) {
     if (partition < 0 || partition >= topic->count)
         return NULL;
-    om_kafka_place *place = &topic->places[partition];
+    om_kafka_partition_log *place = &topic->places[partition];
     if (!place->queue || place->queue->removed) {
         if (place->queue)
             om_queue_unref(place->queue);
@@ -112,7 +112,7 @@ om_log *om_kafka_topic_log(om_engine *engine, om_kafka_topic *topic, int32_t par
     return found->lanes[place->lane].log;
 }
 
-static void free_places(om_kafka_place *places, int32_t count) {
+static void free_places(om_kafka_partition_log *places, int32_t count) {
     for (int32_t i = 0; i < count; i++)
         if (places[i].queue)
             om_queue_unref(places[i].queue);
@@ -180,11 +180,11 @@ int om_kafka_topic_set(om_engine *engine, const uint8_t *name, size_t len, const
                        const om_kafka_partition *partitions, int32_t count, const om_kafka_topic_options *options) {
     if (!len || len > NAME_MAX_LEN || count < 0)
         return OM_E_INVALID;
-    om_kafka_place *places = calloc(count ? (size_t)count : 1, sizeof *places);
+    om_kafka_partition_log *places = calloc(count ? (size_t)count : 1, sizeof *places);
     if (!places)
         return OM_E_NO_MEMORY;
     for (int32_t i = 0; i < count; i++)
-        places[i] = (om_kafka_place){.id = partitions[i].queue, .lane = partitions[i].lane};
+        places[i] = (om_kafka_partition_log){.id = partitions[i].queue, .lane = partitions[i].lane};
     om_engine_enter(engine);
     om_kafka_topic *topic = om_kafka_topic_named(engine, name, len);
     if (topic && memcmp(topic->id, id, sizeof topic->id) != 0) {

@@ -298,7 +298,7 @@ void om_conn_heard(om_conn *conn, size_t len) {
     om_engine *engine = conn->engine;
     conn->received_bytes += len;
     engine->stat.received_bytes += len;
-    om_crowd_heard(&engine->crowd, engine->now_ms - conn->last_in);
+    om_coalesce_heard(&engine->crowd, engine->now_ms - conn->last_in);
     conn->last_in = engine->now_ms;
 }
 

@@ -7,7 +7,7 @@
  */
 #include "engine/engine.h"
 
-#include "segment/files.h"
+#include "segment/file_cache.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -76,11 +76,11 @@ void om_output_unput(om_output *output, size_t len) {
     output->bytes -= len;
 }
 
-int om_output_bytes(om_output *output, om_bytes *bytes, const uint8_t *data, size_t len) {
+int om_output_bytes(om_output *output, om_buffer *bytes, const uint8_t *data, size_t len) {
     om_piece *chunk = add_chunk(output, OM_PIECE_BYTES, 0);
     if (!chunk)
         return OM_E_NO_MEMORY;
-    om_bytes_ref(bytes);
+    om_buffer_ref(bytes);
     chunk->from.ref.bytes = bytes;
     chunk->from.ref.data = data;
     chunk->len = len;
@@ -124,7 +124,7 @@ int om_output_file(om_output *output, om_backing *backing, uint64_t position, si
 static void free_chunk(om_output *output, om_piece *chunk) {
     om_spares *spares = output->spares;
     if (chunk->kind == OM_PIECE_BYTES) {
-        om_bytes_unref(chunk->from.ref.bytes);
+        om_buffer_unref(chunk->from.ref.bytes);
     } else if (chunk->kind == OM_PIECE_FILE) {
         om_backing_unref(chunk->from.file.backing);
         output->files--;

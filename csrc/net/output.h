@@ -20,7 +20,7 @@ typedef struct om_piece {
     uint32_t cap;            /* own */
     uint64_t sent, len;
     union {
-        struct { om_bytes *bytes; const uint8_t *data; } ref;
+        struct { om_buffer *bytes; const uint8_t *data; } ref;
         struct { om_backing *backing; uint64_t position; } file;
     } from;
     uint8_t own[];
@@ -46,7 +46,7 @@ typedef struct om_output {
 uint8_t *om_output_put(om_output *output, size_t len);
 /* The last `len` bytes put were not needed. */
 void om_output_unput(om_output *output, size_t len);
-int om_output_bytes(om_output *output, om_bytes *bytes, const uint8_t *data, size_t len);
+int om_output_bytes(om_output *output, om_buffer *bytes, const uint8_t *data, size_t len);
 int om_output_file(om_output *output, om_backing *backing, uint64_t position, size_t len);
 om_backing *om_backing_open(om_segment *segment); /* NULL: it can't be had now */
 void om_backing_unref(om_backing *backing);

@@ -26,7 +26,7 @@ void om_consumer_unref(om_consumer *consumer) {
         return;
     if (consumer->queue)
         om_queue_unref(consumer->queue);
-    om_feed_free(consumer->feed);
+    om_queue_reader_free(consumer->feed);
     free(consumer->filter);
     free(consumer->tag);
     free(consumer);

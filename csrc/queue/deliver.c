@@ -48,19 +48,19 @@ static uint8_t *put_content_header(uint8_t *at, int channel, uint64_t body_size,
 
 /* Where a body that isn't copied is sent from: a batch in memory, or a segment's file. */
 typedef struct lender {
-    om_bytes *bytes;
+    om_buffer *bytes;
     om_backing *backing;
     uint64_t position;       /* of the body in that file */
 } lender;
 
-static int find_lender(const om_conn *conn, const om_content *content, om_feed *feed, lender *out) {
+static int find_lender(const om_conn *conn, const om_content *content, om_queue_reader *feed, lender *out) {
     uint32_t least = conn->engine->options.zero_copy_min;
     *out = (lender){0};
     if (!feed || content->body.len <= (int32_t)COPY_MAX)
         return 0;
-    out->bytes = om_feed_bytes(feed);
+    out->bytes = om_queue_reader_bytes(feed);
     if (!out->bytes && least && (uint32_t)content->body.len >= least)
-        out->backing = om_feed_backing(feed, content->body.data, &out->position);
+        out->backing = om_queue_reader_backing(feed, content->body.data, &out->position);
     return out->bytes || out->backing;
 }
 
@@ -91,7 +91,7 @@ static int put_lent_body(om_conn *conn, int channel, const om_content *content, 
 }
 
 OM_PER_MESSAGE int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const uint8_t *args, size_t args_len,
-                      const om_content *content, om_span properties, om_feed *feed) {
+                      const om_content *content, om_span properties, om_queue_reader *feed) {
     uint32_t most = conn->frame_max - OM_FRAME_OVERHEAD;
     if ((size_t)properties.len > OM_HEADER_ROOM(conn->frame_max))
         return OM_E_INVALID;
@@ -106,7 +106,7 @@ OM_PER_MESSAGE int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_
         return OM_E_NO_MEMORY;
     at = put_method(at, channel->number, method, args, args_len);
     if (feed)
-        om_feed_guard(feed);
+        om_queue_reader_guard(feed);
     at = put_content_header(at, channel->number, body, properties);
     if (!lend) {
         const uint8_t *from = content->body.data;
@@ -120,7 +120,7 @@ OM_PER_MESSAGE int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_
             left -= piece;
         }
     }
-    int result = feed ? om_feed_unguard(feed) : OM_OK;
+    int result = feed ? om_queue_reader_unguard(feed) : OM_OK;
     if (result != OM_OK) {
         om_output_unput(&conn->out, size);
         return result;
@@ -168,10 +168,10 @@ OM_PER_MESSAGE static int look_at_lane(om_queue *queue, int32_t index, int64_t a
             return come_back(queue, OM_E_NOT_RESIDENT); /* its lease isn't durable yet */
         if (*offset >= om_log_stable_end(log))
             return come_back(queue, OM_END); /* a transaction is open there: nobody may see it yet */
-        if (!lane->feed && !(lane->feed = om_feed_new()))
+        if (!lane->feed && !(lane->feed = om_queue_reader_new()))
             return come_back(queue, OM_E_NO_MEMORY);
         int64_t skip_to = *offset + 1;
-        int result = om_feed_get(engine, lane->feed, log, *offset, content, &skip_to);
+        int result = om_queue_reader_get(engine, lane->feed, log, *offset, content, &skip_to);
         if (result == OM_E_UNREADABLE || result == OM_E_RANGE) {
             result = pass_over(queue, log, *offset, skip_to);
             if (result == OM_OK)
@@ -181,12 +181,12 @@ OM_PER_MESSAGE static int look_at_lane(om_queue *queue, int32_t index, int64_t a
             return come_back(queue, result == OM_END ? OM_E_NOT_RESIDENT : result);
         /* What was returned has been given to somebody: it has no more than its time. */
         int64_t deadline, now = *offset < log->cursor->next ? engine->wall_ms : as_of;
-        if (!om_dead_is_expired(queue, content, now, &deadline))
+        if (!om_dead_letter_is_expired(queue, content, now, &deadline))
             return OM_OK;
         if (om_log_acquire_one(log, *offset, content->body.len) != OM_OK)
             return come_back(queue, OM_E_NO_MEMORY);
         queue->expired++;
-        om_dead_add(queue, index, *offset, (uint32_t)content->body.len, OM_DEATH_EXPIRED);
+        om_dead_letter_add(queue, index, *offset, (uint32_t)content->body.len, OM_DEATH_EXPIRED);
     }
 }
 
@@ -303,7 +303,7 @@ static void turn_down(om_queue *queue, om_conn *conn, int32_t lane, const om_con
     if (!queue->options.has_dlx && !fits_nobody)
         om_conn_break(conn, OM_TOO_LONG_FOR_IT);
     else if (om_log_acquire_one(queue->lanes[lane].log, content->offset, content->body.len) == OM_OK)
-        om_dead_add(queue, lane, content->offset, (uint32_t)content->body.len, OM_DEATH_REJECTED);
+        om_dead_letter_add(queue, lane, content->offset, (uint32_t)content->body.len, OM_DEATH_REJECTED);
     else
         om_conn_break(conn, "out of memory");
 }
@@ -349,7 +349,7 @@ static int64_t head_deadline(om_queue *queue, int32_t index) {
     if (look_at_lane(queue, index, now, &offset, &content) != OM_OK)
         return INT64_MAX;
     lane->seen = offset;
-    om_dead_is_expired(queue, &content, now, &lane->seen_deadline);
+    om_dead_letter_is_expired(queue, &content, now, &lane->seen_deadline);
     return lane->seen_deadline;
 }
 
@@ -362,9 +362,9 @@ static void watch_heads(om_queue *queue) {
         soonest = deadline < soonest ? deadline : soonest;
     }
     if (soonest == INT64_MAX)
-        om_timer_clear(queue);
+        om_deadline_clear(queue);
     else
-        om_timer_set(queue, engine->now_ms + (soonest - engine->wall_ms));
+        om_deadline_set(queue, engine->now_ms + (soonest - engine->wall_ms));
 }
 
 static int can_settle(om_queue *queue) {
@@ -388,7 +388,7 @@ OM_PER_MESSAGE static void give_out(om_queue *queue) {
         int result = give(queue, consumer->channel, consumer, OM_BASIC_DELIVER, (consumer->flags & OM_CONSUME_NO_ACK) != 0,
                           lane, &content);
         if (result == OM_E_UNREADABLE) { /* a page of it couldn't be had, this very moment */
-            om_feed_doubt(queue->lanes[lane].feed, queue->lanes[lane].log);
+            om_queue_reader_doubt(queue->lanes[lane].feed, queue->lanes[lane].log);
             om_queue_wait(queue);
             return;
         }
@@ -482,16 +482,16 @@ void om_queue_pump(om_queue *queue) {
         return;
     }
     if (queue->dying_count)
-        om_dead_pump(queue);
+        om_dead_letter_pump(queue);
     keep_short(queue);
     if (om_queue_length(queue) == 0) {
         om_queue_rest(queue);
-        om_timer_clear(queue);
+        om_deadline_clear(queue);
     } else {
         watch_heads(queue);
     }
     if (queue->dying_count)
-        om_dead_pump(queue);
+        om_dead_letter_pump(queue);
 }
 
 /* ---- basic.get ---- */
@@ -533,7 +533,7 @@ int om_get(om_channel *channel, om_queue *queue, int no_ack) {
         result = OM_E_NOT_RESIDENT;
     }
     if (result == OM_E_UNREADABLE) {
-        om_feed_doubt(queue->lanes[lane].feed, queue->lanes[lane].log);
+        om_queue_reader_doubt(queue->lanes[lane].feed, queue->lanes[lane].log);
         result = OM_E_NOT_RESIDENT;
     }
     om_queue_activate(queue);

@@ -82,7 +82,7 @@ void om_queue_ref(om_queue *queue) {
 
 void om_queue_free_feeds(om_queue *queue) {
     for (int32_t i = 0; i < queue->lane_count; i++) {
-        om_feed_free(queue->lanes[i].feed);
+        om_queue_reader_free(queue->lanes[i].feed);
         queue->lanes[i].feed = NULL;
     }
 }
@@ -95,7 +95,7 @@ void om_queue_look_again(om_queue *queue) {
 void om_queue_rest(om_queue *queue) {
     for (int32_t i = 0; i < queue->lane_count; i++)
         if (queue->lanes[i].feed)
-            om_feed_rest(queue->lanes[i].feed);
+            om_queue_reader_rest(queue->lanes[i].feed);
 }
 
 void om_queue_unref(om_queue *queue) {
@@ -205,7 +205,7 @@ int om_queue_remove(om_engine *engine, uint64_t id) {
     om_queue *queue = om_queue_find(engine, id);
     if (queue) {
         queue->removed = 1;
-        om_timer_clear(queue);
+        om_deadline_clear(queue);
         while (queue->consumer_count)
             om_consumer_drop(queue->consumers[0]);
         unlink_queue(engine, queue);
@@ -293,7 +293,7 @@ int64_t om_queue_purge(om_engine *engine, uint64_t id, uint64_t *seq) {
         purged = result < 0 ? result : purged + result;
     }
     if (queue && purged >= 0 && (queue->options.flags & OM_QUEUE_AT_LEAST_ONCE))
-        purged += om_dead_purge(queue);
+        purged += om_dead_letter_purge(queue);
     if (queue)
         om_queue_activate(queue);
     *seq = om_wal_last_seq(engine->store->wal);

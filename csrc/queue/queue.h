@@ -12,11 +12,11 @@ typedef struct om_route om_route;
 
 /* ---- queues (queue.c) ------------------------------------------------------------------- */
 
-/* Where a queue's reader stands: a batch in memory or a stretch of a mapped segment (feed.c). */
-typedef struct om_feed {
+/* Where a queue's reader stands: a batch in memory or a stretch of a mapped segment (queue_reader.c). */
+typedef struct om_queue_reader {
     om_content_iter iter;
-    om_bytes *bytes;         /* hot: held */
-    om_bytes *opened;        /* the batch at hand, opened: held; NULL: it wasn't compressed */
+    om_buffer *bytes;         /* hot: held */
+    om_buffer *opened;        /* the batch at hand, opened: held; NULL: it wasn't compressed */
     om_read read;            /* mapped: held while pins isn't NULL */
     om_backing *backing;     /* ... its file, once a large message was sent from it */
     size_t read_at;          /* ... the batch under iter starts here */
@@ -24,29 +24,29 @@ typedef struct om_feed {
     int64_t last;            /* the batch's last offset */
     uint32_t batch_size;
     uint64_t batch_position; /* mapped: of the batch in its segment's file */
-} om_feed;
+} om_queue_reader;
 
 typedef struct om_lane {     /* one priority: a log and the place in it */
     om_log *log;
-    om_feed *feed;           /* NULL while nobody reads */
+    om_queue_reader *feed;           /* NULL while nobody reads */
     int64_t seen;            /* the head that was looked at last; -1: look again */
     int64_t seen_deadline;   /* ... and when it expires */
     uint32_t refused;        /* so many in it were refused and leave again (reject-publish-dlx): ... */
     int64_t refused_from;    /* ... from here on, none is given out until they are gone */
 } om_lane;
 
-/* When a delayed message is due (delay.c). */
+/* When a delayed message is due (delayed_exchange.c). */
 typedef struct om_due {
     int64_t at_ms;           /* wall clock */
     int64_t offset;
 } om_due;
 
-/* A message that is to leave its queue another way than to a consumer (dead.c). */
+/* A message that is to leave its queue another way than to a consumer (dead_letter.c). */
 typedef struct om_dying {
     int64_t offset;
     uint32_t weight;
     uint8_t lane;
-    uint8_t reason;          /* enum om_death_reason, or OM_DYING_DELAYED */
+    uint8_t reason;          /* enum om_x_death_reason, or OM_DYING_DELAYED */
     uint8_t refused;         /* it was never anybody's: see om_lane */
 } om_dying;
 #define OM_DYING_DELAYED 255
@@ -108,11 +108,11 @@ void om_queue_free_feeds(om_queue *queue);
 void om_queue_look_again(om_queue *queue);       /* at its heads: they or their time may have changed */
 void om_queue_rest(om_queue *queue);             /* empty: lets go of batches, keeps its readers */
 
-/* ---- timers (timer.c): queues by the time of their head's end ------------------------------------ */
+/* ---- timers (queue_deadlines.c): queues by the time of their head's end ------------------------------------ */
 
-void om_timer_set(om_queue *queue, int64_t at_ms);
-void om_timer_clear(om_queue *queue);
-void om_timers_run(om_engine *engine);
-int64_t om_timer_next(const om_engine *engine);
+void om_deadline_set(om_queue *queue, int64_t at_ms);
+void om_deadline_clear(om_queue *queue);
+void om_deadline_run(om_engine *engine);
+int64_t om_deadline_next(const om_engine *engine);
 
 #endif

@@ -199,7 +199,7 @@ uint64_t om_route_generation(om_engine *engine) {
 }
 
 void om_route_forget(om_engine *engine, uint32_t vhost, const uint8_t *exchange, size_t len) {
-    om_turn_take(&engine->store->turn);
+    om_ticket_lock_take(&engine->store->turn);
     uint64_t generation = next_generation(engine);
     if (exchange) {
         om_exchange *known = *exchange_slot(engine, vhost, (om_span){exchange, (int32_t)len});
@@ -210,11 +210,11 @@ void om_route_forget(om_engine *engine, uint32_t vhost, const uint8_t *exchange,
             for (om_exchange *known = engine->exchanges[i]; known; known = known->next)
                 known->generation = generation;
     }
-    om_turn_give(&engine->store->turn);
+    om_ticket_lock_give(&engine->store->turn);
 }
 
 void om_engine_forget_permissions(om_engine *engine) {
-    om_turn_take(&engine->store->turn);
+    om_ticket_lock_take(&engine->store->turn);
     engine->permissions++;
-    om_turn_give(&engine->store->turn);
+    om_ticket_lock_give(&engine->store->turn);
 }

@@ -18,7 +18,7 @@ static int64_t last_batch(om_engine *engine, om_consumer *consumer, om_log *log,
     int64_t skip_to;
     if (end <= log->start_offset)
         return end;
-    if (om_feed_get(engine, consumer->feed, log, end - 1, &content, &skip_to) != OM_OK)
+    if (om_queue_reader_get(engine, consumer->feed, log, end - 1, &content, &skip_to) != OM_OK)
         return end - 1;
     return consumer->feed->iter.records.batch.base_offset;
 }
@@ -26,7 +26,7 @@ static int64_t last_batch(om_engine *engine, om_consumer *consumer, om_log *log,
 void om_stream_start_at(om_consumer *consumer, const om_consume *consume) {
     om_log *log = consumer->queue->lanes[0].log;
     int64_t end = om_log_last_stable(log);
-    consumer->feed = om_feed_new();
+    consumer->feed = om_queue_reader_new();
     switch (consume->start) {
     case OM_STREAM_FIRST:
         consumer->offset = log->start_offset;
@@ -65,13 +65,13 @@ static int give(om_queue *queue, om_consumer *consumer, const om_content *conten
     om_engine *engine = queue->engine;
     om_channel *channel = consumer->channel;
     om_properties properties;
-    om_feed_guard(consumer->feed);
+    om_queue_reader_guard(consumer->feed);
     int result = om_properties_parse(content->properties.data, (size_t)content->properties.len, &properties);
     int wanted = result == OM_OK && wants(consumer, &properties);
     om_extra extra = {.name = "x-stream-offset", .type = 'l', .number = content->offset};
     size_t room = OM_HEADER_ROOM(channel->conn->frame_max);
     int64_t len = wanted ? om_headers_with(engine->rewrite, room, &properties, &extra, 1) : 0;
-    if (om_feed_unguard(consumer->feed) != OM_OK)
+    if (om_queue_reader_unguard(consumer->feed) != OM_OK)
         return OM_E_UNREADABLE;
     if (result != OM_OK || !wanted)
         return OM_OK;
@@ -107,7 +107,7 @@ static void serve(om_queue *queue, om_consumer *consumer) {
             om_queue_activate(queue);
             return;
         }
-        int result = om_feed_get(queue->engine, consumer->feed, log, consumer->offset, &content, &skip_to);
+        int result = om_queue_reader_get(queue->engine, consumer->feed, log, consumer->offset, &content, &skip_to);
         if (result == OM_E_NOT_RESIDENT || result == OM_END) {
             om_queue_wait(queue);
             return;
@@ -118,7 +118,7 @@ static void serve(om_queue *queue, om_consumer *consumer) {
         }
         result = give(queue, consumer, &content);
         if (result == OM_E_UNREADABLE) { /* a page of it couldn't be had, this very moment */
-            om_feed_doubt(consumer->feed, log);
+            om_queue_reader_doubt(consumer->feed, log);
             om_queue_wait(queue);
             return;
         }
@@ -129,7 +129,7 @@ static void serve(om_queue *queue, om_consumer *consumer) {
         }
         consumer->offset++;
     }
-    om_feed_rest(consumer->feed);
+    om_queue_reader_rest(consumer->feed);
     if (end < log->next_offset)
         om_queue_wait(queue);
 }
@@ -141,7 +141,7 @@ void om_stream_pump(om_queue *queue) {
         om_consumer *consumer = queue->consumers[i];
         if ((queue->options.flags & OM_QUEUE_SINGLE_ACTIVE) && queue->active != consumer)
             continue;
-        if (!consumer->feed && !(consumer->feed = om_feed_new()))
+        if (!consumer->feed && !(consumer->feed = om_queue_reader_new()))
             continue;
         serve(queue, consumer);
         if (i < queue->consumer_count && queue->consumers[i] != consumer)

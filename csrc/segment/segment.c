@@ -3,7 +3,7 @@
  * Promise: nothing in the engine's half touches a file or waits for one. The cache's lock is
  * taken for a moment where the index changes, because look-ups of other threads search it.
  */
-#include "segment/files.h"
+#include "segment/file_cache.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ int om_segment_path(const om_segment *segment, const char *suffix, char *path, s
     return OM_E_IO;
 }
 
-om_segment *om_segment_new(om_files *files, const char *dir, int64_t base_offset) {
+om_segment *om_segment_new(om_file_cache *files, const char *dir, int64_t base_offset) {
     om_segment *segment = calloc(1, sizeof *segment);
     if (!segment)
         return NULL;
@@ -34,7 +34,7 @@ om_segment *om_segment_new(om_files *files, const char *dir, int64_t base_offset
     return segment;
 }
 
-om_segment *om_segment_open(om_files *files, const char *dir, int64_t base_offset, int *result) {
+om_segment *om_segment_open(om_file_cache *files, const char *dir, int64_t base_offset, int *result) {
     om_segment *segment = om_segment_new(files, dir, base_offset);
     if (!segment) {
         *result = OM_E_NO_MEMORY;
@@ -57,7 +57,7 @@ om_segment *om_segment_open(om_files *files, const char *dir, int64_t base_offse
 
 void om_segment_trust(om_segment *segment, int64_t next_offset, uint64_t size,
                       int64_t first_timestamp, int64_t max_timestamp) {
-    om_files_lock(segment->files);
+    om_file_cache_lock(segment->files);
     segment->next_offset = next_offset;
     segment->size = size;
     segment->first_timestamp = first_timestamp;
@@ -69,7 +69,7 @@ void om_segment_trust(om_segment *segment, int64_t next_offset, uint64_t size,
     segment->index_loaded = size == 0;
     segment->index_stale = size == 0;
     __atomic_store_n(&segment->written, size, __ATOMIC_RELEASE);
-    om_files_unlock(segment->files);
+    om_file_cache_unlock(segment->files);
 }
 
 void om_segment_ref(om_segment *segment) {
@@ -79,7 +79,7 @@ void om_segment_ref(om_segment *segment) {
 void om_segment_unref(om_segment *segment) {
     if (__atomic_sub_fetch(&segment->refs, 1, __ATOMIC_ACQ_REL) > 0)
         return;
-    om_files_forget(segment);
+    om_file_cache_forget(segment);
     om_index_free(&segment->index);
     om_damages_free(segment->damages);
     free(segment);
@@ -151,23 +151,23 @@ int64_t om_segment_place(om_segment *segment, const om_batch_info *batch) {
     if (segment->sealed || batch->size < OM_BATCH_OVERHEAD || batch->base_offset < 0 ||
         batch->last_offset_delta < 0 || batch->base_offset > INT64_MAX - batch->last_offset_delta)
         return OM_E_INVALID;
-    om_files_lock(segment->files);
+    om_file_cache_lock(segment->files);
     int64_t position = (int64_t)segment->size;
     int result = om_segment_count_in(segment, batch);
-    om_files_unlock(segment->files);
+    om_file_cache_unlock(segment->files);
     return result == OM_OK ? position : result;
 }
 
 void om_segment_seal(om_segment *segment) {
-    om_files_lock(segment->files);
+    om_file_cache_lock(segment->files);
     if (!segment->sealed && segment->index_loaded)
         add_time_entry(segment);
     __atomic_store_n(&segment->sealed, 1, __ATOMIC_RELEASE);
-    om_files_unlock(segment->files);
+    om_file_cache_unlock(segment->files);
 }
 
 void om_segment_cut(om_segment *segment, uint64_t size, int64_t next_offset) {
-    om_files_lock(segment->files);
+    om_file_cache_lock(segment->files);
     om_index *index = &segment->index;
     uint32_t offsets = index->offset_count, times = index->time_count;
     om_index_cut(index, next_offset - segment->base_offset, (int64_t)size);
@@ -192,8 +192,8 @@ void om_segment_cut(om_segment *segment, uint64_t size, int64_t next_offset) {
     }
     if (om_segment_written(segment) > size)
         __atomic_store_n(&segment->written, size, __ATOMIC_RELEASE);
-    om_files_unlock(segment->files);
-    om_files_forget_map(segment); /* and with it an index that knows what is gone */
+    om_file_cache_unlock(segment->files);
+    om_file_cache_forget_map(segment); /* and with it an index that knows what is gone */
 }
 
 static int copy_entries(uint8_t **out, const uint8_t *entries, uint32_t first, uint32_t end, size_t entry) {
@@ -208,7 +208,7 @@ static int copy_entries(uint8_t **out, const uint8_t *entries, uint32_t first, u
 
 int om_segment_unsaved_index(om_segment *segment, om_index *copy) {
     om_index_init(copy);
-    om_files_lock(segment->files);
+    om_file_cache_lock(segment->files);
     const om_index *index = &segment->index;
     int result = OM_OK;
     if (segment->index_loaded) {
@@ -220,7 +220,7 @@ int om_segment_unsaved_index(om_segment *segment, om_index *copy) {
         copy->offset_count = copy->offset_cap = index->offset_count - segment->index_saved;
         copy->time_count = copy->time_cap = index->time_count - segment->time_saved;
     }
-    om_files_unlock(segment->files);
+    om_file_cache_unlock(segment->files);
     if (result != OM_OK)
         om_index_free(copy);
     return result;

@@ -13,7 +13,7 @@
  * decided once, a write that failed is simply tried again, and a segment whose sync failed can
  * be rewritten from the WAL into a new file, byte for byte.
  *
- * Files and mappings are held by an om_files cache, LRU-bounded: an om_segment itself costs
+ * Files and mappings are held by an om_file_cache cache, LRU-bounded: an om_segment itself costs
  * some 200 bytes. Segments are counted: a view or a range holds one, so that a deleted
  * segment's file stays readable until the last reader lets go.
  *
@@ -26,16 +26,16 @@
 #include "segment/index.h"
 #include <sys/uio.h>
 
-/* ---- the cache of open files and mappings (files.c); its own lock, any thread ---- */
-typedef struct om_files om_files;
-typedef struct om_files_stat { uint64_t open_files, mappings, mapped_bytes, evictions; } om_files_stat;
-om_files *om_files_new(uint32_t max_open, uint64_t max_mapped);
-void om_files_free(om_files *files);                 /* after the last segment */
-void om_files_stat_get(om_files *files, om_files_stat *out);
+/* ---- the cache of open files and mappings (file_cache.c); its own lock, any thread ---- */
+typedef struct om_file_cache om_file_cache;
+typedef struct om_file_cache_stat { uint64_t open_files, mappings, mapped_bytes, evictions; } om_file_cache_stat;
+om_file_cache *om_file_cache_new(uint32_t max_open, uint64_t max_mapped);
+void om_file_cache_free(om_file_cache *files);                 /* after the last segment */
+void om_file_cache_stat_get(om_file_cache *files, om_file_cache_stat *out);
 /* Evicting or letting go never closes or unmaps anything itself: the engine may be the one who
  * lets go, and the last close of a deleted file waits for the disk. This does it; so do the
  * writer's calls below, om_view_load, and a look-up that finds too much of it waiting. */
-void om_files_reap(om_files *files);
+void om_file_cache_reap(om_file_cache *files);
 
 /* Stretches of the file that can't be read, in order (segment_damage.c). */
 typedef struct om_damages {
@@ -54,7 +54,7 @@ typedef struct om_segment_limits {
 } om_segment_limits;
 
 typedef struct om_segment {
-    om_files *files;
+    om_file_cache *files;
     const char *dir;         /* the log's folder: outlives the segment */
     int64_t base_offset;
     /* -- placed: the engine's; changed under the cache's lock too, since look-ups of other
@@ -90,10 +90,10 @@ typedef struct om_segment {
 } om_segment;
 
 /* A new, empty segment in memory: no file yet. NULL: out of memory. */
-om_segment *om_segment_new(om_files *files, const char *dir, int64_t base_offset);
+om_segment *om_segment_new(om_file_cache *files, const char *dir, int64_t base_offset);
 /* An existing file (recovery): sizes from stat, nothing read yet. next_offset and timestamps
  * are known after om_segment_scan, or given by om_segment_trust (from a manifest). */
-om_segment *om_segment_open(om_files *files, const char *dir, int64_t base_offset, int *result);
+om_segment *om_segment_open(om_file_cache *files, const char *dir, int64_t base_offset, int *result);
 /* What a checkpoint knew: the segment up to `size`. To scan only what came after it: trust,
  * then om_segment_scan from that very size and offset. */
 void om_segment_trust(om_segment *segment, int64_t next_offset, uint64_t size,
@@ -164,10 +164,10 @@ int om_view_load(const om_view *view);
  * SIGBUS. Between begin and end a fault in the view is answered with a page of zeros and
  * remembered; end returns OM_E_UNREADABLE then: a survey tells what of the segment is left.
  * Guards don't nest. */
-void om_guard_begin(const om_view *view);
-int om_guard_end(const om_view *view);
+void om_sigbus_begin(const om_view *view);
+int om_sigbus_end(const om_view *view);
 /* Installs the SIGBUS handler once a process; faults that are not ours go to the one before. */
-int om_guard_install(void);
+int om_sigbus_install(void);
 
 /* The batch that holds `offset` (or the first one after it, when it lies in a gap): index,
  * then scan of the mapped file. OM_END when the file has none. Loads or rebuilds a missing

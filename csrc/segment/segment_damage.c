@@ -15,8 +15,8 @@
  * (*.log.damaged) has the next start survey it again; it tells people the same.
  */
 #define _GNU_SOURCE
-#include "segment/chunks.h"
-#include "segment/files.h"
+#include "segment/chunk_reader.h"
+#include "segment/file_cache.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,7 +95,7 @@ int om_segment_step(const om_segment *segment, const om_view *view, uint64_t at,
 /* ---- the survey ------------------------------------------------------------------------ */
 
 typedef struct search {
-    om_chunks *chunks;
+    om_chunk_reader *chunks;
     uint64_t end;            /* of what should be there */
     int64_t limit;           /* one past the last offset that it may hold */
     uint64_t left;           /* bytes whose checksum may still be made */
@@ -113,7 +113,7 @@ static int whole_at(search *search, uint64_t at, int64_t least, om_batch_info *b
     if (om_batch_peek(data, got, batch) != OM_OK || (uint64_t)batch->size > search->end - at ||
         batch->base_offset < least || batch->base_offset + batch->last_offset_delta >= search->limit)
         return OM_END;
-    result = om_chunks_check(search->chunks, at, batch);
+    result = om_chunk_reader_check(search->chunks, at, batch);
     return result == OM_E_SHORT || result == OM_E_CORRUPT ? OM_END : result;
 }
 
@@ -227,16 +227,16 @@ static int survey_chunks(search *search, int64_t base_offset, uint64_t suspect, 
 }
 
 static int survey_fd(int fd, int64_t base_offset, uint64_t end, int64_t limit, uint64_t suspect, om_survey *survey) {
-    om_chunks chunks;
+    om_chunk_reader chunks;
     *survey = (om_survey){.first_timestamp = -1, .max_timestamp = -1, .next_offset = base_offset};
-    int result = om_chunks_open(&chunks, fd);
+    int result = om_chunk_reader_open(&chunks, fd);
     if (result != OM_OK)
         return result;
     chunks.tolerant = 1;
     search search = {.chunks = &chunks, .end = end == UINT64_MAX ? chunks.size : end, .limit = limit};
     survey->size = chunks.size;
     result = survey_chunks(&search, base_offset, suspect, survey);
-    om_chunks_close(&chunks);
+    om_chunk_reader_close(&chunks);
     return result;
 }
 
@@ -259,7 +259,7 @@ void om_survey_free(om_survey *survey) {
 }
 
 /* A crash leaves zeros where the disk hadn't come to. */
-static int has_zero_sector(om_chunks *chunks, uint64_t from, uint64_t to) {
+static int has_zero_sector(om_chunk_reader *chunks, uint64_t from, uint64_t to) {
     enum { SECTOR = 512 };
     static const uint8_t zeros[SECTOR];
     for (uint64_t at = (from + SECTOR - 1) / SECTOR * SECTOR; at + SECTOR <= to; at += SECTOR) {
@@ -273,20 +273,20 @@ static int has_zero_sector(om_chunks *chunks, uint64_t from, uint64_t to) {
 
 int om_segment_goes_on(const om_segment *segment, uint64_t position, int64_t least) {
     char path[OM_PATH_MAX];
-    om_chunks chunks;
+    om_chunk_reader chunks;
     om_batch_info batch;
     int result = om_segment_path(segment, ".log", path, sizeof path);
     int fd = result == OM_OK ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (fd < 0)
         return OM_E_IO;
-    result = om_chunks_open(&chunks, fd);
+    result = om_chunk_reader_open(&chunks, fd);
     if (result == OM_OK) {
         chunks.tolerant = 1;
         search search = {.chunks = &chunks, .end = chunks.size, .limit = INT64_MAX};
         uint64_t at = position;
         result = at < search.end ? find_next(&search, &at, least, &batch) : OM_OK;
         result = result == OM_OK ? at < search.end && !has_zero_sector(&chunks, position, at) : result;
-        om_chunks_close(&chunks);
+        om_chunk_reader_close(&chunks);
     }
     close(fd);
     return result;
@@ -381,7 +381,7 @@ int om_segment_survey(om_segment *segment, uint64_t end, int64_t limit, uint64_t
         return result;
     }
     put_marker(segment, survey);
-    om_files_forget_map(segment); /* and with it pages of zeros, and an index of what it was */
-    om_files_reap(segment->files);
+    om_file_cache_forget_map(segment); /* and with it pages of zeros, and an index of what it was */
+    om_file_cache_reap(segment->files);
     return OM_OK;
 }

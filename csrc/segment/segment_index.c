@@ -6,7 +6,7 @@
  * also replaces the files: best effort, they are a hint.
  */
 #define _GNU_SOURCE
-#include "segment/files.h"
+#include "segment/file_cache.h"
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -162,9 +162,9 @@ static int put_in_mapping(om_mapping *mapping, om_index *index) {
 
 int om_segment_rebuild_index(om_segment *segment, const om_view *view) {
     om_segment fresh;
-    om_guard_begin(view);
+    om_sigbus_begin(view);
     walk_headers(segment, view, &fresh);
-    int result = om_guard_end(view);
+    int result = om_sigbus_end(view);
     if (result != OM_OK) {
         om_index_free(&fresh.index);
         return result;
@@ -172,7 +172,7 @@ int om_segment_rebuild_index(om_segment *segment, const om_view *view) {
     int clean = fresh.size == view->len;
     if (om_segment_is(&segment->sealed))
         om_segment_seal(&fresh);
-    om_files_lock(segment->files);
+    om_file_cache_lock(segment->files);
     if (clean && fresh.size == segment->size) {
         segment->max_timestamp = fresh.max_timestamp;
         segment->max_timestamp_offset = fresh.max_timestamp_offset;
@@ -183,10 +183,10 @@ int om_segment_rebuild_index(om_segment *segment, const om_view *view) {
         put_in_segment(segment, &fresh.index);
         segment->index_saved = segment->time_saved = 0;
         segment->index_stale = 1;
-        om_files_unlock(segment->files);
+        om_file_cache_unlock(segment->files);
         return OM_OK;
     }
-    om_files_unlock(segment->files);
+    om_file_cache_unlock(segment->files);
     if (clean)
         om_segment_replace_index(segment, &fresh.index);
     return put_in_mapping(view->mapping, &fresh.index);
@@ -203,9 +203,9 @@ int om_segment_need_index(om_segment *segment, const om_view *view) {
     if (result == OM_E_NO_MEMORY)
         return result;
     if (result == OM_OK) {
-        om_guard_begin(view);
+        om_sigbus_begin(view);
         whole = is_whole(&index, segment, view);
-        result = om_guard_end(view);
+        result = om_sigbus_end(view);
         if (result != OM_OK || !whole)
             om_index_free(&index);
         if (result != OM_OK)
@@ -213,7 +213,7 @@ int om_segment_need_index(om_segment *segment, const om_view *view) {
     }
     if (!whole)
         return om_segment_rebuild_index(segment, view);
-    om_files_lock(segment->files);
+    om_file_cache_lock(segment->files);
     if (segment->index_loaded) {
         om_index_free(&index); /* another thread was faster */
     } else if (!segment->sealed) {
@@ -221,10 +221,10 @@ int om_segment_need_index(om_segment *segment, const om_view *view) {
         segment->time_saved = index.time_count;
         put_in_segment(segment, &index);
     } else {
-        om_files_unlock(segment->files);
+        om_file_cache_unlock(segment->files);
         return put_in_mapping(mapping, &index);
     }
-    om_files_unlock(segment->files);
+    om_file_cache_unlock(segment->files);
     return OM_OK;
 }
 

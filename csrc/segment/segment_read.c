@@ -5,7 +5,7 @@
  * at, every header is checked before it is stepped over, all under the guard.
  */
 #define _GNU_SOURCE
-#include "segment/files.h"
+#include "segment/file_cache.h"
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ int om_view_open(om_segment *segment, uint64_t position, size_t len, om_view *vi
         if (len > written - position)
             len = (size_t)(written - position);
         om_mapping *mapping;
-        int result = om_files_map(segment, position + len, &mapping);
+        int result = om_file_cache_map(segment, position + len, &mapping);
         if (result == OM_E_RANGE)
             continue; /* cut this very moment: look again at what is left */
         if (result != OM_OK)
@@ -36,7 +36,7 @@ void om_view_release(om_view *view) {
     om_segment *segment = view->segment;
     if (!segment)
         return;
-    om_files_unmap(segment->files, view->mapping);
+    om_file_cache_unmap(segment->files, view->mapping);
     *view = (om_view){0};
     om_segment_unref(segment);
 }
@@ -77,15 +77,15 @@ int om_view_load(const om_view *view) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), len;
     uint8_t *start = first_page(view, page, &len);
     madvise(start, len, MADV_WILLNEED);
-    om_guard_begin(view);
+    om_sigbus_begin(view);
     for (size_t at = 0; at < len; at += page)
         (void)*(volatile const uint8_t *)(start + at);
-    int result = om_guard_end(view);
+    int result = om_sigbus_end(view);
     om_mapping *mapping = view->mapping;
     om_view whole = {mapping->base, (size_t)om_segment_written(view->segment), view->segment, mapping};
     if (result == OM_OK && !has_index(view) && whole.len <= mapping->len)
         result = om_segment_need_index(view->segment, &whole);
-    om_files_reap(view->segment->files);
+    om_file_cache_reap(view->segment->files);
     return result;
 }
 
@@ -122,11 +122,11 @@ static int ask_index(om_segment *segment, const om_view *view, const om_look_up 
         if (result != OM_OK)
             return result;
         if (om_segment_is(&segment->index_loaded)) {
-            om_files_lock(segment->files);
+            om_file_cache_lock(segment->files);
             int loaded = segment->index_loaded;
             if (loaded)
                 by->ask(&segment->index, segment->base_offset, wanted, start);
-            om_files_unlock(segment->files);
+            om_file_cache_unlock(segment->files);
             if (loaded)
                 return OM_OK;
         } else {
@@ -149,9 +149,9 @@ static int look_up(om_segment *segment, const om_look_up *by, om_query *query) {
         result = ask_index(segment, &view, by, query->wanted, &start);
         if (result != OM_OK)
             break;
-        om_guard_begin(&view);
+        om_sigbus_begin(&view);
         result = by->walk(segment, &view, &start, query);
-        if (om_guard_end(&view) != OM_OK)
+        if (om_sigbus_end(&view) != OM_OK)
             result = OM_E_UNREADABLE;
         if (result != OM_E_CORRUPT || rebuilt)
             break;
@@ -234,10 +234,10 @@ int om_segment_hint(om_segment *segment, int64_t offset, uint64_t *position) {
     if (result != OM_OK)
         return result;
     om_mapping *mapping = view.mapping;
-    om_files_lock(segment->files);
+    om_file_cache_lock(segment->files);
     if (segment->index_loaded)
         ask_offset(&segment->index, segment->base_offset, offset, &start);
-    om_files_unlock(segment->files);
+    om_file_cache_unlock(segment->files);
     om_loaded_index *loaded = __atomic_load_n(&mapping->index, __ATOMIC_ACQUIRE);
     if (!start.position && loaded)
         ask_offset(&loaded->index, segment->base_offset, offset, &start);
@@ -328,7 +328,7 @@ int om_range_open(om_segment *segment, int *fd) {
     if (!om_segment_is(&segment->exists))
         return OM_END;
     om_file *file;
-    int result = om_files_open(segment, &file);
+    int result = om_file_cache_open(segment, &file);
     if (result != OM_OK)
         return result;
     om_segment_ref(segment);
@@ -337,9 +337,9 @@ int om_range_open(om_segment *segment, int *fd) {
 }
 
 void om_range_release(om_segment *segment, int fd) {
-    om_file *file = om_files_by_fd(segment, fd);
+    om_file *file = om_file_cache_by_fd(segment, fd);
     if (!file)
         return;
-    om_files_close(segment->files, file);
+    om_file_cache_close(segment->files, file);
     om_segment_unref(segment);
 }

@@ -9,7 +9,7 @@
  * Promise: until the commit has synced the new file, the old one stays under its name.
  */
 #define _GNU_SOURCE
-#include "segment/files.h"
+#include "segment/file_cache.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,10 +71,10 @@ int om_segment_rewrite_begin(om_segment *segment, uint64_t good, int *fd) {
     int result = OM_OK;
     if (good) {
         om_file *old;
-        result = om_files_open(segment, &old);
+        result = om_file_cache_open(segment, &old);
         if (result == OM_OK) {
             result = copy(old->fd, *fd, good);
-            om_files_close(segment->files, old);
+            om_file_cache_close(segment->files, old);
         }
     }
     if (result != OM_OK) {
@@ -107,16 +107,16 @@ int om_segment_rewrite_commit(om_segment *segment, int fd) {
         om_segment_rewrite_abort(segment, fd);
         return result;
     }
-    om_files_forget(segment);
+    om_file_cache_forget(segment);
     om_file *file;
-    if (om_files_adopt(segment, fd, &file) == OM_OK)
-        om_files_close(segment->files, file);
+    if (om_file_cache_adopt(segment, fd, &file) == OM_OK)
+        om_file_cache_close(segment->files, file);
     __atomic_store_n(&segment->exists, 1, __ATOMIC_RELEASE);
     segment->allocated = (uint64_t)info.st_size;
     uint64_t whole = (uint64_t)info.st_size < segment->size ? (uint64_t)info.st_size : segment->size;
     __atomic_store_n(&segment->written, whole, __ATOMIC_RELEASE);
     __atomic_store_n(&segment->fenced, 0, __ATOMIC_RELEASE);
-    om_files_reap(segment->files);
+    om_file_cache_reap(segment->files);
     result = om_fsync_folder(segment->dir);
     if (result != OM_OK && !om_segment_is(&segment->unsynced_folders))
         __atomic_store_n(&segment->unsynced_folders, 1, __ATOMIC_RELEASE); /* the next sync tries again */

@@ -8,15 +8,15 @@
  * holds one chunk of memory, however large a batch is or claims to be.
  */
 #define _GNU_SOURCE
-#include "segment/chunks.h"
-#include "segment/files.h"
+#include "segment/chunk_reader.h"
+#include "segment/file_cache.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
 
 /* Blocks allocated but never written, or lost with the power, read as zeros. A hole with batches
  * behind it is damage; zeros up to the end are just the end. */
-static int only_zeros_from(om_chunks *chunks, uint64_t at, int *zeros) {
+static int only_zeros_from(om_chunk_reader *chunks, uint64_t at, int *zeros) {
     *zeros = 1;
     while (at < chunks->size && *zeros) {
         const uint8_t *data;
@@ -31,7 +31,7 @@ static int only_zeros_from(om_chunks *chunks, uint64_t at, int *zeros) {
 }
 
 /* The next batch: OM_OK, OM_END at a clean end, OM_E_IO; else *stopped says what is wrong. */
-static int next_batch(om_chunks *chunks, const om_segment *found, uint64_t checked_from, int32_t epoch,
+static int next_batch(om_chunk_reader *chunks, const om_segment *found, uint64_t checked_from, int32_t epoch,
                       om_batch_info *batch, int *stopped) {
     uint64_t at = found->size;
     const uint8_t *data;
@@ -53,7 +53,7 @@ static int next_batch(om_chunks *chunks, const om_segment *found, uint64_t check
     if ((uint64_t)batch->size > chunks->size - at) {
         *stopped = OM_E_SHORT;
     } else if (at + (uint64_t)batch->size > checked_from) {
-        result = om_chunks_check(chunks, at, batch);
+        result = om_chunk_reader_check(chunks, at, batch);
         if (result != OM_OK && result != OM_E_SHORT && result != OM_E_CORRUPT)
             return result;
         *stopped = result;
@@ -66,7 +66,7 @@ static int next_batch(om_chunks *chunks, const om_segment *found, uint64_t check
 /* Where the scan may start: at the last index entry before `position` when the segment is trusted
  * up to there and its index files are right, else at 0. Header by header from there to
  * `position`, so that the index is whole and the timestamps are known. */
-static void start_from_index(const om_segment *segment, om_chunks *chunks, uint64_t position,
+static void start_from_index(const om_segment *segment, om_chunk_reader *chunks, uint64_t position,
                              int64_t first_offset, om_segment *found) {
     om_index index;
     om_batch_info batch;
@@ -100,7 +100,7 @@ static void start_from_index(const om_segment *segment, om_chunks *chunks, uint6
 
 /* The segment becomes what was found. */
 static void take_over(om_segment *segment, om_segment *found) {
-    om_files_lock(segment->files);
+    om_file_cache_lock(segment->files);
     om_index_free(&segment->index);
     segment->index = found->index;
     segment->next_offset = found->next_offset;
@@ -114,8 +114,8 @@ static void take_over(om_segment *segment, om_segment *found) {
     segment->index_stale = 1;
     __atomic_store_n(&segment->index_loaded, 1, __ATOMIC_RELEASE);
     __atomic_store_n(&segment->written, found->size, __ATOMIC_RELEASE);
-    om_files_unlock(segment->files);
-    om_files_forget_map(segment); /* and with it an index that may know more */
+    om_file_cache_unlock(segment->files);
+    om_file_cache_forget_map(segment); /* and with it an index that may know more */
 }
 
 /* What is known to be bad below the recovery point is no end. */
@@ -130,7 +130,7 @@ static int pass_bad(const om_segment *segment, om_segment *found) {
     return OM_OK;
 }
 
-static int scan_chunks(om_segment *segment, om_chunks *chunks, uint64_t position, int64_t first_offset,
+static int scan_chunks(om_segment *segment, om_chunk_reader *chunks, uint64_t position, int64_t first_offset,
                        int32_t first_epoch, om_scan *scan) {
     om_segment found = {
         .base_offset = segment->base_offset,
@@ -177,17 +177,17 @@ static int scan_chunks(om_segment *segment, om_chunks *chunks, uint64_t position
 int om_segment_scan(om_segment *segment, uint64_t position, int64_t first_offset, int32_t first_epoch,
                     om_scan *scan) {
     om_file *file;
-    int result = om_files_open(segment, &file);
+    int result = om_file_cache_open(segment, &file);
     if (result != OM_OK)
         return result;
-    om_chunks chunks;
-    result = om_chunks_open(&chunks, file->fd);
+    om_chunk_reader chunks;
+    result = om_chunk_reader_open(&chunks, file->fd);
     if (result == OM_OK) {
         result = scan_chunks(segment, &chunks, position, first_offset, first_epoch, scan);
-        om_chunks_close(&chunks);
+        om_chunk_reader_close(&chunks);
     }
-    om_files_close(segment->files, file);
-    om_files_reap(segment->files);
+    om_file_cache_close(segment->files, file);
+    om_file_cache_reap(segment->files);
     return result;
 }
 
@@ -221,8 +221,8 @@ int om_segment_set_aside(om_segment *segment, char *path, size_t path_len) {
         return result;
     om_segment_fence(segment);
     __atomic_store_n(&segment->deleted, 1, __ATOMIC_RELEASE);
-    om_files_forget(segment);
-    om_files_reap(segment->files);
+    om_file_cache_forget(segment);
+    om_file_cache_reap(segment->files);
     snprintf(path, path_len, "%s", to);
     for (int i = 0; i < 3; i++)
         if (om_segment_path(segment, suffixes[i], from, sizeof from) == OM_OK && unlink(from) < 0 &&
@@ -233,8 +233,8 @@ int om_segment_set_aside(om_segment *segment, char *path, size_t path_len) {
 
 /* All that the file can give; what it can't is zeros. */
 static int copy_file(int from, int to) {
-    om_chunks chunks;
-    int result = om_chunks_open(&chunks, from);
+    om_chunk_reader chunks;
+    int result = om_chunk_reader_open(&chunks, from);
     if (result != OM_OK)
         return result;
     chunks.tolerant = 1;
@@ -245,7 +245,7 @@ static int copy_file(int from, int to) {
         if (result == OM_OK && got && pwrite(to, data, got, (off_t)at) != (ssize_t)got)
             result = om_errno_result();
     }
-    om_chunks_close(&chunks);
+    om_chunk_reader_close(&chunks);
     return result == OM_OK && fsync(to) < 0 ? om_errno_result() : result;
 }
 

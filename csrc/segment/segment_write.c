@@ -4,7 +4,7 @@
  * leaves the segment so that the same call can be made again. Everything here may block.
  */
 #define _GNU_SOURCE
-#include "segment/files.h"
+#include "segment/file_cache.h"
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -78,13 +78,13 @@ static int create(om_segment *segment, om_file **file) {
     segment->allocated = 0;
     __atomic_store_n(&segment->unsynced_folders, (uint8_t)(made < 200 ? made + 1 : 200), __ATOMIC_RELEASE);
     __atomic_store_n(&segment->exists, 1, __ATOMIC_RELEASE);
-    return om_files_adopt(segment, fd, file);
+    return om_file_cache_adopt(segment, fd, file);
 }
 
 static int open_for_writing(om_segment *segment, om_file **file) {
     if (om_segment_is(&segment->deleted))
         return OM_E_DELETED;
-    return segment->exists ? om_files_open(segment, file) : create(segment, file);
+    return segment->exists ? om_file_cache_open(segment, file) : create(segment, file);
 }
 
 /* ---- writing -------------------------------------------------------------------------- */
@@ -204,15 +204,15 @@ int om_segment_write(om_segment *segment, const om_segment_limits *limits, const
     int result = open_for_writing(segment, &file);
     if (result != OM_OK)
         return result;
-    om_files_set_dirty(segment->files, file, 1);
+    om_file_cache_set_dirty(segment->files, file, 1);
     allocate(segment, limits, file->fd, end);
     result = write_all(file->fd, iov, iovcnt, position);
     if (result == OM_OK && limits->write_back)
         begin_write_back(file->fd, position, end);
     if (result == OM_OK)
         join(segment, position, end);
-    om_files_close(segment->files, file);
-    om_files_reap(segment->files);
+    om_file_cache_close(segment->files, file);
+    om_file_cache_reap(segment->files);
     return result;
 }
 
@@ -237,17 +237,17 @@ int om_segment_sync(om_segment *segment) {
     if (!om_segment_is(&segment->exists))
         return OM_OK;
     om_file *file;
-    int result = om_files_open(segment, &file);
+    int result = om_file_cache_open(segment, &file);
     if (result != OM_OK)
         return result;
     /* Clean from here on: bytes written while the sync runs make it dirty again. */
-    om_files_set_dirty(segment->files, file, 0);
+    om_file_cache_set_dirty(segment->files, file, 0);
     if (fdatasync(file->fd) < 0) {
         result = OM_E_IO; /* whatever the reason, the kernel may have dropped the pages: not to be asked again */
-        om_files_set_dirty(segment->files, file, 1);
+        om_file_cache_set_dirty(segment->files, file, 1);
     }
-    om_files_close(segment->files, file);
-    om_files_reap(segment->files);
+    om_file_cache_close(segment->files, file);
+    om_file_cache_reap(segment->files);
     return result == OM_OK && om_segment_is(&segment->unsynced_folders) ? sync_folders(segment) : result;
 }
 
@@ -325,9 +325,9 @@ static void note_saved(om_segment *segment, om_entries *offsets, om_entries *tim
 }
 
 static int save_index(om_segment *segment, om_entries *offsets, om_entries *times) {
-    om_files_lock(segment->files);
+    om_file_cache_lock(segment->files);
     int wanted = are_next(segment, offsets, times), stale = segment->index_stale;
-    om_files_unlock(segment->files);
+    om_file_cache_unlock(segment->files);
     if (!wanted)
         return OM_OK;
     int result = save_entries(segment, ".index", offsets, OM_OFFSET_ENTRY, stale);
@@ -335,9 +335,9 @@ static int save_index(om_segment *segment, om_entries *offsets, om_entries *time
         result = save_entries(segment, ".timeindex", times, OM_TIME_ENTRY, stale);
     if (result != OM_OK)
         return result;
-    om_files_lock(segment->files);
+    om_file_cache_lock(segment->files);
     note_saved(segment, offsets, times);
-    om_files_unlock(segment->files);
+    om_file_cache_unlock(segment->files);
     return OM_OK;
 }
 
@@ -350,10 +350,10 @@ int om_segment_save_index(om_segment *segment, const uint8_t *offsets, uint32_t 
     if (!om_segment_is(&segment->exists))
         return OM_OK;
     /* A checkpoint saves what the writer may be sealing. */
-    om_files_lock_saving(segment->files);
+    om_file_cache_lock_saving(segment->files);
     int result = save_index(segment, &offset_entries, &time_entries);
-    om_files_unlock_saving(segment->files);
-    om_files_reap(segment->files);
+    om_file_cache_unlock_saving(segment->files);
+    om_file_cache_reap(segment->files);
     return result;
 }
 
@@ -393,18 +393,18 @@ int om_segment_trim_file(om_segment *segment, uint64_t size) {
     if (!segment->exists)
         return OM_OK;
     om_file *file;
-    int result = om_files_open(segment, &file);
+    int result = om_file_cache_open(segment, &file);
     if (result != OM_OK)
         return result;
     /* Readers first: who comes now maps no more than what will be left. */
     if (om_segment_written(segment) > size)
         __atomic_store_n(&segment->written, size, __ATOMIC_RELEASE);
-    om_files_set_dirty(segment->files, file, 1);
+    om_file_cache_set_dirty(segment->files, file, 1);
     result = truncate_to(file->fd, size);
     if (result == OM_OK)
         segment->allocated = size;
-    om_files_close(segment->files, file);
-    om_files_reap(segment->files);
+    om_file_cache_close(segment->files, file);
+    om_file_cache_reap(segment->files);
     return result;
 }
 
@@ -418,7 +418,7 @@ static void remove_snapshot(const om_segment *segment) {
 int om_segment_unlink(om_segment *segment) {
     static const char *const suffixes[] = {".log", ".index", ".timeindex", ".txnindex", ".log.damaged"};
     __atomic_store_n(&segment->deleted, 1, __ATOMIC_RELEASE);
-    om_files_forget(segment);
+    om_file_cache_forget(segment);
     int result = OM_OK;
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes && segment->exists; i++) {
         char path[OM_PATH_MAX];
@@ -428,6 +428,6 @@ int om_segment_unlink(om_segment *segment) {
             result = om_errno_result();
     }
     remove_snapshot(segment);
-    om_files_reap(segment->files);
+    om_file_cache_reap(segment->files);
     return result;
 }

@@ -13,7 +13,7 @@
 
 typedef struct part {
     om_log *log;             /* held */
-    om_bytes *bytes;         /* an append; NULL: a settle */
+    om_buffer *bytes;         /* an append; NULL: a settle */
     om_build build;          /* an append whose messages still gather */
     int64_t weight;          /* of their bodies; -1: not known */
     int64_t staged;          /* so many of them the log was told to expect */
@@ -43,7 +43,7 @@ void om_atomic_abandon(om_atomic *atomic) {
             part->log->atomic_bytes -= part->weight;
         }
         if (part->bytes)
-            om_bytes_unref(part->bytes);
+            om_buffer_unref(part->bytes);
         om_build_free(&part->build);
         om_log_release(part->log);
     }
@@ -71,13 +71,13 @@ int om_atomic_append(om_atomic *atomic, om_log *log, const om_record *records, i
     if (count < 1 || log->store != atomic->store)
         return OM_E_INVALID;
     om_batch_info info = {.producer_id = -1, .producer_epoch = -1, .base_sequence = -1};
-    om_bytes *bytes;
+    om_buffer *bytes;
     int result = om_batch_make(&bytes, &info, records, count);
     if (result != OM_OK)
         return result;
     part *added = add_part(atomic, log);
     if (!added) {
-        om_bytes_unref(bytes);
+        om_buffer_unref(bytes);
         return OM_E_NO_MEMORY;
     }
     added->bytes = bytes;

@@ -5,7 +5,7 @@
  *   3  the segments written since the last time are synced: one by one, or all by one syncfs
  *   4  every log's recovery point and cursor are gathered, a few logs at a time under the lock
  *   5  ... and when the last sequence any of them knows is durable, the record of what will be
- *      removed (removed.h) and the checkpoint are written: data/checkpoint
+ *      removed (removal_journal.h) and the checkpoint are written: data/checkpoint
  *   6  WAL files up to S are recycled; files that nothing needs any more are removed
  *
  * Step 5 waits because a cursor may already know of a transaction whose record isn't on disk: a
@@ -105,7 +105,7 @@ static int note_touched(work *work, om_log *log) {
 
 static void gather_touched(om_store *store, work *work) {
     for (int more = 1; more;) {
-        om_turn_take(&store->turn);
+        om_ticket_lock_take(&store->turn);
         for (int i = 0; i < LOGS_A_TURN && more; i++) {
             om_log *log = om_list_pop(&store->touched, OM_LINK(next_touched));
             more = log != NULL;
@@ -115,13 +115,13 @@ static void gather_touched(om_store *store, work *work) {
             if (!log->deleted && !(log->options.flags & OM_LOG_SCRATCH))
                 note_touched(work, log);
         }
-        om_turn_give(&store->turn);
+        om_ticket_lock_give(&store->turn);
     }
 }
 
 /* Not synced after all: they stay touched for the next time. */
 static void give_back(om_store *store, const work *work) {
-    om_turn_take(&store->turn);
+    om_ticket_lock_take(&store->turn);
     for (size_t i = 0; i < work->count; i++) {
         om_log *log = work->logs[i].log;
         log->manifest_stale |= work->logs[i].manifest.len != 0;
@@ -130,16 +130,16 @@ static void give_back(om_store *store, const work *work) {
             om_list_push(&store->touched, log, OM_LINK(next_touched));
         }
     }
-    om_turn_give(&store->turn);
+    om_ticket_lock_give(&store->turn);
 }
 
 /* Files of logs that were deleted meanwhile may go now. */
 static void let_go(om_store *store, const work *work) {
-    om_turn_take(&store->turn);
+    om_ticket_lock_take(&store->turn);
     for (size_t i = 0; i < work->count; i++)
         work->logs[i].log->syncing = 0;
     int graves = store->graves != NULL;
-    om_turn_give(&store->turn);
+    om_ticket_lock_give(&store->turn);
     if (graves)
         om_writer_wake(store);
 }
@@ -174,11 +174,11 @@ static void save_index(om_segment *segment, uint32_t worth) {
 /* A segment was made again, and may be shorter now. */
 static int renew_manifest(om_store *store, touched *item) {
     item->manifest.len = 0;
-    om_turn_take(&store->turn);
+    om_ticket_lock_take(&store->turn);
     int result = om_manifest_text(item->log, &item->manifest);
     if (result == OM_OK)
         item->log->manifest_stale = 0;
-    om_turn_give(&store->turn);
+    om_ticket_lock_give(&store->turn);
     return result == OM_OK ? write_manifest(item, 1) : result;
 }
 
@@ -267,7 +267,7 @@ static int sync_segments(om_store *store, work *work) {
 
 static void move_recovery_points(om_store *store, const work *work) {
     for (size_t i = 0; i < work->count;) {
-        om_turn_take(&store->turn);
+        om_ticket_lock_take(&store->turn);
         for (size_t end = i + LOGS_A_TURN; i < work->count && i < end; i++) {
             const touched *item = &work->logs[i];
             item->log->recovery_point = item->point;
@@ -275,7 +275,7 @@ static void move_recovery_points(om_store *store, const work *work) {
             item->log->recovery_position = item->position;
             item->log->folder_synced |= item->count > 0;
         }
-        om_turn_give(&store->turn);
+        om_ticket_lock_give(&store->turn);
     }
 }
 
@@ -288,7 +288,7 @@ static int worth_saving(const om_log *log) {
 static int gather_entries(om_store *store, om_blob *entries, uint64_t *count, int closing) {
     int result = OM_OK;
     for (uint32_t slot = 0; slot < store->table_size && result == OM_OK;) {
-        om_turn_take(&store->turn);
+        om_ticket_lock_take(&store->turn);
         store->snapshotting = 1;
         for (uint32_t end = slot + SLOTS_A_TURN; slot < store->table_size && slot < end; slot++) {
             for (om_log *log = store->table[slot]; log && result == OM_OK; log = log->next_in_table) {
@@ -301,11 +301,11 @@ static int gather_entries(om_store *store, om_blob *entries, uint64_t *count, in
                 (*count)++;
             }
         }
-        om_turn_give(&store->turn);
+        om_ticket_lock_give(&store->turn);
     }
-    om_turn_take(&store->turn);
+    om_ticket_lock_take(&store->turn);
     store->snapshotting = 0;
-    om_turn_give(&store->turn);
+    om_ticket_lock_give(&store->turn);
     return result;
 }
 
@@ -346,23 +346,23 @@ static int write_checkpoint(om_store *store, uint64_t seq, int closing, om_segme
 /* ---- what may go now ---- */
 
 static om_segment_node *take_doomed(om_store *store) {
-    om_turn_take(&store->turn);
+    om_ticket_lock_take(&store->turn);
     om_segment_node *doomed = store->doomed;
     store->doomed = NULL;
-    om_turn_give(&store->turn);
+    om_ticket_lock_give(&store->turn);
     return doomed;
 }
 
 /* Still named by the checkpoint on disk: they wait for the next one. */
 static void put_back(om_store *store, om_segment_node *doomed) {
-    om_turn_take(&store->turn);
+    om_ticket_lock_take(&store->turn);
     while (doomed) {
         om_segment_node *node = doomed;
         doomed = node->next;
         node->next = store->doomed;
         store->doomed = node;
     }
-    om_turn_give(&store->turn);
+    om_ticket_lock_give(&store->turn);
 }
 
 static void save_all_indexes(om_store *store) {
@@ -408,12 +408,12 @@ static int note_step(om_store *store, const char *step, int result, int error) {
     if (result == OM_OK)
         return OM_OK;
     const char *why = result == OM_E_IO && error ? strerror(error) : om_result_text(result);
-    om_turn_take(&store->turn);
+    om_ticket_lock_take(&store->turn);
     if (result == __atomic_load_n(&store->writer_stuck, __ATOMIC_RELAXED))
         snprintf(store->trouble.checkpoint, sizeof store->trouble.checkpoint, "%s", store->writer_error);
     else
         snprintf(store->trouble.checkpoint, sizeof store->trouble.checkpoint, "%s: %s", step, why);
-    om_turn_give(&store->turn);
+    om_ticket_lock_give(&store->turn);
     return result;
 }
 
@@ -452,7 +452,7 @@ static int sync_and_save(om_store *store, int closing) {
         om_removal_all(store);
     let_go(store, &work);
     work_free(&work);
-    om_files_reap(store->files);
+    om_file_cache_reap(store->files);
     return result;
 }
 
@@ -461,13 +461,13 @@ int om_checkpoint_run_locked(om_store *store, int closing) {
     int result = sync_and_save(store, closing);
     if (result == OM_E_NO_SPACE)
         make_space(store);
-    om_turn_take(&store->turn);
+    om_ticket_lock_take(&store->turn);
     store->checkpoints += result == OM_OK;
     store->checkpoint_ns += om_now_ns() - began;
     uint64_t *since = &store->trouble.checkpoint_since_ns;
     int said = *since != 0;
     *since = result == OM_OK ? 0 : said ? *since : om_now_ns();
-    om_turn_give(&store->turn);
+    om_ticket_lock_give(&store->turn);
     if (result != OM_OK && !said)
         om_store_add_report(store, OM_REPORT_CHECKPOINT_FAILED, NULL, 0, 0,
                             "a checkpoint failed (%.200s): the WAL is kept, and it is tried again",
@@ -479,9 +479,9 @@ int om_checkpoint_run_locked(om_store *store, int closing) {
 
 int om_checkpoint_run(om_store *store, int closing) {
     om_checkpoint_lock(store);
-    om_turn_take(&store->turn);
+    om_ticket_lock_take(&store->turn);
     int over = store->closing && !closing;
-    om_turn_give(&store->turn);
+    om_ticket_lock_give(&store->turn);
     /* The closing one is the last: another would find the writer gone, and leases to renew. */
     int result = over ? OM_OK : om_checkpoint_run_locked(store, closing);
     om_checkpoint_unlock(store);
@@ -547,12 +547,12 @@ static int wait_a_second(om_store *store) {
 }
 
 static int is_due(om_store *store, uint64_t last_ns, uint64_t cpu_ns) {
-    om_turn_take(&store->turn);
+    om_ticket_lock_take(&store->turn);
     int doomed = store->doomed != NULL;
     uint64_t saved = __atomic_load_n(&store->checkpoint_seq, __ATOMIC_RELAXED);
     int dirty = store->touched.head != NULL || om_wal_last_seq(store->wal) > saved;
     int failed = store->trouble.checkpoint_since_ns != 0;
-    om_turn_give(&store->turn);
+    om_ticket_lock_give(&store->turn);
     uint64_t interval = (uint64_t)store->options.checkpoint_interval_ms * 1000000u;
     if (failed && interval > RETRY_NS)
         interval = RETRY_NS;

@@ -354,7 +354,7 @@ int om_saved_note_strangers(om_store *store) {
         uint64_t id = om_get_le64(saved->entries[i]);
         int unnamed = saved->entry == ENTRY && (om_get_le32(saved->entries[i] + 100) & UNNAMED);
         if (!om_store_find(store, id))
-            result = om_strangers_note(&store->strangers, id, unnamed ? 0 : OM_STRANGER_NAMED);
+            result = om_unknown_logs_note(&store->strangers, id, unnamed ? 0 : OM_STRANGER_NAMED);
     }
     return result;
 }

@@ -3,7 +3,7 @@
  *   FANOUT record: | log a, its offset, epoch | log b, ... | the batch |
  *
  *   a's hot tail --.
- *   b's hot tail ---+--> om_bytes        each with the 16 bytes of its own that the CRC leaves out
+ *   b's hot tail ---+--> om_buffer        each with the 16 bytes of its own that the CRC leaves out
  *   c's hot tail --'
  *
  * A tick's messages for the same logs gather in one open batch. It takes the place of each log's
@@ -21,7 +21,7 @@
 /* One WAL record that names every target that wants logging. Returns its sequence, 0 when
  * nobody does or the WAL refused (*fenced tells). Logs without an offset are left out. */
 static uint64_t put_record(om_store *store, om_log *const *logs, const int64_t *bases, int32_t log_count,
-                           om_bytes *bytes, int unlogged, int *fenced) {
+                           om_buffer *bytes, int unlogged, int *fenced) {
     uint8_t *table = malloc(8 + (size_t)log_count * OM_FANOUT_ENTRY);
     *fenced = !table;
     if (!table)
@@ -50,7 +50,7 @@ static uint64_t put_record(om_store *store, om_log *const *logs, const int64_t *
 }
 
 /* The offsets are claimed: log it, and into the hot tails. Returns how many were refused. */
-static int32_t enter(om_store *store, om_log *const *logs, const int64_t *bases, int32_t log_count, om_bytes *bytes,
+static int32_t enter(om_store *store, om_log *const *logs, const int64_t *bases, int32_t log_count, om_buffer *bytes,
                      om_batch_info *info, int unlogged, int64_t weight) {
     int fenced;
     int32_t refused = 0;
@@ -69,7 +69,7 @@ static int32_t enter(om_store *store, om_log *const *logs, const int64_t *bases,
         info->leader_epoch = log->leader_epoch;
         if (logged)
             log->last_logged_seq = seq;
-        om_bytes_ref(bytes);
+        om_buffer_ref(bytes);
         om_log_push(log, bytes, info, log->last_logged_seq, !logged, weight);
     }
     return refused;
@@ -139,11 +139,11 @@ void om_fanout_seal(om_fanout *fanout) {
     for (int32_t i = 0; i < fanout->log_count; i++)
         fanout->logs[i]->fanout = NULL;
     int64_t *bases = malloc((size_t)fanout->log_count * sizeof *bases);
-    om_bytes *bytes = bases ? om_build_take(&fanout->build, &info) : NULL;
+    om_buffer *bytes = bases ? om_build_take(&fanout->build, &info) : NULL;
     if (bytes) {
         claim(fanout, info.record_count, bases);
         enter(store, fanout->logs, bases, fanout->log_count, bytes, &info, fanout->unlogged, fanout->weight);
-        om_bytes_unref(bytes);
+        om_buffer_unref(bytes);
     } else {
         store->refused = 1;
     }
@@ -153,7 +153,7 @@ void om_fanout_seal(om_fanout *fanout) {
 
 /* ---- records, in one go ---- */
 
-static int append(om_store *store, om_log **logs, int32_t log_count, om_bytes *bytes, om_batch_info *info, int unlogged,
+static int append(om_store *store, om_log **logs, int32_t log_count, om_buffer *bytes, om_batch_info *info, int unlogged,
                   int64_t *bases) {
     for (int32_t i = 0; i < log_count; i++) {
         int result = logs[i]->store == store ? om_log_admit(logs[i], OM_ANY_EPOCH) : OM_E_INVALID;
@@ -175,7 +175,7 @@ int om_store_fanout(om_store *store, om_log **logs, int32_t log_count, const om_
     if (log_count < 1 || count < 1)
         return OM_E_INVALID;
     om_batch_info info = {.producer_id = -1, .producer_epoch = -1, .base_sequence = -1};
-    om_bytes *bytes;
+    om_buffer *bytes;
     int result = om_batch_make(&bytes, &info, records, count);
     if (result != OM_OK)
         return result;
@@ -186,6 +186,6 @@ int om_store_fanout(om_store *store, om_log **logs, int32_t log_count, const om_
     for (int32_t i = 0; i < log_count; i++)
         out[i] = (om_appended){.first_offset = bases ? bases[i] : 0, .seq = seq};
     free(bases);
-    om_bytes_unref(bytes);
+    om_buffer_unref(bytes);
     return result;
 }

@@ -272,7 +272,7 @@ void om_log_seal(om_log *log) {
     };
     int64_t last = log->next_offset - 1;
     log->open = NULL;
-    om_bytes *bytes = om_build_take(build, &info);
+    om_buffer *bytes = om_build_take(build, &info);
     om_build_free(build);
     free(build);
     if (!bytes) {
@@ -284,7 +284,7 @@ void om_log_seal(om_log *log) {
         struct iovec iov = {bytes->data, bytes->len};
         seq = om_batch_log(log->store, OM_REC_BATCH, log->id, &iov, 1, bytes);
         if (!seq) {
-            om_bytes_unref(bytes);
+            om_buffer_unref(bytes);
             skip_refused(log, info.base_offset, last);
             return;
         }
@@ -318,7 +318,7 @@ static int is_backlog(const om_log *log) {
     return cursor->ready_bytes / cursor->ready_count * waiting > BACKLOG;
 }
 
-int om_log_push(om_log *log, om_bytes *bytes, const om_batch_info *info, uint64_t seq, int unlogged,
+int om_log_push(om_log *log, om_buffer *bytes, const om_batch_info *info, uint64_t seq, int unlogged,
                 int64_t weight) {
     om_store *store = log->store;
     om_hot hot = {
@@ -333,7 +333,7 @@ int om_log_push(om_log *log, om_bytes *bytes, const om_batch_info *info, uint64_
     };
     int result = om_hot_push(&log->hot, &hot);
     if (result != OM_OK) {
-        om_bytes_unref(bytes);
+        om_buffer_unref(bytes);
         skip_refused(log, hot.base_offset, hot.last_offset);
         return result;
     }
@@ -362,10 +362,10 @@ int om_log_push(om_log *log, om_bytes *bytes, const om_batch_info *info, uint64_
 void om_log_drop_hot(om_log *log, uint32_t count) {
     om_store *store = log->store;
     for (uint32_t i = 0; i < count; i++) {
-        om_bytes *bytes = om_hot_at(&log->hot, i)->bytes;
+        om_buffer *bytes = om_hot_at(&log->hot, i)->bytes;
         store->hot_bytes -= bytes->len;
         store->hot_batches--;
-        om_bytes_unref(bytes);
+        om_buffer_unref(bytes);
     }
     om_hot_drop_head(&log->hot, count);
 }
@@ -386,7 +386,7 @@ void om_log_refuse_after(om_log *log, uint64_t durable) {
             om_cursor_skip(log->cursor, hot->base_offset, hot->last_offset);
         store->hot_bytes -= hot->bytes->len;
         store->hot_batches--;
-        om_bytes_unref(hot->bytes);
+        om_buffer_unref(hot->bytes);
     }
     if (refused) {
         om_producers_cut(log, om_hot_at(&log->hot, good)->base_offset);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint64_t om_batch_log(om_store *store, uint8_t type, uint64_t log_id, const struct iovec *iov, int iovcnt, om_bytes *batch) {
+uint64_t om_batch_log(om_store *store, uint8_t type, uint64_t log_id, const struct iovec *iov, int iovcnt, om_buffer *batch) {
     batch->crc = om_get_be32(batch->data + OM_BATCH_CRC);
     batch->crc_from = OM_BATCH_CRC_FROM;
     return om_wal_append_lent(store->wal, type, log_id, iov, iovcnt, batch);
@@ -23,11 +23,11 @@ int om_log_append(om_log *log, const om_record *records, int32_t count, int flag
     return result;
 }
 
-int om_log_append_bytes(om_log *log, om_bytes *bytes, om_batch_info *info, int flags) {
+int om_log_append_bytes(om_log *log, om_buffer *bytes, om_batch_info *info, int flags) {
     om_log_seal(log);
     info->base_offset = om_log_claim(log, (int64_t)info->last_offset_delta + 1);
     if (info->base_offset < 0) {
-        om_bytes_unref(bytes);
+        om_buffer_unref(bytes);
         return (int)info->base_offset;
     }
     info->leader_epoch = log->leader_epoch;
@@ -41,7 +41,7 @@ int om_log_append_bytes(om_log *log, om_bytes *bytes, om_batch_info *info, int f
         struct iovec iov = {bytes->data, bytes->len};
         seq = om_batch_log(log->store, OM_REC_BATCH, log->id, &iov, 1, bytes);
         if (!seq) {
-            om_bytes_unref(bytes);
+            om_buffer_unref(bytes);
             return OM_E_FENCED;
         }
         log->last_logged_seq = seq;
@@ -61,7 +61,7 @@ int om_log_append_raw(om_log *log, const uint8_t *batch, size_t len, int flags, 
         return result == OM_E_SHORT ? OM_E_CORRUPT : result;
     if ((size_t)info.size != len)
         return OM_E_INVALID;
-    om_bytes *bytes = om_bytes_copy(batch, (uint32_t)len);
+    om_buffer *bytes = om_buffer_copy(batch, (uint32_t)len);
     if (!bytes)
         return OM_E_NO_MEMORY;
     om_store_enter(log->store);
@@ -72,7 +72,7 @@ int om_log_append_raw(om_log *log, const uint8_t *batch, size_t len, int flags, 
     if (result == OM_OK)
         result = om_log_append_bytes(log, bytes, &info, flags);
     else
-        om_bytes_unref(bytes);
+        om_buffer_unref(bytes);
     out->first_offset = result == OM_END ? verdict.first_offset : info.base_offset;
     out->error = verdict.error;
     out->seq = om_store_leave(log->store);

@@ -193,7 +193,7 @@ static void cut_hot(om_log *log, int64_t offset) {
         om_hot *hot = om_hot_at(&log->hot, i);
         log->store->hot_bytes -= hot->bytes->len;
         log->store->hot_batches--;
-        om_bytes_unref(hot->bytes);
+        om_buffer_unref(hot->bytes);
     }
     if (drop)
         om_hot_drop_tail(&log->hot, drop);
@@ -311,7 +311,7 @@ int32_t om_log_bump_epoch(om_log *log) {
 
 int om_log_delete(om_log *log, uint64_t *seq) {
     om_store *store = log->store;
-    om_grave *grave = calloc(1, sizeof *grave);
+    om_deleted_log *grave = calloc(1, sizeof *grave);
     if (!grave)
         return OM_E_NO_MEMORY;
     om_store_enter(store);
@@ -326,7 +326,7 @@ int om_log_delete(om_log *log, uint64_t *seq) {
     if (result == OM_OK) {
         log->deleted = 1;
         om_store_forget(store, log);
-        *grave = (om_grave){.log = log, .seq = record == UINT64_MAX ? 0 : record, .next = store->graves};
+        *grave = (om_deleted_log){.log = log, .seq = record == UINT64_MAX ? 0 : record, .next = store->graves};
         store->graves = grave;
         grave = NULL;
     }
@@ -413,8 +413,8 @@ int64_t om_log_segments(om_log *log, om_segment_stat *out, int64_t cap) {
 }
 
 void om_store_used(om_store *store, om_log *const *logs, uint8_t *used, size_t count) {
-    om_turn_take(&store->turn);
+    om_ticket_lock_take(&store->turn);
     for (size_t i = 0; i < count; i++)
         used[i] = logs[i]->segment_count > 0 || (logs[i]->cursor && logs[i]->cursor->floor > 0);
-    om_turn_give(&store->turn);
+    om_ticket_lock_give(&store->turn);
 }

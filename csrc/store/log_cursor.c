@@ -2,7 +2,7 @@
  *
  * Changes gather while a tick lasts, runs of the same kind joined, and become one record at its
  * end: before the deliveries they describe leave. Nobody waits for their sync; a crash before
- * it means a redelivery, never a loss. That a redelivery says so after a kill is handed.c's part.
+ * it means a redelivery, never a loss. That a redelivery says so after a kill is delivered_mark.c's part.
  */
 #include "cursor/cursor.h"
 #include "store/producer.h"
@@ -87,7 +87,7 @@ void om_log_log_ops(om_log *log) {
     if (seq)
         om_log_note_floor(log, seq);
     if (log->handing)
-        om_handed_note(log);
+        om_delivered_mark_note(log);
     log->handing = 0;
     log->op_count = 0;
     if (log->op_cap > 64) {

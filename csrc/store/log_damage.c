@@ -48,18 +48,18 @@ int om_log_survey(om_log *log, om_segment *segment, uint64_t suspect) {
         pthread_mutex_unlock(&store->survey_mutex);
         return OM_SURVEYED;
     }
-    om_turn_take(&store->turn);
+    om_ticket_lock_take(&store->turn);
     written_part(log, segment, &end, &limit);
     int gone = log->deleted || __atomic_load_n(&segment->deleted, __ATOMIC_ACQUIRE);
-    om_turn_give(&store->turn);
+    om_ticket_lock_give(&store->turn);
     int result = gone ? OM_E_DELETED : om_segment_survey(segment, end, limit, suspect, &survey);
     pthread_mutex_unlock(&store->survey_mutex);
     if (result != OM_OK)
         return result;
     om_log_tell_damage(log, segment, known, &survey, OM_REPORT_UNREADABLE);
-    om_turn_take(&store->turn);
+    om_ticket_lock_take(&store->turn);
     log->damaged = log->damaged || survey.count;
-    om_turn_give(&store->turn);
+    om_ticket_lock_give(&store->turn);
     om_survey_free(&survey);
     return OM_SURVEYED;
 }

@@ -26,7 +26,7 @@ typedef struct pins {
     om_view view;            /* mapped: one span, of the file from this position on */
     uint64_t position;
     uint32_t bytes_count;    /* hot: so many of these */
-    om_bytes *bytes[OM_READ_MAX_SPANS];
+    om_buffer *bytes[OM_READ_MAX_SPANS];
     uint8_t heads[OM_READ_MAX_SPANS / 2][OM_BATCH_HEAD];
 } pins;
 
@@ -75,7 +75,7 @@ static void add_span(om_read *read, const uint8_t *data, uint32_t len) {
 static void read_hot(om_log *log, const place *place, uint64_t max_bytes, om_read *read, pins *held) {
     for (uint32_t i = place->hot; i < log->hot.count; i++) {
         const om_hot *hot = om_hot_at(&log->hot, i);
-        om_bytes *bytes = hot->bytes;
+        om_buffer *bytes = hot->bytes;
         if (hot->base_offset >= place->limit || read->span_count + 2 > OM_READ_MAX_SPANS)
             break;
         if (read->bytes && read->bytes + bytes->len > max_bytes)
@@ -90,7 +90,7 @@ static void read_hot(om_log *log, const place *place, uint64_t max_bytes, om_rea
         } else {
             add_span(read, bytes->data, bytes->len);
         }
-        om_bytes_ref(bytes);
+        om_buffer_ref(bytes);
         held->bytes[held->bytes_count++] = bytes;
         read->next_offset = hot->last_offset + 1;
     }
@@ -111,7 +111,7 @@ static int measure(const om_view *view, int64_t limit, uint64_t max_bytes, exten
     size_t at = 0, before = 0;
     int64_t end = __atomic_load_n(&view->segment->next_offset, __ATOMIC_ACQUIRE), next = 0, next_before = 0;
     int past = 0;
-    om_guard_begin(view);
+    om_sigbus_begin(view);
     while (at < view->len) {
         om_batch_info info;
         if (om_batch_peek(view->data + at, view->len - at, &info) != OM_OK || (size_t)info.size > view->len - at ||
@@ -135,7 +135,7 @@ static int measure(const om_view *view, int64_t limit, uint64_t max_bytes, exten
         next = info.base_offset + info.last_offset_delta + 1;
         at += (size_t)info.size;
     }
-    int faulted = om_guard_end(view);
+    int faulted = om_sigbus_end(view);
     out->len = at;
     out->next_offset = next;
     if (faulted != OM_OK || (!at && !past))
@@ -173,9 +173,9 @@ static int locate_resident(om_log *log, om_segment *segment, int64_t offset, uin
             result = om_view_open(segment, *position, OM_BATCH_OVERHEAD, &view);
         if (result != OM_OK)
             break;
-        om_guard_begin(&view);
+        om_sigbus_begin(&view);
         int peeked = om_batch_peek(view.data, view.len, info);
-        result = om_guard_end(&view);
+        result = om_sigbus_end(&view);
         om_view_release(&view);
         if (result == OM_OK && peeked != OM_OK)
             return om_segment_find(segment, offset, position, info); /* the index was wrong: it mends that */
@@ -248,11 +248,11 @@ static int read_from(om_log *log, int64_t offset, int64_t end, uint64_t max_byte
                      pins *held, om_view *view, extent *found) {
     for (int tries = 1000;;) {
         place place = {0};
-        om_turn_take(&log->store->turn);
+        om_ticket_lock_take(&log->store->turn);
         int result = find_place(log, offset, end, &place);
         if (result == OM_OK && !place.segment && read)
             read_hot(log, &place, max_bytes, read, held);
-        om_turn_give(&log->store->turn);
+        om_ticket_lock_give(&log->store->turn);
         if (result != OM_OK || !place.segment)
             return result;
         result = read_segment(log, &place, offset, max_bytes, flags, view, found);
@@ -380,7 +380,7 @@ void om_read_free(om_read *read) {
     if (!held)
         return;
     for (uint32_t i = 0; i < held->bytes_count; i++)
-        om_bytes_unref(held->bytes[i]);
+        om_buffer_unref(held->bytes[i]);
     if (held->view.segment)
         om_view_release(&held->view);
     om_log_release(held->log);
@@ -430,12 +430,12 @@ om_segment *om_read_segment(const om_read *read, uint64_t *position) {
 
 void om_read_guard(const om_read *read) {
     const pins *held = read->pins;
-    om_guard_begin(&held->view);
+    om_sigbus_begin(&held->view);
 }
 
 int om_read_unguard(const om_read *read) {
     const pins *held = read->pins;
-    return om_guard_end(&held->view);
+    return om_sigbus_end(&held->view);
 }
 
 int om_read_check(om_read *read) {
@@ -443,11 +443,11 @@ int om_read_check(om_read *read) {
     if (!held->view.segment)
         return OM_OK; /* the hot tail has been in our hands all the time */
     int64_t next = read->first_offset;
-    om_guard_begin(&held->view);
+    om_sigbus_begin(&held->view);
     size_t good = good_batches(held->view.data, read->bytes, &next);
     /* A page that couldn't be had reads as zeros, now or as another reader left it: no batch is right then,
      * unless it is one of zeros. */
-    if (om_guard_end(&held->view) != OM_OK && good == read->bytes)
+    if (om_sigbus_end(&held->view) != OM_OK && good == read->bytes)
         good = 0;
     return keep_good(read, good, next);
 }
@@ -459,13 +459,13 @@ int64_t om_read_copy(om_read *read, uint8_t *out, size_t cap) {
     uint8_t *at = out;
     int result = OM_OK;
     if (held->view.segment)
-        om_guard_begin(&held->view);
+        om_sigbus_begin(&held->view);
     for (int32_t i = 0; i < read->span_count; i++) {
         memcpy(at, read->spans[i].data, (size_t)read->spans[i].len);
         at += read->spans[i].len;
     }
     if (held->view.segment)
-        result = om_guard_end(&held->view);
+        result = om_sigbus_end(&held->view);
     int64_t next = read->first_offset;
     size_t good = good_batches(out, read->bytes, &next);
     if (!held->view.segment)

@@ -59,7 +59,7 @@ static int walk_segment(om_segment *segment, moment *moment) {
     if (result != OM_OK)
         return result;
     result = OM_END;
-    om_guard_begin(&view);
+    om_sigbus_begin(&view);
     for (size_t at = 0; result == OM_END && at < view.len; at += (size_t)info.size) {
         while ((bad = om_segment_bad_at(segment, position + at)))
             at = (size_t)(bad->end - position);
@@ -68,7 +68,7 @@ static int walk_segment(om_segment *segment, moment *moment) {
         if (info.max_timestamp >= moment->wanted)
             result = search_batch(view.data + at, (size_t)info.size, info.base_offset, moment);
     }
-    if (om_guard_end(&view) != OM_OK)
+    if (om_sigbus_end(&view) != OM_OK)
         result = OM_E_UNREADABLE;
     om_view_release(&view);
     return result;
@@ -110,13 +110,13 @@ int om_log_find_time(om_log *log, int64_t timestamp, int64_t *offset, int64_t *f
     int result = OM_END;
     for (om_segment *segment = NULL;; om_segment_unref(segment)) {
         int64_t past;
-        om_turn_take(&log->store->turn);
+        om_ticket_lock_take(&log->store->turn);
         if (moment.from < log->start_offset)
             moment.from = log->start_offset;
         segment = log->deleted ? NULL : segment_by_time(log, &moment, &past);
         if (!segment)
             result = log->deleted ? OM_E_DELETED : search_hot(log, &moment);
-        om_turn_give(&log->store->turn);
+        om_ticket_lock_give(&log->store->turn);
         if (!segment)
             break;
         result = search_segment(log, segment, &moment);
@@ -127,10 +127,10 @@ int om_log_find_time(om_log *log, int64_t timestamp, int64_t *offset, int64_t *f
         moment.from = past;
     }
     if (result == OM_OK) {
-        om_turn_take(&log->store->turn);
+        om_ticket_lock_take(&log->store->turn);
         if (moment.offset >= om_log_readable_end(log))
             result = OM_END; /* it is there, but nobody may be shown it yet */
-        om_turn_give(&log->store->turn);
+        om_ticket_lock_give(&log->store->turn);
     }
     *offset = moment.offset;
     *found_timestamp = moment.timestamp;

@@ -138,9 +138,9 @@ static void write_picture(const om_log *log, const picture *picture) {
 
 void om_producers_save(om_log *log, om_segment *full) {
     picture picture = {0};
-    om_turn_take(&log->store->turn);
+    om_ticket_lock_take(&log->store->turn);
     int result = take(log, full, &picture);
-    om_turn_give(&log->store->turn);
+    om_ticket_lock_give(&log->store->turn);
     if (result == OM_OK)
         write_picture(log, &picture);
     free(picture.snapshot.data);

@@ -14,12 +14,12 @@
 
 enum { KEY_LEN = 4, VALUE_LEN = 6 };
 
-static om_bytes *make_marker(om_batch_info *info, int64_t now_ms, int32_t coordinator_epoch, int commit) {
+static om_buffer *make_marker(om_batch_info *info, int64_t now_ms, int32_t coordinator_epoch, int commit) {
     uint8_t key[KEY_LEN] = {0}, value[VALUE_LEN] = {0};
     om_put_be16(key + 2, commit ? 1 : 0);
     om_put_be32(value + 2, (uint32_t)coordinator_epoch);
     om_record record = {.timestamp = now_ms, .key = {key, KEY_LEN}, .value = {value, VALUE_LEN}};
-    om_bytes *bytes;
+    om_buffer *bytes;
     return om_batch_make(&bytes, info, &record, 1) == OM_OK ? bytes : NULL;
 }
 
@@ -57,7 +57,7 @@ int om_log_marker(om_log *log, int64_t producer_id, int16_t epoch, int32_t coord
     };
     if (producer_id < 0 || epoch < 0)
         return OM_E_INVALID;
-    om_bytes *bytes = make_marker(&info, om_clock_ms(&log->store->clock), coordinator_epoch, commit);
+    om_buffer *bytes = make_marker(&info, om_clock_ms(&log->store->clock), coordinator_epoch, commit);
     if (!bytes)
         return OM_E_NO_MEMORY;
     om_store_enter(log->store);
@@ -65,7 +65,7 @@ int om_log_marker(om_log *log, int64_t producer_id, int16_t epoch, int32_t coord
     if (result == OM_OK)
         result = om_log_append_bytes(log, bytes, &info, 0);
     else
-        om_bytes_unref(bytes);
+        om_buffer_unref(bytes);
     if (result == OM_OK)
         result = om_producer_marked(log, &info, coordinator_epoch, commit);
     out->first_offset = info.base_offset;

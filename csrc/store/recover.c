@@ -25,7 +25,7 @@ static void *load_some(void *arg) {
     size_t i;
     while ((i = __atomic_fetch_add(&recovery->next, 1, __ATOMIC_RELAXED)) < recovery->count) {
         int result = om_store_called_off(recovery->store) ? OM_END
-                                                          : om_patient_load(recovery->store, &recovery->patients[i]);
+                                                          : om_log_recovery_load(recovery->store, &recovery->patients[i]);
         if (result != OM_OK)
             __atomic_store_n(&recovery->result, result, __ATOMIC_RELAXED);
         __atomic_add_fetch(&recovery->store->progress.logs_done, 1, __ATOMIC_RELAXED);
@@ -60,7 +60,7 @@ static int is_settled(const om_log *log, int64_t first, int64_t last) {
     return (cursor->settled.len ? om_offset_set_next_gap(&cursor->settled, first) : first) > last;
 }
 
-static int64_t first_hole(const om_recovery *recovery, const om_patient *patient) {
+static int64_t first_hole(const om_recovery *recovery, const om_log_recovery *patient) {
     int64_t hole = INT64_MAX;
     for (uint32_t i = 0; i < patient->missing.count; i++) {
         int64_t first = patient->missing.items[i].first;
@@ -78,7 +78,7 @@ static int64_t first_hole(const om_recovery *recovery, const om_patient *patient
 }
 
 /* What stood at a spoilt place has taken the cursor's end there; no offset past all leases was shown. */
-static void bring_back_end(const om_patient *patient, int64_t hole) {
+static void bring_back_end(const om_log_recovery *patient, int64_t hole) {
     const om_log *log = patient->log;
     int64_t end = hole > patient->saved_next ? hole : patient->saved_next;
     end = log->lease_end > end ? log->lease_end : end;
@@ -90,7 +90,7 @@ static void bring_back_end(const om_patient *patient, int64_t hole) {
 }
 
 /* Cut the log at the hole; its cursor and producers keep what they know. */
-static int cut_at_hole(om_store *store, om_patient *patient, int64_t hole) {
+static int cut_at_hole(om_store *store, om_log_recovery *patient, int64_t hole) {
     om_log *log = patient->log;
     om_cursor *cursor = log->cursor;
     om_producers *producers = log->producers;
@@ -115,7 +115,7 @@ static int cut_at_hole(om_store *store, om_patient *patient, int64_t hole) {
 static int mend_holes(om_recovery *recovery, om_wal_tail *tail, char *err, size_t err_len) {
     int any = 0;
     for (size_t i = 0; i < recovery->count; i++) {
-        om_patient *patient = &recovery->patients[i];
+        om_log_recovery *patient = &recovery->patients[i];
         int64_t hole = patient->log->deleted ? INT64_MAX : first_hole(recovery, patient);
         if (hole == INT64_MAX)
             continue;
@@ -132,7 +132,7 @@ static int mend_holes(om_recovery *recovery, om_wal_tail *tail, char *err, size_
 
 /* ---- the end of it ---- */
 
-static void report_damage(om_store *store, om_patient *patient) {
+static void report_damage(om_store *store, om_log_recovery *patient) {
     om_log *log = patient->log;
     for (om_damage *damage = patient->damages; damage; damage = damage->next) {
         int64_t first = damage->first > log->start_offset ? damage->first : log->start_offset;
@@ -163,7 +163,7 @@ static void report_damage(om_store *store, om_patient *patient) {
 }
 
 /* What isn't there weighs nothing, unless the checkpoint's cursor knew and had weighed it. */
-static void skip_gap(om_patient *patient, int64_t first, int64_t last) {
+static void skip_gap(om_log_recovery *patient, int64_t first, int64_t last) {
     om_cursor *cursor = patient->log->cursor;
     if (last >= patient->saved_end) {
         int64_t unknown = first > patient->saved_end ? first : patient->saved_end;
@@ -175,7 +175,7 @@ static void skip_gap(om_patient *patient, int64_t first, int64_t last) {
 }
 
 /* Of the records past the recovery point, those that aren't there count as settled. */
-static void skip_gaps(om_patient *patient) {
+static void skip_gaps(om_log_recovery *patient) {
     om_log *log = patient->log;
     int64_t at = log->recovery_point;
     for (uint32_t i = 0; i < patient->present.count; i++) {
@@ -188,7 +188,7 @@ static void skip_gaps(om_patient *patient) {
         skip_gap(patient, at, log->cursor->end - 1);
 }
 
-static void finish(om_store *store, om_patient *patient) {
+static void finish(om_store *store, om_log_recovery *patient) {
     om_log *log = patient->log;
     int64_t end = log->next_offset, next = end;
     report_damage(store, patient);
@@ -224,7 +224,7 @@ static void finish(om_store *store, om_patient *patient) {
     om_producers_trim(log, log->start_offset);
     om_log_note_missing(log);
     if (log->cursor) {
-        om_handed_recall(log);
+        om_delivered_mark_recall(log);
         om_cursor_return_all(log->cursor, 0);
     }
     if (!log->touched && (end > log->recovery_point || log->manifest_stale || patient->damages)) {
@@ -233,7 +233,7 @@ static void finish(om_store *store, om_patient *patient) {
     }
 }
 
-static void patient_free(om_patient *patient) {
+static void patient_free(om_log_recovery *patient) {
     while (patient->damages) {
         om_damage *damage = patient->damages;
         patient->damages = damage->next;

@@ -33,7 +33,7 @@ typedef struct om_seen_list {
 } om_seen_list;
 
 /* What recovery knows about one log while it runs. */
-typedef struct om_patient {
+typedef struct om_log_recovery {
     om_log *log;
     uint64_t cursor_seq;
     int64_t saved_next;      /* the checkpoint's next offset */
@@ -50,12 +50,12 @@ typedef struct om_patient {
     struct { uint64_t seq; int64_t offset; } *cuts; /* the truncations that the WAL tells of */
     uint32_t cut_count;
     om_damage *damages;
-} om_patient;
-int om_patient_load(om_store *store, om_patient *patient); /* checkpoint entry and segments */
+} om_log_recovery;
+int om_log_recovery_load(om_store *store, om_log_recovery *patient); /* checkpoint entry and segments */
 
 typedef struct om_recovery {
     om_store *store;
-    om_patient *patients;
+    om_log_recovery *patients;
     size_t count;
     size_t next;             /* atomic: the next one to load */
     int result;              /* atomic */

@@ -32,7 +32,7 @@ static int is_the_same(const om_log *log, const om_batch_info *info) {
 }
 
 /* Was it cut off later on? Then it must not come back in the second pass, which knows only batches. */
-static int is_cut_off(const om_patient *patient, const om_batch_info *info, uint64_t seq) {
+static int is_cut_off(const om_log_recovery *patient, const om_batch_info *info, uint64_t seq) {
     for (uint32_t i = 0; i < patient->cut_count; i++)
         if (patient->cuts[i].seq > seq && patient->cuts[i].offset <= info->base_offset)
             return 1;
@@ -40,7 +40,7 @@ static int is_cut_off(const om_patient *patient, const om_batch_info *info, uint
 }
 
 /* The WAL has the batch that stands at this place. */
-static void believe(om_patient *patient, int64_t base) {
+static void believe(om_log_recovery *patient, int64_t base) {
     for (uint32_t i = 0; i < patient->doubt_count; i++)
         if (patient->doubts[i].base == base) {
             patient->doubts[i] = patient->doubts[--patient->doubt_count];
@@ -48,8 +48,8 @@ static void believe(om_patient *patient, int64_t base) {
         }
 }
 
-static int replay_batch(om_recovery *recovery, om_log *log, om_bytes *bytes, om_batch_info *info, uint64_t seq) {
-    om_patient *patient = log->patient;
+static int replay_batch(om_recovery *recovery, om_log *log, om_buffer *bytes, om_batch_info *info, uint64_t seq) {
+    om_log_recovery *patient = log->patient;
     int64_t last = info->base_offset + info->last_offset_delta;
     if (last < log->recovery_point)
         return OM_OK;
@@ -72,7 +72,7 @@ static int replay_batch(om_recovery *recovery, om_log *log, om_bytes *bytes, om_
     int result = om_ranges_add(&patient->present, info->base_offset, last);
     if (result != OM_OK)
         return result;
-    om_bytes_ref(bytes);
+    om_buffer_ref(bytes);
     return om_log_push(log, bytes, info, seq, 0, counted ? OM_WEIGHT_COUNTED : OM_WEIGHT_UNKNOWN);
 }
 
@@ -86,18 +86,18 @@ static int apply_batch(om_recovery *recovery, om_log *log, const uint8_t *data, 
         return OM_E_CORRUPT;
     if (!is_wanted(recovery, log))
         return OM_OK;
-    om_bytes *bytes = om_bytes_copy(data, (uint32_t)len);
+    om_buffer *bytes = om_buffer_copy(data, (uint32_t)len);
     if (!bytes)
         return OM_E_NO_MEMORY;
     int result = replay_batch(recovery, log, bytes, &info, seq);
-    om_bytes_unref(bytes);
+    om_buffer_unref(bytes);
     return result;
 }
 
 /* A log that nobody added: deleted, or the catalogue isn't what it was. */
 static int note_stranger(om_recovery *recovery, uint64_t id, uint8_t type) {
     uint32_t flags = type == OM_REC_NAMED ? OM_STRANGER_NAMED : type == OM_REC_DELETE ? OM_STRANGER_DELETED : 0;
-    return recovery->pass == 1 ? om_strangers_note(&recovery->store->strangers, id, flags) : OM_OK;
+    return recovery->pass == 1 ? om_unknown_logs_note(&recovery->store->strangers, id, flags) : OM_OK;
 }
 
 static int apply_fanout(om_recovery *recovery, const uint8_t *data, size_t len, uint64_t seq) {
@@ -111,7 +111,7 @@ static int apply_fanout(om_recovery *recovery, const uint8_t *data, size_t len, 
     om_batch_info info;
     if (om_batch_check(batch, batch_len, &info) != OM_OK || (size_t)info.size != batch_len)
         return OM_E_CORRUPT;
-    om_bytes *bytes = om_bytes_copy(batch, (uint32_t)batch_len);
+    om_buffer *bytes = om_buffer_copy(batch, (uint32_t)batch_len);
     int result = bytes ? OM_OK : OM_E_NO_MEMORY;
     for (uint32_t i = 0; i < count && result == OM_OK; i++) {
         const uint8_t *entry = data + 8 + (size_t)i * OM_FANOUT_ENTRY;
@@ -126,7 +126,7 @@ static int apply_fanout(om_recovery *recovery, const uint8_t *data, size_t len, 
             result = replay_batch(recovery, log, bytes, &info, seq);
     }
     if (bytes)
-        om_bytes_unref(bytes);
+        om_buffer_unref(bytes);
     return result;
 }
 
@@ -193,7 +193,7 @@ int om_replay_remove_cut(om_store *store, int rule) {
     return result;
 }
 
-static int note_cut(om_patient *patient, int64_t offset, uint64_t seq) {
+static int note_cut(om_log_recovery *patient, int64_t offset, uint64_t seq) {
     void *cuts = realloc(patient->cuts, (patient->cut_count + 1) * sizeof *patient->cuts);
     if (!cuts)
         return OM_E_NO_MEMORY;
@@ -204,7 +204,7 @@ static int note_cut(om_patient *patient, int64_t offset, uint64_t seq) {
 }
 
 static int apply_truncate(om_store *store, om_log *log, const uint8_t *data, uint64_t seq) {
-    om_patient *patient = log->patient;
+    om_log_recovery *patient = log->patient;
     int64_t offset = (int64_t)om_get_le64(data);
     if (note_cut(patient, offset, seq) != OM_OK)
         return OM_E_NO_MEMORY;
@@ -226,13 +226,13 @@ static int apply_truncate(om_store *store, om_log *log, const uint8_t *data, uin
 }
 
 static int apply_delete(om_store *store, om_log *log) {
-    om_grave *grave = calloc(1, sizeof *grave);
+    om_deleted_log *grave = calloc(1, sizeof *grave);
     if (!grave)
         return OM_E_NO_MEMORY;
     log->deleted = 1;
     log->patient = NULL;
     om_store_forget(store, log);
-    *grave = (om_grave){.log = log, .next = store->graves};
+    *grave = (om_deleted_log){.log = log, .next = store->graves};
     store->graves = grave;
     om_store_add_report(store, OM_REPORT_DELETED, log, 0, 0, "%s was deleted before the last stop", log->folder);
     return OM_OK;
@@ -241,7 +241,7 @@ static int apply_delete(om_store *store, om_log *log) {
 /* An earlier life began here, as this one does at its end. */
 static void apply_start(om_recovery *recovery, uint64_t seq) {
     for (size_t i = 0; i < recovery->count; i++) {
-        om_patient *patient = &recovery->patients[i];
+        om_log_recovery *patient = &recovery->patients[i];
         if (patient->log->cursor && !patient->log->deleted && seq > patient->cursor_seq)
             om_cursor_return_all(patient->log->cursor, 0);
     }

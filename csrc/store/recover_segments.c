@@ -139,7 +139,7 @@ static int is_listed(const listing *listing, int64_t base) {
 
 #define OM_ASIDE_MAX 4096 /* a path */
 
-static int note_damage(om_patient *patient, int64_t first, int64_t last, int64_t base, const char *why) {
+static int note_damage(om_log_recovery *patient, int64_t first, int64_t last, int64_t base, const char *why) {
     om_damage *damage = malloc(sizeof *damage);
     if (!damage)
         return OM_E_NO_MEMORY;
@@ -150,7 +150,7 @@ static int note_damage(om_patient *patient, int64_t first, int64_t last, int64_t
 
 /* Of what a checkpoint vouches for, [0, end), a part can't be read: it is told, and the rest serves. OM_END:
  * there is no rest. */
-static int survey_trusted(om_patient *patient, om_segment *segment, uint64_t end, int64_t limit) {
+static int survey_trusted(om_log_recovery *patient, om_segment *segment, uint64_t end, int64_t limit) {
     om_log *log = patient->log;
     om_survey survey;
     int result = om_segment_survey(segment, end, limit, OM_NO_SUSPECT, &survey);
@@ -173,7 +173,7 @@ static int survey_trusted(om_patient *patient, om_segment *segment, uint64_t end
 /* A base offset has no checksum. One that isn't where the batch before ended is right where a life
  * began (its epoch is higher, or the checkpoint knows of it), where the WAL has the same batch, or
  * where what lies between was settled. The last two show when the WAL has been read. */
-static int note_doubt(om_patient *patient, int64_t gap, int64_t base) {
+static int note_doubt(om_log_recovery *patient, int64_t gap, int64_t base) {
     void *doubts = realloc(patient->doubts, (patient->doubt_count + 1) * sizeof *patient->doubts);
     if (!doubts)
         return OM_E_NO_MEMORY;
@@ -185,7 +185,7 @@ static int note_doubt(om_patient *patient, int64_t gap, int64_t base) {
 
 /* Walk the batch headers of [from, end of the segment), for gaps a scan doesn't tell. The first is
  * expected at `end`; the one before was of `epoch`. */
-static int note_present(om_patient *patient, om_segment *segment, uint64_t from, int64_t end, int32_t epoch,
+static int note_present(om_log_recovery *patient, om_segment *segment, uint64_t from, int64_t end, int32_t epoch,
                         int64_t counted, int64_t *weight) {
     if (from >= segment->size)
         return OM_OK;
@@ -195,7 +195,7 @@ static int note_present(om_patient *patient, om_segment *segment, uint64_t from,
         return result;
     size_t at = 0;
     om_batch_info info;
-    om_guard_begin(&view);
+    om_sigbus_begin(&view);
     while (at < view.len && om_batch_peek(view.data + at, view.len - at, &info) == OM_OK &&
            (size_t)info.size <= view.len - at) {
         int64_t last = info.base_offset + info.last_offset_delta;
@@ -213,7 +213,7 @@ static int note_present(om_patient *patient, om_segment *segment, uint64_t from,
         at += (size_t)info.size;
     }
     int whole = at == view.len;
-    result = om_guard_end(&view);
+    result = om_sigbus_end(&view);
     om_view_release(&view);
     return result != OM_OK ? result : whole ? OM_OK : OM_E_CORRUPT;
 }
@@ -232,7 +232,7 @@ static void keep_copy(const om_segment *segment, const om_scan *scan) {
         om_segment_copy_aside(segment, aside, sizeof aside);
 }
 
-static int scan_tail(om_store *store, om_patient *patient, om_segment *segment, uint64_t from, int64_t first_offset,
+static int scan_tail(om_store *store, om_log_recovery *patient, om_segment *segment, uint64_t from, int64_t first_offset,
                      int64_t counted, int64_t *weight) {
     om_log *log = patient->log;
     om_scan scan;
@@ -268,7 +268,7 @@ static int scan_tail(om_store *store, om_patient *patient, om_segment *segment, 
 /* ---- segment by segment ---- */
 
 /* Sealed and below the recovery point: as the manifest says, or read whole when it says nothing. */
-static int load_sealed(om_store *store, om_patient *patient, om_segment *segment, const om_manifest_entry *entry,
+static int load_sealed(om_store *store, om_log_recovery *patient, om_segment *segment, const om_manifest_entry *entry,
                        int64_t next_base, int marked) {
     uint64_t size = segment->size;
     const char *why = NULL;
@@ -300,7 +300,7 @@ static void trust_recovery_point(const om_log *log, om_segment *segment) {
                      log->recovery_max_timestamp);
 }
 
-static int load_recovery_segment(om_store *store, om_patient *patient, om_segment *segment, int64_t counted,
+static int load_recovery_segment(om_store *store, om_log_recovery *patient, om_segment *segment, int64_t counted,
                                  int64_t *weight, int marked) {
     om_log *log = patient->log;
     int is_short = segment->size < log->recovery_position, result = OM_E_UNREADABLE;
@@ -335,7 +335,7 @@ void om_segment_doubt_name(const om_store *store, const om_log *log, om_segment 
     __atomic_store_n(&segment->unsynced_folders, (uint8_t)folders, __ATOMIC_RELEASE);
 }
 
-static int load_tail_segment(om_store *store, om_patient *patient, om_segment *segment, int64_t end, int64_t counted,
+static int load_tail_segment(om_store *store, om_log_recovery *patient, om_segment *segment, int64_t end, int64_t counted,
                              int64_t *weight) {
     int result = scan_tail(store, patient, segment, 0, end, counted, weight);
     if (result != OM_OK && result != OM_E_IO && result != OM_E_UNREADABLE)
@@ -369,7 +369,7 @@ static void seal_all_but_last(om_log *log) {
 }
 
 /* Trimmed: the crash came before the removal. It goes with the first checkpoint, like any other. */
-static int doom_trimmed(om_patient *patient, om_segment *segment, int64_t next_base, int marked) {
+static int doom_trimmed(om_log_recovery *patient, om_segment *segment, int64_t next_base, int marked) {
     om_store *store = patient->log->store;
     om_survey survey;
     if (marked && om_segment_survey(segment, segment->size, INT64_MAX, OM_NO_SUSPECT, &survey) == OM_OK)
@@ -383,14 +383,14 @@ static int doom_trimmed(om_patient *patient, om_segment *segment, int64_t next_b
     om_segment_trust(segment, next_base < patient->first_segment ? next_base : patient->first_segment, segment->size,
                      -1, -1);
     node->rule = patient->log->trim_rule;
-    om_turn_take(&store->turn);
+    om_ticket_lock_take(&store->turn);
     node->next = store->doomed;
     store->doomed = node;
-    om_turn_give(&store->turn);
+    om_ticket_lock_give(&store->turn);
     return OM_OK;
 }
 
-static int load_segments(om_store *store, om_patient *patient, const folder *folder, const om_manifest *manifest,
+static int load_segments(om_store *store, om_log_recovery *patient, const folder *folder, const om_manifest *manifest,
                          int64_t counted, int64_t *weight) {
     const listing *listing = &folder->segments;
     om_log *log = patient->log;
@@ -425,7 +425,7 @@ static int load_segments(om_store *store, om_patient *patient, const folder *fol
 }
 
 /* What the manifest and the checkpoint name but the folder doesn't have. */
-static int note_missing_files(om_patient *patient, const listing *listing, const om_manifest *manifest) {
+static int note_missing_files(om_log_recovery *patient, const listing *listing, const om_manifest *manifest) {
     om_log *log = patient->log;
     int result = OM_OK;
     for (uint32_t i = 0; i < manifest->count && result == OM_OK; i++) {
@@ -442,7 +442,7 @@ static int note_missing_files(om_patient *patient, const listing *listing, const
     return result;
 }
 
-static int restore(om_store *store, om_patient *patient) {
+static int restore(om_store *store, om_log_recovery *patient) {
     om_log *log = patient->log;
     int result = om_saved_restore(store, log, &patient->cursor_seq, &patient->first_segment);
     if (result == OM_E_CORRUPT) {
@@ -455,7 +455,7 @@ static int restore(om_store *store, om_patient *patient) {
     return result < 0 ? result : OM_OK;
 }
 
-int om_patient_load(om_store *store, om_patient *patient) {
+int om_log_recovery_load(om_store *store, om_log_recovery *patient) {
     om_log *log = patient->log;
     int result = restore(store, patient);
     if (result != OM_OK)

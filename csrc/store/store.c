@@ -60,7 +60,7 @@ om_log *om_list_pop(om_list *list, size_t link) {
 /* ---- the tick ---- */
 
 void om_store_enter(om_store *store) {
-    om_turn_take(&store->turn);
+    om_ticket_lock_take(&store->turn);
 }
 
 /* Leases that have become durable let their offsets be seen. The list is in sequence order
@@ -95,7 +95,7 @@ uint64_t om_store_end_tick(om_store *store) {
 
 void om_store_let_go(om_store *store) {
     int wants = om_writer_wants(store);
-    om_turn_give(&store->turn);
+    om_ticket_lock_give(&store->turn);
     if (wants)
         om_writer_wake(store);
 }
@@ -285,7 +285,7 @@ void om_log_release(om_log *log) {
 void om_log_free(om_log *log) {
     om_producers_free(log);
     for (uint32_t i = 0; i < log->hot.count; i++)
-        om_bytes_unref(om_hot_at(&log->hot, i)->bytes);
+        om_buffer_unref(om_hot_at(&log->hot, i)->bytes);
     free(log->hot.slots);
     for (uint32_t i = 0; i < log->segment_count; i++)
         om_segment_unref(log->segments[i]);
@@ -323,12 +323,12 @@ int64_t om_store_now_ms(om_store *store) {
 
 static void store_free(om_store *store) {
     om_undo_forget(store, UINT64_MAX);
-    om_handed_close(store);
+    om_delivered_mark_close(store);
     om_segment_nodes_free(store->seals);
     om_segment_nodes_free(store->doomed);
     om_segment_nodes_free(store->leaving);
     om_removal_notes_free(store->notes);
-    om_removed_close(store->removed);
+    om_removal_journal_close(store->removed);
     for (uint32_t i = 0; i < store->table_size; i++) {
         for (om_log *log = store->table[i], *next; log; log = next) {
             next = log->next_in_table;
@@ -339,7 +339,7 @@ static void store_free(om_store *store) {
     while (om_store_report(store, &report) == OM_OK)
         continue;
     if (store->files)
-        om_files_free(store->files);
+        om_file_cache_free(store->files);
     if (store->dir_fd >= 0)
         close(store->dir_fd);
     if (store->event_fd >= 0)
@@ -348,12 +348,12 @@ static void store_free(om_store *store) {
         close(store->wal_fd);
     if (store->poll_fd >= 0)
         close(store->poll_fd);
-    om_turn_destroy(&store->turn);
+    om_ticket_lock_destroy(&store->turn);
     om_clock_free(&store->clock);
     free(store->table);
     free(store->round);
     om_saved_free(store);
-    om_strangers_free(&store->strangers);
+    om_unknown_logs_free(&store->strangers);
     free(store->dir);
     free(store);
 }
@@ -378,8 +378,8 @@ om_store *om_store_open(const char *dir, const om_store_options *options, char *
     store->poll_fd = epoll_create1(EPOLL_CLOEXEC);
     store->table_size = 1024;
     store->table = calloc(store->table_size, sizeof *store->table);
-    store->files = om_files_new(files_allowed(options->open_files), options->mmap_cache_size);
-    om_turn_init(&store->turn);
+    store->files = om_file_cache_new(files_allowed(options->open_files), options->mmap_cache_size);
+    om_ticket_lock_init(&store->turn);
     om_clock_init(&store->clock);
     pthread_mutex_init(&store->writer_mutex, NULL);
     pthread_condattr_t steady; /* who waits for a while waits no longer when the system's time is set back */
@@ -402,7 +402,7 @@ om_store *om_store_open(const char *dir, const om_store_options *options, char *
         store_free(store);
         return NULL;
     }
-    om_guard_install();
+    om_sigbus_install();
     return store;
 }
 
@@ -453,8 +453,8 @@ static void lease_what_came_back(om_store *store) {
 
 int om_store_recover(om_store *store, char *err, size_t err_len) {
     om_saved_reserve(store); /* before recovery and the writer take what space there is */
-    om_handed_open(store);
-    store->removed = om_removed_open(store->dir, store->options.removals_file_size, &store->fresh, err, err_len);
+    om_delivered_mark_open(store);
+    store->removed = om_removal_journal_open(store->dir, store->options.removals_file_size, &store->fresh, err, err_len);
     if (!store->removed)
         return OM_E_IO;
     int result = om_recover(store, &store->tail, err, err_len);
@@ -598,9 +598,9 @@ void om_store_progress(om_store *store, om_progress *out) {
 
 void om_store_stat_get(om_store *store, om_store_stat *out) {
     om_wal_stat wal;
-    om_files_stat files;
+    om_file_cache_stat files;
     om_wal_stat_get(store->wal, &wal);
-    om_files_stat_get(store->files, &files);
+    om_file_cache_stat_get(store->files, &files);
     int fence_kept = 0;
     int fenced = om_wal_fenced(store->wal, &fence_kept, NULL, 0);
     om_store_enter(store);

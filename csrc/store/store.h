@@ -6,7 +6,7 @@
  *   read <---- mapped segment <----------------------+
  *                                        checkpoint: sync, checkpoint file, recycle the WAL
  *
- * One lock (om_turn) guards everything in here unless a line says otherwise. Its holder never
+ * One lock (om_ticket_lock) guards everything in here unless a line says otherwise. Its holder never
  * touches a file: the writer, the reader and the checkpoint take what they need under it, let
  * go, do the slow thing, and come back for a moment to note the result.
  */
@@ -16,10 +16,10 @@
 #include "format/batch.h"
 #include "base/clock.h"
 #include "cursor/cursor.h"
-#include "store/removed.h"
+#include "store/removal_journal.h"
 #include "segment/segment.h"
-#include "base/shared.h"
-#include "base/turn.h"
+#include "base/buffer.h"
+#include "base/ticket_lock.h"
 #include "wal/wal.h"
 
 /* What the store writes into the WAL (1 is OM_WAL_PART). Payloads, little-endian:
@@ -59,7 +59,7 @@ enum om_record_type {
  * the rest may be shared with other logs. */
 #define OM_BATCH_HEAD 16
 typedef struct om_hot {
-    om_bytes *bytes;
+    om_buffer *bytes;
     int64_t base_offset;
     int64_t last_offset;
     int64_t max_timestamp;
@@ -85,9 +85,9 @@ typedef struct om_fanout {
     om_log *logs[];
 } om_fanout;
 
-struct om_patient;
-typedef struct om_handed om_handed;
-typedef struct om_handed_slot om_handed_slot;
+struct om_log_recovery;
+typedef struct om_delivered_mark om_delivered_mark;
+typedef struct om_delivered_mark_slot om_delivered_mark_slot;
 
 struct om_log {
     om_store *store;
@@ -141,7 +141,7 @@ struct om_log {
      * newest one. A batch is left unwritten only when a crash can't bring it back to life. */
     struct { uint64_t seq; int64_t floor; } floor_pending, floor_latest;
     int64_t durable_floor;
-    om_handed_slot *handed;  /* where its mark is; NULL until something was given out */
+    om_delivered_mark_slot *handed;  /* where its mark is; NULL until something was given out */
     om_cursor_op *ops;       /* this tick's cursor changes */
     uint32_t op_count, op_cap;
 
@@ -156,7 +156,7 @@ struct om_log {
     int64_t told_end;
     uint8_t stirred;         /* on the list of those with news for them */
     om_log *next_stirred;
-    struct om_patient *patient; /* recovery only */
+    struct om_log_recovery *patient; /* recovery only */
 };
 
 typedef struct om_list {
@@ -178,7 +178,7 @@ typedef struct om_segment_node {
 /* Something else that the record of what is gone is to say: records went, but no file yet. */
 typedef struct om_removal_note {
     om_log *log;             /* held */
-    om_removed removed;
+    om_removal_journal removed;
     struct om_removal_note *next;
 } om_removal_note;
 
@@ -188,11 +188,11 @@ typedef struct om_report_node {
 } om_report_node;
 
 /* A folder of a deleted log, removed once its DELETE record is durable. */
-typedef struct om_grave {
+typedef struct om_deleted_log {
     om_log *log;
     uint64_t seq;
-    struct om_grave *next;
-} om_grave;
+    struct om_deleted_log *next;
+} om_deleted_log;
 
 /* What a transaction settled, until its record is durable: if that is refused, nothing of it may
  * stay. (An ack of a consumer may: the consumer has the message.) */
@@ -212,13 +212,13 @@ typedef struct om_fetch {
     struct om_fetch *next;
 } om_fetch;
 
-/* Logs that nobody added (strangers.c). */
-typedef struct om_strangers {
+/* Logs that nobody added (unknown_logs.c). */
+typedef struct om_unknown_logs {
     om_stranger *slots;
     uint32_t size, count;
-} om_strangers;
-int om_strangers_note(om_strangers *set, uint64_t id, uint32_t flags);
-void om_strangers_free(om_strangers *set);
+} om_unknown_logs;
+int om_unknown_logs_note(om_unknown_logs *set, uint64_t id, uint32_t flags);
+void om_unknown_logs_free(om_unknown_logs *set);
 
 /* What can't be put down on the disk (trouble.c). All times by om_now_ns; 0: all is well. */
 typedef struct om_trouble {
@@ -230,12 +230,12 @@ typedef struct om_trouble {
 } om_trouble;
 
 struct om_store {
-    om_turn turn;
+    om_ticket_lock turn;
     om_clock clock;
     char *dir;
     int dir_fd;
     om_store_options options;
-    om_files *files;
+    om_file_cache *files;
     om_wal *wal;             /* NULL until recovery is over */
     int event_fd;            /* Python's */
     int wal_fd;              /* the engine's: the committer writes it */
@@ -257,7 +257,7 @@ struct om_store {
     int fence_handled;
     int told_starved;        /* the last that was reported of the WAL */
     om_undo *undos, *undos_tail; /* in sequence order */
-    om_handed *handed;       /* NULL: its file can't be had */
+    om_delivered_mark *handed;       /* NULL: its file can't be had */
 
     /* writer */
     om_list queued;          /* logs with batches to write, oldest first */
@@ -267,8 +267,8 @@ struct om_store {
     uint64_t flush_left;     /* a flush is under way: so many logs of the queue to go */
     int flushing;            /* somebody waits for it; guarded by writer_mutex, as is its result */
     int flush_result;
-    om_grave *graves;        /* deleted logs whose files are still there */
-    om_grave *emptied;       /* ... and those that a list still names. Nobody is woken for these: the
+    om_deleted_log *graves;        /* deleted logs whose files are still there */
+    om_deleted_log *emptied;       /* ... and those that a list still names. Nobody is woken for these: the
                                 queue of what is to be written may not move until a checkpoint */
     pthread_mutex_t writer_mutex; /* pairs with the conditions; taken after the turn, never before */
     pthread_cond_t writer_wake, writer_done;
@@ -282,7 +282,7 @@ struct om_store {
     om_segment_node *leaving; /* no longer named: removed bit by bit */
     uint64_t removal_after;  /* not before this; the checkpoint's thread only */
     om_removal_note *notes;  /* recorded with the next checkpoint */
-    om_removed_file *removed; /* the record of what is gone */
+    om_removal_journal_file *removed; /* the record of what is gone */
     int record_failed;       /* atomic: and it has been said */
     pthread_mutex_t checkpoint_mutex; /* one checkpoint at a time */
     pthread_mutex_t checkpoint_timer; /* pairs with the condition */
@@ -303,7 +303,7 @@ struct om_store {
     om_report_node *reports, *reports_tail;
     om_progress progress;    /* atomics, relaxed */
     struct om_saved *saved;  /* the checkpoint file as read at open, until recovery has used it */
-    om_strangers strangers;  /* what recovery read of logs that nobody added */
+    om_unknown_logs strangers;  /* what recovery read of logs that nobody added */
     om_wal_tail tail;        /* where recovery found the WAL's end */
     int recovered, fresh;    /* fresh: there was no record of what is gone */
     int snapshotting;        /* the table must keep its shape while a checkpoint walks it */
@@ -373,13 +373,13 @@ int64_t om_log_claim(om_log *log, int64_t count);
 int om_log_extend_lease(om_log *log);
 void om_log_shorten_lease(om_log *log);
 /* A whole and valid batch, the last of iov, into the WAL, which makes use of the CRC that it carries. */
-uint64_t om_batch_log(om_store *store, uint8_t type, uint64_t log_id, const struct iovec *iov, int iovcnt, om_bytes *batch);
+uint64_t om_batch_log(om_store *store, uint8_t type, uint64_t log_id, const struct iovec *iov, int iovcnt, om_buffer *batch);
 /* Give a batch its place in the log, log it, put it into the hot tail. Takes over bytes; info gets the
  * offset. The batch was validated, the log admits it, and so do its producers. */
-int om_log_append_bytes(om_log *log, om_bytes *bytes, om_batch_info *info, int flags);
+int om_log_append_bytes(om_log *log, om_buffer *bytes, om_batch_info *info, int flags);
 /* A sealed batch enters the hot tail. Takes over one reference of bytes. weight: what its
  * values weigh; -1: not known yet. */
-int om_log_push(om_log *log, om_bytes *bytes, const om_batch_info *info, uint64_t seq, int unlogged,
+int om_log_push(om_log *log, om_buffer *bytes, const om_batch_info *info, uint64_t seq, int unlogged,
                 int64_t weight);
 void om_log_drop_hot(om_log *log, uint32_t count); /* from the head */
 #define OM_WEIGHT_UNKNOWN -1
@@ -493,7 +493,7 @@ void om_checkpoint_unlock(om_store *store);
 void om_checkpoint_wake(om_store *store);
 int om_checkpoint_is_asked_for(om_store *store); /* or the thread is to stop */
 
-/* ---- removal.c ---- */
+/* ---- segment_delete.c ---- */
 om_segment_node *om_segment_node_new(om_log *log, om_segment *segment); /* takes over the segment */
 void om_segment_node_free(om_segment_node *node);
 void om_segment_nodes_free(om_segment_node *list);
@@ -504,7 +504,7 @@ void om_removal_some(om_store *store);           /* as many as may go now */
 void om_removal_all(om_store *store);
 /* On disk: that these (not yet recorded ones) and all that was noted will go. Before any file does. */
 int om_removal_record(om_store *store, om_segment_node *doomed);
-int om_removal_record_deleted(om_store *store, const om_grave *graves);
+int om_removal_record_deleted(om_store *store, const om_deleted_log *graves);
 /* These files give way to one of `left` bytes under the first one's name. */
 int om_removal_record_merged(om_log *log, om_segment *const *segments, uint32_t count, uint64_t left);
 /* A part of a log, or a file that stays in part. NULL segment: no file. Blocks. */
@@ -558,7 +558,7 @@ const om_manifest_entry *om_manifest_find(const om_manifest *manifest, int64_t b
 void om_trouble_look(om_store *store);
 int om_trouble_is_alarm(const om_store *store);
 
-/* ---- replace.c ---- */
+/* ---- segment_swap.c ---- */
 /* What a crash left of segments that were to become one. Before the folder is looked at. */
 int om_log_finish_merges(const om_log *log);
 
@@ -567,18 +567,18 @@ int om_log_finish_merges(const om_log *log);
 void om_segment_doubt_name(const om_store *store, const om_log *log, om_segment *segment);
 int om_recover(om_store *store, om_wal_tail *tail, char *err, size_t err_len);
 
-/* ---- handed.c: what was given out, for a process that is killed ---- */
+/* ---- delivered_mark.c: what was given out, for a process that is killed ---- */
 /* At the start, when all logs are known: each finds its mark again. */
-void om_handed_open(om_store *store);
-void om_handed_close(om_store *store);
+void om_delivered_mark_open(om_store *store);
+void om_delivered_mark_close(om_store *store);
 /* The rest under the lock, but for growing, which is the writer's. */
-void om_handed_note(om_log *log);                /* as far as its cursor has given out by now */
-void om_handed_recall(om_log *log);              /* recovery: what was noted counts as given out */
-void om_handed_let_go(om_log *log);
-int om_handed_wants_more(const om_store *store);
-void om_handed_grow(om_store *store);
+void om_delivered_mark_note(om_log *log);                /* as far as its cursor has given out by now */
+void om_delivered_mark_recall(om_log *log);              /* recovery: what was noted counts as given out */
+void om_delivered_mark_let_go(om_log *log);
+int om_delivered_mark_wants_more(const om_store *store);
+void om_delivered_mark_grow(om_store *store);
 
-/* ---- redo.c: a segment whose sync failed is made again from the WAL ---- */
+/* ---- segment_rebuild.c: a segment whose sync failed is made again from the WAL ---- */
 /* *segment (held) becomes the new one. */
 int om_segment_redo(om_store *store, om_log *log, om_segment **segment);
 #endif

@@ -126,7 +126,7 @@ static void add_to_run(om_round *round, om_log *log, om_hot *hot) {
         om_segment_ref(hot->segment);
         round->iov_first[round->run_count - 1] = round->iov_count;
     }
-    om_bytes *bytes = hot->bytes;
+    om_buffer *bytes = hot->bytes;
     if (hot->shared) {
         om_hot_put_head(hot, round->heads[round->batch_count]);
         round->iov[round->iov_count++] = (struct iovec){round->heads[round->batch_count], OM_BATCH_HEAD};
@@ -165,7 +165,7 @@ static uint64_t durable_now(const om_store *store) {
 }
 
 int om_writer_wants(const om_store *store) {
-    return store->prompted.head || store->seals || store->graves || store->flush_left || om_handed_wants_more(store) ||
+    return store->prompted.head || store->seals || store->graves || store->flush_left || om_delivered_mark_wants_more(store) ||
            store->hot_bytes > store->options.hot_buffer_size / 2;
 }
 
@@ -273,14 +273,14 @@ static void note_failure(om_store *store, const run *run) {
 
 static int finish_round(om_store *store, om_round *round) {
     int result = OM_OK;
-    om_turn_take(&store->turn);
+    om_ticket_lock_take(&store->turn);
     for (uint32_t i = 0; i < round->run_count; i++) {
         int finished = finish_run(store, &round->runs[i]);
         if (result == OM_OK && finished != OM_OK)
             note_failure(store, &round->runs[i]);
         result = result == OM_OK ? finished : result;
     }
-    om_turn_give(&store->turn);
+    om_ticket_lock_give(&store->turn);
     for (uint32_t i = 0; i < round->run_count; i++) {
         om_segment_unref(round->runs[i].segment);
         om_log_release(round->runs[i].log);
@@ -305,7 +305,7 @@ static int is_gone(const om_segment_node *node) {
 }
 
 static void seal_segments(om_store *store) {
-    om_turn_take(&store->turn);
+    om_ticket_lock_take(&store->turn);
     om_segment_node *ready = NULL, *gone = NULL, **link = &store->seals;
     while (*link) {
         om_segment_node *node = *link;
@@ -318,7 +318,7 @@ static void seal_segments(om_store *store) {
         node->next = trimmed ? gone : ready;
         *(trimmed ? &gone : &ready) = node;
     }
-    om_turn_give(&store->turn);
+    om_ticket_lock_give(&store->turn);
     om_segment_nodes_free(gone);
     while (ready) {
         om_segment_node *node = ready;
@@ -352,7 +352,7 @@ static int is_listed(const om_log *log) {
 }
 
 static void forget_contents(om_log *log) {
-    om_handed_let_go(log);
+    om_delivered_mark_let_go(log);
     om_log_drop_hot(log, log->hot.count);
     for (uint32_t i = 0; i < log->segment_count; i++)
         om_segment_unref(log->segments[i]);
@@ -360,10 +360,10 @@ static void forget_contents(om_log *log) {
 }
 
 /* Off that list: those that may be dealt with now. */
-static om_grave *take_graves(om_grave **link, int (*may)(const om_grave *, uint64_t), uint64_t durable) {
-    om_grave *taken = NULL;
+static om_deleted_log *take_graves(om_deleted_log **link, int (*may)(const om_deleted_log *, uint64_t), uint64_t durable) {
+    om_deleted_log *taken = NULL;
     while (*link) {
-        om_grave *grave = *link;
+        om_deleted_log *grave = *link;
         if (!may(grave, durable)) {
             link = &grave->next;
             continue;
@@ -375,42 +375,42 @@ static om_grave *take_graves(om_grave **link, int (*may)(const om_grave *, uint6
     return taken;
 }
 
-static int may_open(const om_grave *grave, uint64_t durable) {
+static int may_open(const om_deleted_log *grave, uint64_t durable) {
     return grave->seq <= durable && !grave->log->writing && !grave->log->syncing;
 }
 
-static int may_be_forgotten(const om_grave *grave, uint64_t durable) {
+static int may_be_forgotten(const om_deleted_log *grave, uint64_t durable) {
     (void)durable;
     return !is_listed(grave->log);
 }
 
 static void remove_deleted(om_store *store) {
-    om_turn_take(&store->turn);
-    om_grave *open = take_graves(&store->graves, may_open, durable_now(store));
-    om_turn_give(&store->turn);
+    om_ticket_lock_take(&store->turn);
+    om_deleted_log *open = take_graves(&store->graves, may_open, durable_now(store));
+    om_ticket_lock_give(&store->turn);
     int recorded = om_removal_record_deleted(store, open) == OM_OK;
     while (open) {
-        om_grave *grave = open;
+        om_deleted_log *grave = open;
         open = grave->next;
         if (recorded)
             remove_files(grave->log);
-        om_turn_take(&store->turn);
+        om_ticket_lock_take(&store->turn);
         if (recorded)
             forget_contents(grave->log);
-        om_grave **list = recorded ? &store->emptied : &store->graves;
+        om_deleted_log **list = recorded ? &store->emptied : &store->graves;
         grave->next = *list;
         *list = grave;
-        om_turn_give(&store->turn);
+        om_ticket_lock_give(&store->turn);
     }
 }
 
 static void bury(om_store *store) {
     remove_deleted(store);
-    om_turn_take(&store->turn);
-    om_grave *done = take_graves(&store->emptied, may_be_forgotten, 0);
-    om_turn_give(&store->turn);
+    om_ticket_lock_take(&store->turn);
+    om_deleted_log *done = take_graves(&store->emptied, may_be_forgotten, 0);
+    om_ticket_lock_give(&store->turn);
     while (done) {
-        om_grave *grave = done;
+        om_deleted_log *grave = done;
         done = grave->next;
         om_log_release(grave->log);
         free(grave);
@@ -421,11 +421,11 @@ static void bury(om_store *store) {
 
 /* Whoever was told that the hot tail is full waits for this: nothing else may be going on. */
 static void tell_room(om_store *store) {
-    om_turn_take(&store->turn);
+    om_ticket_lock_take(&store->turn);
     int room = store->told_full && store->hot_bytes <= store->options.hot_buffer_size;
     if (room)
         store->told_full = 0;
-    om_turn_give(&store->turn);
+    om_ticket_lock_give(&store->turn);
     if (room) {
         om_store_tell(store);
         om_store_wake_engine(store);
@@ -436,16 +436,16 @@ int64_t om_writer_round(om_store *store) {
     om_round *round = store->round;
     round->run_count = round->batch_count = round->iov_count = 0;
     round->bytes = 0;
-    om_turn_take(&store->turn);
+    om_ticket_lock_take(&store->turn);
     uint64_t durable = durable_now(store);
     collect_prompted(store, round, durable);
     collect_queued(store, round, durable);
-    om_turn_give(&store->turn);
+    om_ticket_lock_give(&store->turn);
     write_runs(round);
     int result = finish_round(store, round);
     seal_segments(store);
     bury(store);
-    om_handed_grow(store);
+    om_delivered_mark_grow(store);
     tell_room(store);
     return result == OM_OK ? (int64_t)round->batch_count : result;
 }
@@ -460,10 +460,10 @@ static void note_result(om_store *store, int result) {
     __atomic_store_n(&store->no_space, result == OM_E_NO_SPACE, __ATOMIC_RELAXED);
     if (result == was)
         return;
-    om_turn_take(&store->turn);
+    om_ticket_lock_take(&store->turn);
     uint64_t *since = &store->trouble.writer_since_ns;
     *since = result == OM_OK || result == OM_E_NO_SPACE ? 0 : *since ? *since : om_now_ns();
-    om_turn_give(&store->turn);
+    om_ticket_lock_give(&store->turn);
     if (result == OM_E_NO_SPACE) {
         char where[160];
         om_store_tell_disk(store, where, sizeof where);
@@ -490,9 +490,9 @@ static int flush_state(om_store *store) {
 static void begin_flush(om_store *store) {
     if (flush_state(store) != FLUSH_WANTED)
         return;
-    om_turn_take(&store->turn);
+    om_ticket_lock_take(&store->turn);
     store->flush_left = store->queued.count;
-    om_turn_give(&store->turn);
+    om_ticket_lock_give(&store->turn);
     pthread_mutex_lock(&store->writer_mutex);
     store->flushing = FLUSH_RUNNING;
     pthread_mutex_unlock(&store->writer_mutex);
@@ -502,11 +502,11 @@ static void begin_flush(om_store *store) {
 static void note_flush(om_store *store, int64_t wrote) {
     if (flush_state(store) != FLUSH_RUNNING)
         return;
-    om_turn_take(&store->turn);
+    om_ticket_lock_take(&store->turn);
     uint64_t left = store->flush_left;
     if (wrote <= 0)
         store->flush_left = 0;
-    om_turn_give(&store->turn);
+    om_ticket_lock_give(&store->turn);
     if (left && wrote > 0)
         return;
     pthread_mutex_lock(&store->writer_mutex);

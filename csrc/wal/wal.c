@@ -40,7 +40,7 @@ void om_wal_buffers_delete(om_wal_buffer *buffer)
 void om_wal_buffer_free(om_wal *wal, om_wal_buffer *buffer)
 {
     for (; buffer->loans_taken < buffer->loans_used; buffer->loans_taken++)
-        om_bytes_unref(buffer->loans[buffer->loans_taken].lender);
+        om_buffer_unref(buffer->loans[buffer->loans_taken].lender);
     if (wal->pool_count >= OM_WAL_POOL_MAX) {
         buffer->next = NULL;
         om_wal_buffers_delete(buffer);
@@ -177,15 +177,15 @@ static void copy(source *source, uint8_t *to, size_t len)
     }
 }
 
-static void lend(om_wal_buffer *buffer, uint32_t at, uint32_t len, const uint8_t *data, om_bytes *lender)
+static void lend(om_wal_buffer *buffer, uint32_t at, uint32_t len, const uint8_t *data, om_buffer *lender)
 {
-    om_bytes_ref(lender);
+    om_buffer_ref(lender);
     buffer->loans[buffer->loans_used++] =
         (om_wal_loan){.record = buffer->used, .at = at, .len = len, .data = data, .lender = lender};
 }
 
 static uint64_t append(om_wal *wal, uint8_t type, uint64_t log_id, const struct iovec *iov, rest rest,
-                       const uint8_t *lent, om_bytes *lender)
+                       const uint8_t *lent, om_buffer *lender)
 {
     if (type <= OM_WAL_PART || atomic_load_explicit(&wal->fenced, memory_order_acquire) ||
         !reserve(wal, rest))
@@ -235,7 +235,7 @@ uint64_t om_wal_append(om_wal *wal, uint8_t type, uint64_t log_id, const struct 
 }
 
 uint64_t om_wal_append_lent(om_wal *wal, uint8_t type, uint64_t log_id, const struct iovec *iov, int iovcnt,
-                            om_bytes *lender)
+                            om_buffer *lender)
 {
     const struct iovec *last = &iov[iovcnt - 1];
     if (last->iov_len < OM_WAL_LOAN_MIN)

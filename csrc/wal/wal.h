@@ -25,7 +25,7 @@
 #ifndef OM_WAL_H
 #define OM_WAL_H
 #include "ottermq.h"
-#include "base/shared.h"
+#include "base/buffer.h"
 #include <sys/uio.h>
 
 #define OM_WAL_BLOCK 4096
@@ -83,7 +83,7 @@ uint64_t om_wal_append(om_wal *wal, uint8_t type, uint64_t log_id, const struct 
 /* The same with the last piece of iov, part of `lender`, not copied if it is large: held until it is
  * synced, and not to be changed. */
 uint64_t om_wal_append_lent(om_wal *wal, uint8_t type, uint64_t log_id, const struct iovec *iov, int iovcnt,
-                            om_bytes *lender);
+                            om_buffer *lender);
 /* End of a tick: hand what was appended since the last one to the committer. lazy: with the next
  * group, or within lazy_sync_ms, or once somebody waits for it. */
 void om_wal_submit(om_wal *wal, int lazy);

@@ -139,7 +139,7 @@ static void measure(const om_wal *wal, om_wal_group *group)
 /* A batch brings the CRC of nearly all of it along. */
 static uint32_t chain_loan(uint32_t chain, const om_wal_loan *loan)
 {
-    const om_bytes *whole = loan->lender;
+    const om_buffer *whole = loan->lender;
     if (whole->crc_from == 0 || loan->data != whole->data || loan->len != whole->len)
         return om_crc32c(chain, loan->data, loan->len);
     chain = om_crc32c(chain, loan->data, whole->crc_from);
@@ -262,7 +262,7 @@ static void give_loans_back(const om_wal_group *group)
     for (int i = 0; i < group->count; i++) {
         om_wal_buffer *buffer = group->ranges[i].buffer;
         for (; buffer->loans_taken < group->ranges[i].loans_end; buffer->loans_taken++)
-            om_bytes_unref(buffer->loans[buffer->loans_taken].lender);
+            om_buffer_unref(buffer->loans[buffer->loans_taken].lender);
     }
 }
 

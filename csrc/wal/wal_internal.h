@@ -46,7 +46,7 @@ typedef struct om_wal_loan {
     uint32_t at;              /* ... and where these bytes belong */
     uint32_t len;
     const uint8_t *data;
-    om_bytes *lender;         /* held */
+    om_buffer *lender;         /* held */
 } om_wal_loan;
 
 typedef struct om_wal_buffer {

@@ -5,7 +5,7 @@
  * bytes are as far from a page in memory as they will be from a block in the file, the disk takes them from
  * where they are, and only what is left of a block before and behind them is staged:
  *
- *   memory   | om_bytes |......... data .............................|
+ *   memory   | om_buffer |......... data .............................|
  *            ^ page                ^ page            ^ page
  *   file     |  header  |......... data .............................|pad| next record
  *            ^ block    '- staged -'---- lent -------'---- staged ---...
@@ -19,7 +19,7 @@
 #include <fcntl.h>
 #include <string.h>
 
-_Static_assert(sizeof(om_bytes) == OM_WAL_RECORD_HEADER, "data lies as far from a page as a payload from a block");
+_Static_assert(sizeof(om_buffer) == OM_WAL_RECORD_HEADER, "data lies as far from a page as a payload from a block");
 _Static_assert(OM_BYTES_PAGE % OM_WAL_BLOCK == 0 && OM_BYTES_LARGE <= OM_WAL_LOAN_MIN, "and what is lent is large");
 
 #define PIECES 256            /* of one direct write */

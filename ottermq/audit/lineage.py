@@ -1,6 +1,6 @@
 """Dead letters that still wait somewhere: where they died, why and how often.
 
-The broker writes it into the message (`x-death`, csrc/format/death.c) and marks the record; only
+The broker writes it into the message (`x-death`, csrc/format/x_death.c) and marks the record; only
 marked ones are decoded. A message that goes round leaves a record behind each time, which is
 settled: so that none is counted twice, settled ones don't count.
 """

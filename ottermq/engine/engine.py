@@ -189,7 +189,7 @@ class Engine:
         self, queue: int, queues: Sequence[int], flags: RouteFlags, generation: int
     ) -> bool:
         ids = ffi.new("uint64_t[]", list(queues))
-        result: int = lib.om_dead_route(
+        result: int = lib.om_dead_letter_route(
             self._engine, queue, ids, len(queues), int(flags), generation
         )
         return bool(result != lib.OM_E_STALE_EPOCH)

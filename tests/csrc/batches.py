@@ -115,7 +115,7 @@ def taken(growing: Any, **fields: int) -> bytes:
     whole = lib.om_build_take(growing, new_info(**fields))
     assert whole != ffi.NULL
     batch = bytes(ffi.buffer(whole.data, whole.len))
-    lib.om_bytes_unref(whole)
+    lib.om_buffer_unref(whole)
     return batch
 
 

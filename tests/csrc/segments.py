@@ -44,16 +44,16 @@ def limits(**fields: int) -> Any:
 
 @contextmanager
 def file_cache(max_open: int = 64, max_mapped: int = 1 << 30) -> Iterator[Any]:
-    files = lib.om_files_new(max_open, max_mapped)
+    files = lib.om_file_cache_new(max_open, max_mapped)
     try:
         yield files
     finally:
-        lib.om_files_free(files)
+        lib.om_file_cache_free(files)
 
 
 def stat_of(files: Any) -> Any:
-    stat = ffi.new("om_files_stat *")
-    lib.om_files_stat_get(files, stat)
+    stat = ffi.new("om_file_cache_stat *")
+    lib.om_file_cache_stat_get(files, stat)
     return stat
 
 
@@ -75,7 +75,7 @@ class Segment:
 
     def close(self) -> None:
         lib.om_segment_unref(self.c)
-        lib.om_files_reap(self.files)
+        lib.om_file_cache_reap(self.files)
 
     def reopen(self, trust: bool = True, sealed: bool = True) -> "Segment":
         """The same file, as after a restart; the manifest knows what is in it."""

@@ -14,25 +14,25 @@ SOON = 1  # who got an answer and speaks again
 
 def after(ticks: int, heard: int, silent_ms: int, apart: int = DISTANCE) -> tuple[Any, int]:
     """So many ticks, each of which heard so many; and when the last one began."""
-    crowd = ffi.new("om_crowd *")
+    crowd = ffi.new("om_coalesce *")
     now = 5_000 * MS
-    lib.om_crowd_tick(crowd, now)
+    lib.om_coalesce_tick(crowd, now)
     for _ in range(ticks):
         for _ in range(heard):
-            lib.om_crowd_heard(crowd, silent_ms)
+            lib.om_coalesce_heard(crowd, silent_ms)
         now += apart
-        lib.om_crowd_tick(crowd, now)
+        lib.om_coalesce_tick(crowd, now)
     return crowd, now
 
 
 def test_a_crowd_is_gathered_for_two_milliseconds() -> None:
     crowd, now = after(ticks=3, heard=100, silent_ms=SELDOM)
-    assert lib.om_crowd_next(crowd) == now + DISTANCE
+    assert lib.om_coalesce_next(crowd) == now + DISTANCE
 
 
 def test_small_ticks_of_a_crowd_are_seen_together() -> None:
     crowd, now = after(ticks=40, heard=10, silent_ms=SELDOM, apart=MS // 10)
-    assert lib.om_crowd_next(crowd) == now + DISTANCE
+    assert lib.om_coalesce_next(crowd) == now + DISTANCE
 
 
 @pytest.mark.parametrize(
@@ -42,15 +42,15 @@ def test_small_ticks_of_a_crowd_are_seen_together() -> None:
 )
 def test_nobody_else_waits(heard: int, silent_ms: int) -> None:
     crowd, _ = after(ticks=3, heard=heard, silent_ms=silent_ms)
-    assert lib.om_crowd_next(crowd) == 0
+    assert lib.om_coalesce_next(crowd) == 0
 
 
 def test_a_crowd_that_has_gone_is_not_waited_for() -> None:
     crowd, now = after(ticks=3, heard=100, silent_ms=SELDOM)
-    lib.om_crowd_tick(crowd, now + DISTANCE)
-    assert lib.om_crowd_next(crowd) == 0
+    lib.om_coalesce_tick(crowd, now + DISTANCE)
+    assert lib.om_coalesce_next(crowd) == 0
 
 
 def test_as_many_in_a_longer_time_are_no_crowd() -> None:
     crowd, _ = after(ticks=3, heard=100, silent_ms=SELDOM, apart=20 * MS)
-    assert lib.om_crowd_next(crowd) == 0
+    assert lib.om_coalesce_next(crowd) == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.csrc.set_internals import CSRC
 
-SOURCES = ("offset_chunk.c", "offset_set.c", "tally.c", "cursor.c", "cursor_codec.c")
+SOURCES = ("offset_chunk.c", "offset_set.c", "offset_counts.c", "cursor.c", "cursor_codec.c")
 
 
 def test_a_cursor_survives_any_allocation_that_fails(tmp_path: Path) -> None:

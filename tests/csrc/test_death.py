@@ -40,10 +40,10 @@ def die(part: bytes, death: Death) -> bytes:
         "drop_cc": death.drop_cc,
         "first": death.first,
     }
-    c_death = ffi.new("om_death *", fields)
-    bound = lib.om_death_bound(parsed.c, c_death)
+    c_death = ffi.new("om_x_death *", fields)
+    bound = lib.om_x_death_bound(parsed.c, c_death)
     return rewritten(
-        parsed, bound, lambda out, cap: lib.om_death_rewrite(out, cap, parsed.c, c_death)
+        parsed, bound, lambda out, cap: lib.om_x_death_rewrite(out, cap, parsed.c, c_death)
     )
 
 
@@ -58,7 +58,7 @@ def cycles(part: bytes, queue: str) -> bool:
     parsed = parse(part)
     assert parsed.result == lib.OM_OK
     name, alive = span(queue.encode())
-    found = lib.om_death_cycle(parsed.c, name)
+    found = lib.om_x_death_cycle(parsed.c, name)
     del alive
     return bool(found)
 

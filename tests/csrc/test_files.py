@@ -49,7 +49,7 @@ def test_descriptors_and_mappings_stay_within_their_bounds(tmp_path: Path) -> No
         segments = filled(files, tmp_path, 30)
         for segment in segments * 2:
             assert segment.read() == segment.data
-        lib.om_files_reap(files)
+        lib.om_file_cache_reap(files)
         stat = stat_of(files)
         assert (stat.open_files, stat.mappings, stat.mapped_bytes) == (5, 4, 4 * 65536)
         assert stat.evictions > 100
@@ -107,7 +107,7 @@ def test_a_warm_view_takes_the_mapping_that_is_there(segment: Segment) -> None:
     segment.fill(20)
     before = segment.read()
     segment.path().rename(segment.folder / "hidden")  # a second open would fail
-    lib.om_files_reap(segment.files)
+    lib.om_file_cache_reap(segment.files)
     mapping = segment.c.map_slot
     for position in range(0, segment.size, 997):
         result, view = segment.view(position, 100)
@@ -160,7 +160,7 @@ def test_a_deleted_segment_is_readable_for_who_holds_it(segment: Segment) -> Non
     segment.close()  # the owner lets go first, the readers last
     lib.om_view_release(view)
     lib.om_range_release(segment.c, fd[0])
-    lib.om_files_reap(segment.files)
+    lib.om_file_cache_reap(segment.files)
     assert stat_of(segment.files).open_files == stat_of(segment.files).mappings == 0
     assert mapped_segments(segment.folder) == 0
 
@@ -171,7 +171,7 @@ def test_letting_go_leaves_the_closing_to_the_reaper(segment: Segment) -> None:
     assert lib.om_segment_unlink(segment.c) == lib.OM_OK
     lib.om_view_release(view)
     assert mapped_segments(segment.folder) == 1
-    lib.om_files_reap(segment.files)
+    lib.om_file_cache_reap(segment.files)
     assert mapped_segments(segment.folder) == 0
 
 

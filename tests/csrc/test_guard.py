@@ -17,8 +17,8 @@ PAGE = os.sysconf("SC_PAGESIZE")
 
 @pytest.fixture(autouse=True)
 def installed() -> None:
-    assert lib.om_guard_install() == lib.OM_OK
-    assert lib.om_guard_install() == lib.OM_OK
+    assert lib.om_sigbus_install() == lib.OM_OK
+    assert lib.om_sigbus_install() == lib.OM_OK
 
 
 @pytest.fixture
@@ -37,9 +37,9 @@ def segment(files: Any, tmp_path: Path) -> Iterator[Segment]:
 
 def read_guarded(view: Any) -> tuple[int, bytes]:
     out = ffi.new("uint8_t[]", view.len)
-    lib.om_guard_begin(view)
+    lib.om_sigbus_begin(view)
     ffi.memmove(out, view.data, view.len)
-    return lib.om_guard_end(view), bytes(ffi.buffer(out, view.len))
+    return lib.om_sigbus_end(view), bytes(ffi.buffer(out, view.len))
 
 
 def test_a_view_that_can_be_read_is_just_read(segment: Segment) -> None:
@@ -167,7 +167,7 @@ if how == "handler before":
     ctypes.CDLL(None).signal(signal.SIGBUS, note)
 if how == "ignored":
     signal.signal(signal.SIGBUS, signal.SIG_IGN)
-assert lib.om_guard_install() == lib.OM_OK
+assert lib.om_sigbus_install() == lib.OM_OK
 
 def fault():
     with open(folder / "foreign", "w+b") as file:
@@ -181,11 +181,11 @@ with file_cache() as files:
     segment.fill(20)
     _, view = segment.view()
     os.truncate(segment.path(), 0)
-    lib.om_guard_begin(view)
+    lib.om_sigbus_begin(view)
     first = view.data[0]
-    assert lib.om_guard_end(view) == lib.OM_E_UNREADABLE and first == 0
+    assert lib.om_sigbus_end(view) == lib.OM_E_UNREADABLE and first == 0
     if how == "inside a guard":
-        lib.om_guard_begin(view)
+        lib.om_sigbus_begin(view)
     if how == "after a guard":
         view.data[8192]
     if how == "sent":

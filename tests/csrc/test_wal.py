@@ -130,7 +130,7 @@ def test_lent_payloads_of_any_length_come_back_whole(
         entries = read(folder).entries
         assert all(lender.refs == 1 for lender in lenders)
         for lender in lenders:
-            lib.om_bytes_unref(lender)
+            lib.om_buffer_unref(lender)
     assert [(entry.seq, entry.payload) for entry in entries] == written
 
 
@@ -143,7 +143,7 @@ def test_what_a_lender_knows_isnt_counted_again(folder: Path) -> None:
         lender.data[30_000] ^= 1
         wal.submit()
         assert wal.wait(seq) == lib.OM_OK
-        lib.om_bytes_unref(lender)
+        lib.om_buffer_unref(lender)
     assert read(folder).payloads == [b"before"]
 
 
@@ -160,7 +160,7 @@ def test_many_loans_are_more_than_one_buffer_and_one_group_take(
         assert wal.wait(lent[-1][0]) == lib.OM_OK
         for _, lender in lent:
             assert lender.refs == 1
-            lib.om_bytes_unref(lender)
+            lib.om_buffer_unref(lender)
     assert read(folder).payloads == payloads
 
 
@@ -181,7 +181,7 @@ def test_the_disk_takes_large_payloads_from_where_they_lie(tmp_path: Path) -> No
         assert wal.wait(seq) == lib.OM_OK
         assert wal.stat.direct_io, "and the disk took it"
         for each in (*lenders, lender):
-            lib.om_bytes_unref(each)
+            lib.om_buffer_unref(each)
     [group] = parse_groups(files(tmp_path)[1].read_bytes())
     sizes = [(raw.length, raw.position % BLOCK == 0) for raw in group]
     small, rest = 32 + len(b"small"), 700_000 - lib.OM_WAL_RECORD_MAX
@@ -210,7 +210,7 @@ def test_padding_counts_when_a_group_is_cut(tmp_path: Path) -> None:
         wal.submit()
         assert wal.wait(lent[-1][0]) == lib.OM_OK
         for _, lender in lent:
-            lib.om_bytes_unref(lender)
+            lib.om_buffer_unref(lender)
     assert all(path.stat().st_size == MIB for path in files(tmp_path).values())
     assert read(tmp_path).payloads == payloads
 

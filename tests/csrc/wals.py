@@ -129,7 +129,7 @@ class Wal:
         The lender may know the CRC of the piece from some byte on.
         """
         *heads, last = pieces
-        lender = lib.om_bytes_copy(last, len(last))
+        lender = lib.om_buffer_copy(last, len(last))
         memory = lender.data
         if crc_from:
             lender.crc_from = crc_from

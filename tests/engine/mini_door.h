@@ -155,8 +155,8 @@ static inline void answer_route(mini_door *door, const om_event *event) {
     int32_t count = route_of(event->key, ids, &flags);
     uint64_t generation = om_route_generation(door->engine);
     if (event->kind == OM_EV_DEAD_ROUTE) {
-        if (om_dead_route(door->engine, event->queue, ids, count, flags, generation) == OM_E_STALE_EPOCH)
-            om_dead_route(door->engine, event->queue, ids, count, flags, om_route_generation(door->engine));
+        if (om_dead_letter_route(door->engine, event->queue, ids, count, flags, generation) == OM_E_STALE_EPOCH)
+            om_dead_letter_route(door->engine, event->queue, ids, count, flags, om_route_generation(door->engine));
         return;
     }
     if (event->exchange.len > 3 || (event->code & 2)) { /* refused: its channel is closed */

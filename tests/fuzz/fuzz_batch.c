@@ -64,12 +64,12 @@ static void write_again(const uint8_t *data, size_t len, const om_batch_info *in
     }
     om_batch_info written = {.base_offset = info->base_offset, .producer_id = -1};
     om_batch_info found;
-    om_bytes *bytes = om_build_take(&build, &written);
+    om_buffer *bytes = om_build_take(&build, &written);
     PROMISE(bytes != NULL);
     PROMISE(om_batch_validate(bytes->data, bytes->len, 0, &found) == OM_OK);
     PROMISE(found.size == written.size && found.crc == written.crc);
     compare(data, len, bytes->data, bytes->len);
-    om_bytes_unref(bytes);
+    om_buffer_unref(bytes);
 }
 
 static void touch_span(const om_span *span)

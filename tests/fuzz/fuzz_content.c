@@ -80,17 +80,17 @@ static void through_a_record(const om_properties *in)
 /* Two deaths: the second finds what the first wrote. */
 static void dies(const om_properties *in)
 {
-    om_death death = {.queue = NAME, .exchange = NAME, .routing_key = NAME, .now_s = 1};
+    om_x_death death = {.queue = NAME, .exchange = NAME, .routing_key = NAME, .now_s = 1};
     for (death.reason = OM_DEATH_EXPIRED; death.reason <= OM_DEATH_DELIVERY_LIMIT; death.reason++) {
         om_properties once, twice;
-        size_t bound = om_death_bound(in, &death);
+        size_t bound = om_x_death_bound(in, &death);
         uint8_t *first = room(bound);
-        int64_t len = om_death_rewrite(first, bound, in, &death);
+        int64_t len = om_x_death_rewrite(first, bound, in, &death);
         PROMISE(len > 0 && om_properties_parse(first, (size_t)len, &once) == OM_OK);
-        PROMISE(om_death_cycle(&once, NAME) == (death.reason != OM_DEATH_REJECTED));
-        bound = om_death_bound(&once, &death);
+        PROMISE(om_x_death_cycle(&once, NAME) == (death.reason != OM_DEATH_REJECTED));
+        bound = om_x_death_bound(&once, &death);
         uint8_t *second = room(bound);
-        len = om_death_rewrite(second, bound, &once, &death);
+        len = om_x_death_rewrite(second, bound, &once, &death);
         PROMISE(len > 0 && om_properties_parse(second, (size_t)len, &twice) == OM_OK);
         PROMISE(twice.expiration.len < 0);
         free(second);
@@ -137,7 +137,7 @@ static void try_properties(const uint8_t *data, size_t len)
     if (om_expiration_ms(properties.expiration, &expiration) == OM_OK)
         PROMISE(expiration >= 0 && expiration <= 315360000000);
     om_properties_copies(&properties, &cc, &bcc);
-    om_death_cycle(&properties, NAME);
+    om_x_death_cycle(&properties, NAME);
     through_a_record(&properties);
     dies(&properties);
     is_rewritten(&properties);

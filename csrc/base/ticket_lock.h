@@ -1,0 +1,44 @@
+/* ticket_lock.h -- the engine's lock: first come, first served.
+ *
+ * A plain mutex lets the thread that has just let go take it again at once; under full load the
+ * engine would starve every caller. Here each comer draws a ticket, so a caller waits for at
+ * most the tick that is running.
+ */
+#ifndef OM_TICKET_LOCK_H
+#define OM_TICKET_LOCK_H
+#include <pthread.h>
+#include <stdint.h>
+
+typedef struct om_ticket_lock {
+    pthread_mutex_t mutex;
+    pthread_cond_t moved;
+    uint64_t next, serving;
+} om_ticket_lock;
+
+static inline void om_ticket_lock_init(om_ticket_lock *turn) {
+    pthread_mutex_init(&turn->mutex, NULL);
+    pthread_cond_init(&turn->moved, NULL);
+    turn->next = turn->serving = 0;
+}
+
+static inline void om_ticket_lock_destroy(om_ticket_lock *turn) {
+    pthread_cond_destroy(&turn->moved);
+    pthread_mutex_destroy(&turn->mutex);
+}
+
+static inline void om_ticket_lock_take(om_ticket_lock *turn) {
+    pthread_mutex_lock(&turn->mutex);
+    uint64_t mine = turn->next++;
+    while (turn->serving != mine)
+        pthread_cond_wait(&turn->moved, &turn->mutex);
+    pthread_mutex_unlock(&turn->mutex);
+}
+
+static inline void om_ticket_lock_give(om_ticket_lock *turn) {
+    pthread_mutex_lock(&turn->mutex);
+    turn->serving++;
+    if (turn->next != turn->serving)
+        pthread_cond_broadcast(&turn->moved);
+    pthread_mutex_unlock(&turn->mutex);
+}
+#endif
