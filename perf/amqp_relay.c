@@ -29,7 +29,7 @@
 #include <unistd.h>
 
 #define IN_SIZE (256u << 10)
-#define OUT_FULL (4u << 20)     /* a queue's buffer with a consumer at its end */
+#define OUT_FULL (4u << 20) /* a queue's buffer with a consumer at its end */
 
 static int poller;
 static peer **peers;

@@ -15,8 +15,17 @@
 #define THREADS 64
 
 load_options options = {
-    .host = "127.0.0.1", .port = 9092, .topic = "load", .partitions = 1, .record = 1024, .batch = 16384,
-    .batches = 1, .acks = 1, .window = 5, .seconds = 5, .warm_up = 1,
+    .host = "127.0.0.1",
+    .port = 9092,
+    .topic = "load",
+    .partitions = 1,
+    .record = 1024,
+    .batch = 16384,
+    .batches = 1,
+    .acks = 1,
+    .window = 5,
+    .seconds = 5,
+    .warm_up = 1,
 };
 atomic_int stopping, measuring;
 _Atomic uint64_t produced, fetched, produced_bytes, fetched_bytes;
@@ -40,14 +49,35 @@ static const char usage[] =
     "  --watch GROUP           tell the cores that this process group took\n";
 
 static void parse(int argc, char **argv) {
-    enum { ADDRESS = 1, TOPIC, CREATE, PARTITIONS, PRODUCERS, CONSUMERS, RECORD, BATCH, BATCHES, ACKS, WINDOW, RATE,
-           RECORDS, KEEP, SECONDS, WARM_UP, WATCH };
+    enum {
+        ADDRESS = 1,
+        TOPIC,
+        CREATE,
+        PARTITIONS,
+        PRODUCERS,
+        CONSUMERS,
+        RECORD,
+        BATCH,
+        BATCHES,
+        ACKS,
+        WINDOW,
+        RATE,
+        RECORDS,
+        KEEP,
+        SECONDS,
+        WARM_UP,
+        WATCH
+    };
     static const struct option known[] = {
-        {"address", 1, 0, ADDRESS}, {"topic", 1, 0, TOPIC}, {"create", 1, 0, CREATE}, {"partitions", 1, 0, PARTITIONS},
-        {"producers", 1, 0, PRODUCERS}, {"consumers", 1, 0, CONSUMERS}, {"record", 1, 0, RECORD}, {"batch", 1, 0, BATCH},
-        {"batches", 1, 0, BATCHES}, {"acks", 1, 0, ACKS}, {"window", 1, 0, WINDOW}, {"rate", 1, 0, RATE},
-        {"records", 1, 0, RECORDS}, {"keep", 0, 0, KEEP}, {"seconds", 1, 0, SECONDS}, {"warm-up", 1, 0, WARM_UP}, {"watch", 1, 0, WATCH},
-        {0, 0, 0, 0},
+        {"address", 1, 0, ADDRESS},     {"topic", 1, 0, TOPIC},
+        {"create", 1, 0, CREATE},       {"partitions", 1, 0, PARTITIONS},
+        {"producers", 1, 0, PRODUCERS}, {"consumers", 1, 0, CONSUMERS},
+        {"record", 1, 0, RECORD},       {"batch", 1, 0, BATCH},
+        {"batches", 1, 0, BATCHES},     {"acks", 1, 0, ACKS},
+        {"window", 1, 0, WINDOW},       {"rate", 1, 0, RATE},
+        {"records", 1, 0, RECORDS},     {"keep", 0, 0, KEEP},
+        {"seconds", 1, 0, SECONDS},     {"warm-up", 1, 0, WARM_UP},
+        {"watch", 1, 0, WATCH},         {0, 0, 0, 0},
     };
     for (int which; (which = getopt_long(argc, argv, "", known, NULL)) != -1;)
         switch (which) {
@@ -55,23 +85,56 @@ static void parse(int argc, char **argv) {
             if (sscanf(optarg, "%63[^:]:%d", options.host, &options.port) != 2)
                 fail("--address takes HOST:PORT");
             break;
-        case TOPIC: options.topic = optarg; break;
-        case CREATE: options.create = options.partitions = atoi(optarg); break;
-        case PARTITIONS: options.partitions = atoi(optarg); break;
-        case PRODUCERS: options.producers = atoi(optarg); break;
-        case CONSUMERS: options.consumers = atoi(optarg); break;
-        case RECORD: options.record = (uint32_t)strtoul(optarg, NULL, 10); break;
-        case BATCH: options.batch = (uint32_t)strtoul(optarg, NULL, 10); break;
-        case BATCHES: options.batches = atoi(optarg); break;
-        case ACKS: options.acks = atoi(optarg); break;
-        case WINDOW: options.window = atoi(optarg); break;
-        case RATE: options.rate = atof(optarg); break;
-        case RECORDS: options.records = strtoull(optarg, NULL, 10); break;
-        case KEEP: options.keep = 1; break;
-        case SECONDS: options.seconds = atof(optarg); break;
-        case WARM_UP: options.warm_up = atof(optarg); break;
-        case WATCH: options.watch = atol(optarg); break;
-        default: fputs(usage, stderr), exit(2);
+        case TOPIC:
+            options.topic = optarg;
+            break;
+        case CREATE:
+            options.create = options.partitions = atoi(optarg);
+            break;
+        case PARTITIONS:
+            options.partitions = atoi(optarg);
+            break;
+        case PRODUCERS:
+            options.producers = atoi(optarg);
+            break;
+        case CONSUMERS:
+            options.consumers = atoi(optarg);
+            break;
+        case RECORD:
+            options.record = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
+        case BATCH:
+            options.batch = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
+        case BATCHES:
+            options.batches = atoi(optarg);
+            break;
+        case ACKS:
+            options.acks = atoi(optarg);
+            break;
+        case WINDOW:
+            options.window = atoi(optarg);
+            break;
+        case RATE:
+            options.rate = atof(optarg);
+            break;
+        case RECORDS:
+            options.records = strtoull(optarg, NULL, 10);
+            break;
+        case KEEP:
+            options.keep = 1;
+            break;
+        case SECONDS:
+            options.seconds = atof(optarg);
+            break;
+        case WARM_UP:
+            options.warm_up = atof(optarg);
+            break;
+        case WATCH:
+            options.watch = atol(optarg);
+            break;
+        default:
+            fputs(usage, stderr), exit(2);
         }
     if (optind < argc || options.partitions < 1 || options.batches < 1 || options.batches > options.partitions ||
         options.window < 1 || options.producers + options.consumers > THREADS || !options.record)
@@ -87,19 +150,23 @@ typedef struct {
 
 static sample take_sample(void) {
     return (sample){
-        (double)now_ns() / 1e9, own_seconds(), group_seconds(options.watch), produced, fetched, produced_bytes, fetched_bytes,
+        (double)now_ns() / 1e9, own_seconds(), group_seconds(options.watch), produced, fetched,
+        produced_bytes,         fetched_bytes,
     };
 }
 
 static void report(sample from, sample to) {
     double took = to.time - from.time;
-    printf("{\"seconds\": %.4f, \"produced\": %lu, \"fetched\": %lu", took, (unsigned long)produced, (unsigned long)fetched);
+    printf("{\"seconds\": %.4f, \"produced\": %lu, \"fetched\": %lu", took, (unsigned long)produced,
+           (unsigned long)fetched);
     printf(", \"produced_rate\": %.1f, \"fetched_rate\": %.1f", (double)(to.produced - from.produced) / took,
            (double)(to.fetched - from.fetched) / took);
     printf(", \"produced_bytes_rate\": %.1f, \"fetched_bytes_rate\": %.1f",
-           (double)(to.produced_bytes - from.produced_bytes) / took, (double)(to.fetched_bytes - from.fetched_bytes) / took);
+           (double)(to.produced_bytes - from.produced_bytes) / took,
+           (double)(to.fetched_bytes - from.fetched_bytes) / took);
     printf(", \"cpu\": %.4f, \"watched_cpu\": %.4f", (to.cpu - from.cpu) / took, (to.watched - from.watched) / took);
-    printf(", \"p50_us\": %.1f, \"p99_us\": %.1f, \"max_us\": %.1f}\n", latency_us(0.5), latency_us(0.99), latency_slowest_us());
+    printf(", \"p50_us\": %.1f, \"p99_us\": %.1f, \"max_us\": %.1f}\n", latency_us(0.5), latency_us(0.99),
+           latency_slowest_us());
 }
 
 static void start(pthread_t *thread, void *(*work)(void *), int number) {
@@ -137,6 +204,6 @@ int main(int argc, char **argv) {
         to = take_sample();
     if (options.create && !options.keep)
         topic_delete();
-    report(from, to);        /* a consumer's last fetch may still wait: the process ends all the same */
+    report(from, to); /* a consumer's last fetch may still wait: the process ends all the same */
     return 0;
 }

@@ -23,14 +23,14 @@ typedef struct {
     char host[64];
     int port;
     const char *topic;
-    int create;              /* partitions to create the topic with; 0: it is there */
-    int keep;                /* ... and leave it there */
+    int create; /* partitions to create the topic with; 0: it is there */
+    int keep;   /* ... and leave it there */
     int partitions, producers, consumers;
-    uint32_t record, batch;  /* bytes of a value, of a batch */
-    int batches;             /* partitions a request writes to */
+    uint32_t record, batch; /* bytes of a value, of a batch */
+    int batches;            /* partitions a request writes to */
     int acks, window;
-    double rate;             /* records a second; 0: as fast as it goes */
-    uint64_t records;        /* produce so many and stop; 0: by time */
+    double rate;      /* records a second; 0: as fast as it goes */
+    uint64_t records; /* produce so many and stop; 0: by time */
     double seconds, warm_up;
     long watch;
 } load_options;
@@ -63,7 +63,7 @@ void link_send(int fd, const void *bytes, size_t len);
 uint8_t *link_answer(int fd, buffer *in, size_t *len);
 void topic_create(void);
 void topic_delete(void);
-void topic_wait(void);       /* until all partitions can be read */
+void topic_wait(void); /* until all partitions can be read */
 
 /* ---- work ---- */
 

@@ -12,16 +12,16 @@
 
 #define PARTITION_MAX (1 << 20)
 #define RESPONSE_MAX (50 << 20)
-#define MAX_WAIT 500         /* ms */
+#define MAX_WAIT 500 /* ms */
 
 void put_fetch(buffer *out, const int64_t *offsets, int first, int step, int max_wait) {
     size_t start = request_begin(out, FETCH, 11);
     put_number(out, -1, 4);
     put_number(out, max_wait, 4);
-    put_number(out, 1, 4);   /* min bytes */
+    put_number(out, 1, 4); /* min bytes */
     put_number(out, RESPONSE_MAX, 4);
-    put_number(out, 0, 1);   /* read uncommitted */
-    put_number(out, 0, 4);   /* no session */
+    put_number(out, 0, 1); /* read uncommitted */
+    put_number(out, 0, 4); /* no session */
     put_number(out, -1, 4);
     put_number(out, 1, 4);
     put_string(out, options.topic);
@@ -33,8 +33,8 @@ void put_fetch(buffer *out, const int64_t *offsets, int first, int step, int max
         put_number(out, -1, 8);
         put_number(out, PARTITION_MAX, 4);
     }
-    put_number(out, 0, 4);   /* forgotten */
-    put_string(out, "");     /* rack */
+    put_number(out, 0, 4); /* forgotten */
+    put_string(out, "");   /* rack */
     request_end(out, start);
 }
 
@@ -73,7 +73,7 @@ static int64_t take_batches(const uint8_t *at, size_t len, int64_t wanted) {
     while (len >= OM_BATCH_OVERHEAD) {
         int64_t base = number(at, 8), size = 12 + number(at + 8, 4);
         if (size < OM_BATCH_OVERHEAD || (size_t)size > len)
-            break;           /* cut off: it comes again */
+            break; /* cut off: it comes again */
         int64_t last = base + number(at + 23, 4);
         if (last < wanted)
             fail("a batch up to %ld, and %ld was asked for", (long)last, (long)wanted);

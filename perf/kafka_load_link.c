@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define PATIENCE 60          /* seconds for a topic to come up */
+#define PATIENCE 60 /* seconds for a topic to come up */
 
 /* ---- bytes ---- */
 

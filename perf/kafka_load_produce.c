@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#define BLOCK (1u << 20)     /* bytes of prebuilt requests, or one round of the partitions */
+#define BLOCK (1u << 20) /* bytes of prebuilt requests, or one round of the partitions */
 #define ANSWERS (256u << 10)
 #define RECORD_MAX_OVERHEAD 20
 
@@ -40,16 +40,16 @@ void put_batch(buffer *out, uint32_t count, int with_time) {
     struct timespec wall;
     clock_gettime(CLOCK_REALTIME, &wall);
     int64_t ms = wall.tv_sec * 1000 + wall.tv_nsec / 1000000;
-    put_number(out, 0, 8);   /* base offset */
-    put_number(out, 0, 4);   /* size: below */
-    put_number(out, -1, 4);  /* leader epoch */
-    put_number(out, 2, 1);   /* magic */
-    put_number(out, 0, 4);   /* CRC: below */
-    put_number(out, 0, 2);   /* attributes */
+    put_number(out, 0, 8);  /* base offset */
+    put_number(out, 0, 4);  /* size: below */
+    put_number(out, -1, 4); /* leader epoch */
+    put_number(out, 2, 1);  /* magic */
+    put_number(out, 0, 4);  /* CRC: below */
+    put_number(out, 0, 2);  /* attributes */
     put_number(out, count - 1, 4);
     put_number(out, ms, 8);
     put_number(out, ms, 8);
-    put_number(out, -1, 8);  /* producer id, epoch, sequence */
+    put_number(out, -1, 8); /* producer id, epoch, sequence */
     put_number(out, -1, 2);
     put_number(out, -1, 4);
     put_number(out, count, 4);
@@ -59,9 +59,9 @@ void put_batch(buffer *out, uint32_t count, int with_time) {
     for (uint32_t i = 0; i < count; i++) {
         uint8_t body[RECORD_MAX_OVERHEAD], head[10];
         size_t len = 0;
-        body[len++] = 0;             /* attributes */
-        len += varint(body + len, 0); /* time delta */
-        len += varint(body + len, i); /* offset delta */
+        body[len++] = 0;               /* attributes */
+        len += varint(body + len, 0);  /* time delta */
+        len += varint(body + len, i);  /* offset delta */
         len += varint(body + len, -1); /* no key */
         len += varint(body + len, options.record);
         if (with_time && options.record >= 8) {
@@ -71,7 +71,7 @@ void put_batch(buffer *out, uint32_t count, int with_time) {
         put(out, head, varint(head, (int64_t)(len + options.record + 1)));
         put(out, body, len);
         put(out, value, options.record);
-        put_number(out, 0, 1);       /* no headers */
+        put_number(out, 0, 1); /* no headers */
     }
     free(value);
     buffer fix = {0};
@@ -85,7 +85,7 @@ void put_batch(buffer *out, uint32_t count, int with_time) {
 /* One request to `batches` partitions from `first` on. */
 static void put_request(buffer *out, int first, int batches, uint32_t count, int with_time) {
     size_t start = request_begin(out, PRODUCE, 7);
-    put_number(out, -1, 2);  /* no transaction */
+    put_number(out, -1, 2); /* no transaction */
     put_number(out, options.acks, 2);
     put_number(out, 30000, 4);
     put_number(out, 1, 4);
@@ -153,7 +153,7 @@ static void count_up(uint64_t requests, uint64_t records, uint64_t bytes) {
 
 typedef struct {
     buffer block;
-    size_t *ends;            /* of each request in it */
+    size_t *ends; /* of each request in it */
     uint64_t count;
 } requests;
 
@@ -174,9 +174,10 @@ static void produce_freely(int fd, int first) {
     answers in = {fd, need(malloc(ANSWERS)), 0};
     uint64_t records = (uint64_t)records_a_batch() * (uint64_t)options.batches;
     uint64_t bytes = all.block.len / all.count;
-    uint64_t most = options.records ? (options.records / (uint64_t)options.producers + records - 1) / records : UINT64_MAX;
+    uint64_t most =
+        options.records ? (options.records / (uint64_t)options.producers + records - 1) / records : UINT64_MAX;
     uint64_t sent = 0, answered = 0; /* requests */
-    size_t at = 0;           /* in the block */
+    size_t at = 0;                   /* in the block */
     for (;;) {
         int stop = atomic_load_explicit(&stopping, memory_order_relaxed);
         uint64_t allowed = options.acks ? answered + (uint64_t)options.window : UINT64_MAX;

@@ -19,8 +19,8 @@
 #include <stdatomic.h>
 
 #define READ_SIZE (256u << 10)
-#define CARRY_SIZE 8192      /* a frame cut off at the end of a read; bodies never wait */
-#define LARGE 16384          /* from this size on a body's bytes are copied neither to nor from us */
+#define CARRY_SIZE 8192 /* a frame cut off at the end of a read; bodies never wait */
+#define LARGE 16384     /* from this size on a body's bytes are copied neither to nor from us */
 #define CHANNEL 1
 
 typedef struct {
@@ -52,26 +52,26 @@ typedef struct {
     /* reading */
     uint8_t carry[CARRY_SIZE];
     size_t carried;
-    uint64_t skip;          /* bytes of a body that are still to come */
-    int end_due;            /* ... and then the byte that ends its frame */
+    uint64_t skip; /* bytes of a body that are still to come */
+    int end_due;   /* ... and then the byte that ends its frame */
     uint64_t body_left;
     /* publishing */
     uint8_t *block;
-    int block_fd;           /* the block as a file, for sendfile; -1: send() it */
+    int block_fd; /* the block as a file, for sendfile; -1: send() it */
     size_t block_len, message_len;
-    uint64_t sent;          /* bytes */
-    uint64_t counted;       /* messages wholly sent */
+    uint64_t sent;    /* bytes */
+    uint64_t counted; /* messages wholly sent */
     uint64_t limit;
-    uint64_t granted;       /* messages whose time has come, at a fixed rate */
-    uint64_t lowest;        /* the first tag without a confirm */
-    uint8_t *out_of_turn;   /* confirmed before the lowest was; by tag & mask */
-    uint64_t *due;          /* when a tag was to be sent; by tag & mask */
+    uint64_t granted;     /* messages whose time has come, at a fixed rate */
+    uint64_t lowest;      /* the first tag without a confirm */
+    uint8_t *out_of_turn; /* confirmed before the lowest was; by tag & mask */
+    uint64_t *due;        /* when a tag was to be sent; by tag & mask */
     uint64_t mask;
     double next_due, interval;
     int armed;
     /* consuming */
     uint64_t tag, whole, acked; /* the last that began, that came to its end, that was acked */
-    uint8_t half_ack[32];   /* an ack the socket took only in part */
+    uint8_t half_ack[32];       /* an ack the socket took only in part */
     size_t half_at, half_len;
 } client;
 

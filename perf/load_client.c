@@ -33,8 +33,8 @@ static void receive_all(int fd, void *bytes, size_t len) {
 
 __attribute__((noreturn)) void closed_by_broker(const client *it, const uint8_t *payload) {
     const char *what = get32(payload) == CONNECTION_CLOSE ? "connection" : "channel";
-    fail("the broker closed the %s of %s %d (%s): %u %.*s", what, it->publisher ? "publisher" : "consumer",
-         it->number, it->queue, get16(payload + 4), payload[6], (const char *)payload + 7);
+    fail("the broker closed the %s of %s %d (%s): %u %.*s", what, it->publisher ? "publisher" : "consumer", it->number,
+         it->queue, get16(payload + 4), payload[6], (const char *)payload + 7);
 }
 
 /* Waits for one method; only while nothing else can come. */

@@ -43,7 +43,8 @@ void acknowledge(worker *self, client *it) {
             memcpy(it->half_ack, out.bytes, it->half_len = out.len);
             it->half_at = 0;
         }
-        ssize_t sent = send(it->fd, it->half_ack + it->half_at, it->half_len - it->half_at, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t sent =
+            send(it->fd, it->half_ack + it->half_at, it->half_len - it->half_at, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0 && errno != EAGAIN && errno != EINTR)
             return;
         it->half_at += sent > 0 ? (size_t)sent : 0;

@@ -152,8 +152,8 @@ void publish(worker *self, client *it, uint64_t now) {
 void confirm(client *it, uint64_t tag, int multiple, uint64_t now) {
     uint64_t sent = (it->sent + it->message_len - 1) / it->message_len;
     if (tag > sent || (!multiple && (tag < it->lowest || it->out_of_turn[tag & it->mask])))
-        fail("publisher %d: a confirm for %lu, with %lu sent and %lu the lowest open", it->number,
-             (unsigned long)tag, (unsigned long)sent, (unsigned long)it->lowest);
+        fail("publisher %d: a confirm for %lu, with %lu sent and %lu the lowest open", it->number, (unsigned long)tag,
+             (unsigned long)sent, (unsigned long)it->lowest);
     uint64_t count = 0;
     for (uint64_t open = multiple ? it->lowest : tag; open <= tag; open++) {
         uint8_t *done = &it->out_of_turn[open & it->mask];

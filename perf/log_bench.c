@@ -30,7 +30,7 @@
 #include <unistd.h>
 
 #define RECORD 1024
-#define TICK 256               /* records a tick: what a busy engine takes from its sockets */
+#define TICK 256 /* records a tick: what a busy engine takes from its sockets */
 #define RAW_WRITE (64 * 1024)
 #define RAW_FILE (64u << 20)
 
@@ -253,7 +253,8 @@ static void fill(const char *dir, uint64_t count, int32_t size, int crash) {
     om_record record = {.timestamp = om_now_ms(), .key = {NULL, -1}, .value = {noise((size_t)size), size}};
     double began = seconds();
     feed(store, &log, 1, &record, count, 0);
-    printf("records %llu seconds %.4f rss_anon_kib %ld\n", (unsigned long long)count, seconds() - began, rss_anon_kib());
+    printf("records %llu seconds %.4f rss_anon_kib %ld\n", (unsigned long long)count, seconds() - began,
+           rss_anon_kib());
     fflush(stdout);
     if (crash)
         kill(getpid(), SIGKILL);
@@ -315,7 +316,8 @@ static void look_ups(const char *dir, uint64_t count) {
         if (i == 100000)
             began = seconds();
         state = state * 6364136223846793005u + 1442695040888963407u;
-        int64_t offset = stat.start_offset + (int64_t)((state >> 20) % (uint64_t)(stat.readable_end - stat.start_offset));
+        int64_t offset =
+            stat.start_offset + (int64_t)((state >> 20) % (uint64_t)(stat.readable_end - stat.start_offset));
         om_read read;
         if (om_log_read(log, offset, -1, 1, 0, &read) == OM_OK) {
             found += read.first_offset <= offset && offset < read.next_offset;

@@ -92,7 +92,8 @@ double group_seconds(long wanted) {
         const char *rest = strrchr(line, ')');
         long group;
         unsigned long user, system;
-        if (rest && sscanf(rest + 1, " %*c %*d %ld %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &group, &user, &system) == 3 &&
+        if (rest &&
+            sscanf(rest + 1, " %*c %*d %ld %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &group, &user, &system) == 3 &&
             group == wanted)
             ticks += (double)(user + system);
     }

@@ -14,7 +14,7 @@ void latency_add(uint64_t ns);
 double latency_us(double share); /* that share of them took at most so long */
 double latency_slowest_us(void);
 
-double own_seconds(void);             /* CPU of this process */
-double group_seconds(long group);     /* CPU of a process group: all of a broker; 0: of none */
+double own_seconds(void);         /* CPU of this process */
+double group_seconds(long group); /* CPU of a process group: all of a broker; 0: of none */
 
 #endif

@@ -72,11 +72,11 @@ typedef struct {
 
 struct peer {
     int fd;
-    int index;              /* in peers[] */
+    int index; /* in peers[] */
     int armed_out, paused;
     uint8_t *in;
     size_t in_len, in_room;
-    buffer replies;         /* all but deliveries */
+    buffer replies; /* all but deliveries */
     queue *consumes;
     unsigned confirm_channel;
     uint64_t published, confirmed, committing;

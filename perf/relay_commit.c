@@ -20,12 +20,12 @@ static struct {
     int fd, event;
     uint8_t *stages[2];
     size_t len[2];
-    int gathering;          /* the stage that takes new messages */
+    int gathering; /* the stage that takes new messages */
     uint64_t at;
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    int go;                 /* the other stage is the committer's */
-    int busy;               /* until its event was seen here: only then may confirms follow */
+    int go;   /* the other stage is the committer's */
+    int busy; /* until its event was seen here: only then may confirms follow */
 } commit = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
 static void *committer(void *unused) {

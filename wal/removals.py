@@ -1,4 +1,4 @@
-"""data/removals/*.removals, read: what was removed, when and why. csrc/store/removal_journal.c writes it.
+"""data/removals/*.removals, read: what went, when and why. csrc/store/removal_journal.c writes it.
 
 header   "OTTERRMV" | version u32 | zero u32
 record   96 bytes, see Removal, then the log's folder and its name, padded to 8 bytes

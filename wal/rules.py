@@ -1,4 +1,4 @@
-"""Why a part of a log went: numbers are on disk (csrc/store/removal_journal.h), labels for people."""
+"""Why a part of a log went: numbers on disk (csrc/store/removal_journal.h), labels for people."""
 
 from enum import IntEnum
 

@@ -110,7 +110,8 @@ static int is_known(om_unacked_ring *ring, uint64_t tag) {
 }
 
 /* Under a multiple ack with requeue the order stays: each goes back to its own place. */
-static enum om_verdict settle_tags(om_channel *channel, uint32_t method, uint64_t tag, int multiple, enum om_fate fate) {
+static enum om_verdict settle_tags(om_channel *channel, uint32_t method, uint64_t tag, int multiple,
+                                   enum om_fate fate) {
     om_unacked_ring *ring = &channel->unacked;
     run run = {0};
     if (om_wal_admit(channel->conn->engine->store->wal, OM_WAL_SETTLE) == OM_E_FULL)

@@ -13,8 +13,9 @@
 int om_assembly_put(om_channel *channel, om_span part) {
     const om_props_cache *stamp = &channel->stamp;
     om_build *build = &channel->landing;
-    if (!build->bytes && om_build_make_room(build, channel->address.key, (int32_t)channel->body_size,
-                                            (om_span){stamp->tail, (int32_t)stamp->tail_len}, &channel->landing_at) != OM_OK)
+    if (!build->bytes &&
+        om_build_make_room(build, channel->address.key, (int32_t)channel->body_size,
+                           (om_span){stamp->tail, (int32_t)stamp->tail_len}, &channel->landing_at) != OM_OK)
         return OM_E_NO_MEMORY;
     om_build_put(build, channel->landing_at + channel->body_len, part);
     channel->body_len += (uint64_t)part.len;

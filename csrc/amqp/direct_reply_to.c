@@ -76,9 +76,10 @@ int om_reply_answer(om_channel *from, om_span exchange, om_span key, om_span pro
     om_properties_copies(&sent, &cc, &bcc);
     if (om_properties_hide_bcc(&told, engine->rewrite, engine->rewrite_cap) != OM_OK)
         return 0;
-    om_content content = {.exchange = exchange, .routing_key = key, .body = body,
-                          .properties = {told.data, (int32_t)told.len}};
-    return deliver(engine, key, &content) + deliver_copies(engine, cc, &content) + deliver_copies(engine, bcc, &content);
+    om_content content = {
+        .exchange = exchange, .routing_key = key, .body = body, .properties = {told.data, (int32_t)told.len}};
+    return deliver(engine, key, &content) + deliver_copies(engine, cc, &content) +
+           deliver_copies(engine, bcc, &content);
 }
 
 /* The property part with this channel's own address for `reply-to`. OM_E_INVALID: it doesn't

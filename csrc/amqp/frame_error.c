@@ -11,21 +11,31 @@
 
 #include <stdio.h>
 
-#define QUOTED 16            /* bytes of a frame */
-#define LONGEST 255          /* of a reply's text: what is behind is cut off anyway */
+#define QUOTED 16   /* bytes of a frame */
+#define LONGEST 255 /* of a reply's text: what is behind is cut off anyway */
 
 static const char *escape_of(uint8_t byte) {
     switch (byte) {
-    case '\n': return "\\n";
-    case '\r': return "\\r";
-    case '\t': return "\\t";
-    case '\v': return "\\v";
-    case '\b': return "\\b";
-    case '\f': return "\\f";
-    case 27: return "\\e";
-    case '"': return "\\\"";
-    case '\\': return "\\\\";
-    default: return NULL;
+    case '\n':
+        return "\\n";
+    case '\r':
+        return "\\r";
+    case '\t':
+        return "\\t";
+    case '\v':
+        return "\\v";
+    case '\b':
+        return "\\b";
+    case '\f':
+        return "\\f";
+    case 27:
+        return "\\e";
+    case '"':
+        return "\\\"";
+    case '\\':
+        return "\\\\";
+    default:
+        return NULL;
     }
 }
 
@@ -40,7 +50,8 @@ static void put_text(char *out, size_t cap, const uint8_t *data, size_t len) {
     size_t at = (size_t)snprintf(out, cap, "<<\"");
     for (size_t i = 0; i < len && at < cap; i++) {
         const char *escape = escape_of(data[i]);
-        at += (size_t)(escape ? snprintf(out + at, cap - at, "%s", escape) : snprintf(out + at, cap - at, "%c", data[i]));
+        at +=
+            (size_t)(escape ? snprintf(out + at, cap - at, "%s", escape) : snprintf(out + at, cap - at, "%c", data[i]));
     }
     if (at < cap)
         snprintf(out + at, cap - at, "\">>");

@@ -90,7 +90,8 @@ enum om_verdict om_publish_method(om_channel *channel, const uint8_t *args, size
 /* ---- the header ---- */
 
 static int is_user(const om_conn *conn, om_span name) {
-    return (conn->flags & OM_CONN_MAY_IMPERSONATE) || same((const uint8_t *)conn->user, conn->user_len, name.data, (size_t)name.len);
+    return (conn->flags & OM_CONN_MAY_IMPERSONATE) ||
+           same((const uint8_t *)conn->user, conn->user_len, name.data, (size_t)name.len);
 }
 
 /* In RabbitMQ's words: what is wrong with an expiration. */
@@ -106,8 +107,8 @@ static const char *why_not_a_time(om_span text, char *out, size_t len) {
     if (digits < text.len)
         snprintf(out, len, "{leftover_string,\"%.*s\"}", text.len - digits, data + digits);
     else
-        snprintf(out, len, "{%s,%.*s}", minus ? "value_negative" : "value_too_large",
-                 text.len - (sign - minus), data + (sign - minus));
+        snprintf(out, len, "{%s,%.*s}", minus ? "value_negative" : "value_too_large", text.len - (sign - minus),
+                 data + (sign - minus));
     return out;
 }
 
@@ -219,8 +220,9 @@ enum om_verdict om_publish_header(om_channel *channel, const uint8_t *payload, s
                               "UNEXPECTED_FRAME - expected content header for class 60, got one for class %d instead",
                               class_id);
     if (om_get_be16(payload + 2) != 0)
-        return om_event_error(conn, channel->number, 505, OM_BASIC_PUBLISH,
-                              "UNEXPECTED_FRAME - expected content header for class 60, got non content header frame instead");
+        return om_event_error(
+            conn, channel->number, 505, OM_BASIC_PUBLISH,
+            "UNEXPECTED_FRAME - expected content header for class 60, got non content header frame instead");
     uint64_t size = om_get_be64(payload + 4);
     if (size > conn->engine->options.max_message_size) {
         channel->stage = OM_STAGE_IDLE;
@@ -300,7 +302,8 @@ static int stage(om_channel *channel, om_queue *queue, om_span body, int is_last
     const om_props_cache *stamp = &channel->stamp;
     if (queue->removed)
         return 0;
-    int refused = om_reject_publish_refuses(queue, 0, body.len) && om_reject_publish_refuses(queue, om_queue_hand_on(queue), body.len);
+    int refused = om_reject_publish_refuses(queue, 0, body.len) &&
+                  om_reject_publish_refuses(queue, om_queue_hand_on(queue), body.len);
     if (refused && !om_reject_publish_dies(queue))
         return OM_E_FULL;
     int32_t lane = stamp->priority < queue->lane_count ? stamp->priority : queue->lane_count - 1;
@@ -335,7 +338,8 @@ static int is_plain(const om_queue *queue) {
 }
 
 /* To all of them as one batch. OM_END: they are to be served one by one. */
-OM_PER_MESSAGE static int stage_together(om_channel *channel, om_queue *const *queues, int32_t count, om_span body, int *logged) {
+OM_PER_MESSAGE
+static int stage_together(om_channel *channel, om_queue *const *queues, int32_t count, om_span body, int *logged) {
     const om_props_cache *stamp = &channel->stamp;
     om_log *logs[FANOUT_MAX];
     if (count < 2 || count > FANOUT_MAX)
@@ -372,7 +376,8 @@ static int stage_each(om_channel *channel, om_queue *const *queues, int32_t coun
     return refused;
 }
 
-OM_PER_MESSAGE static void publish(om_channel *channel, om_queue *const *queues, int32_t count, uint32_t flags, om_span body) {
+OM_PER_MESSAGE
+static void publish(om_channel *channel, om_queue *const *queues, int32_t count, uint32_t flags, om_span body) {
     int32_t first = 0;
     if (flags & OM_ROUTE_DELAY) {
         if (channel->stamp.delay_ms > 0)
@@ -475,7 +480,8 @@ static enum om_verdict publish_in_tx(om_channel *channel, om_route *route, om_sp
 }
 
 /* The default exchange: the key is the queue's name. */
-OM_PER_MESSAGE static enum om_verdict publish_directly(om_channel *channel, om_span body) {
+OM_PER_MESSAGE
+static enum om_verdict publish_directly(om_channel *channel, om_span body) {
     om_publish_target *address = &channel->address;
     om_conn *conn = channel->conn;
     if (om_reply_is_address(address->key) && !channel->tx)
@@ -486,7 +492,8 @@ OM_PER_MESSAGE static enum om_verdict publish_directly(om_channel *channel, om_s
         return OM_GO_ON;
     }
     uint64_t id = queue ? queue->id : 0;
-    om_route *route = om_route_make(conn->engine, conn->vhost, 0, address->exchange, address->key, &id, queue != NULL, 0);
+    om_route *route =
+        om_route_make(conn->engine, conn->vhost, 0, address->exchange, address->key, &id, queue != NULL, 0);
     if (!route)
         return out_of_memory(channel);
     enum om_verdict verdict = publish_in_tx(channel, route, body);

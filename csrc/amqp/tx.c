@@ -13,14 +13,14 @@
 
 typedef struct entry {
     struct entry *next;
-    om_route *route;         /* held */
+    om_route *route; /* held */
     uint8_t key_len, mandatory, priority;
     uint32_t tail_len;
     int32_t body_len;
     uint32_t properties_len;
     uint8_t exchange_len;
     int64_t delay_ms;
-    uint8_t bytes[];         /* exchange, key, tail, properties, body */
+    uint8_t bytes[]; /* exchange, key, tail, properties, body */
 } entry;
 
 typedef struct settled {
@@ -32,7 +32,7 @@ typedef struct om_tx {
     entry *first, *last;
     settled *settles;
     uint32_t settle_count, settle_cap;
-    om_refusals refusals;    /* of the commit under way */
+    om_refusals refusals; /* of the commit under way */
 } om_tx;
 
 static uint8_t *put(uint8_t *at, const void *data, size_t len) {
@@ -45,7 +45,8 @@ int om_tx_publish(om_channel *channel, om_route *route, om_span body) {
     om_tx *tx = channel->tx;
     const om_publish_target *address = &channel->address;
     const om_props_cache *stamp = &channel->stamp;
-    size_t size = (size_t)address->exchange.len + (size_t)address->key.len + stamp->tail_len + stamp->len + (size_t)body.len;
+    size_t size =
+        (size_t)address->exchange.len + (size_t)address->key.len + stamp->tail_len + stamp->len + (size_t)body.len;
     om_engine *engine = channel->conn->engine;
     /* Holding such a publisher back would hold its commit back, too: it is refused. */
     if (engine->tx_bytes + size > engine->options.memory_limit / 2)
@@ -137,7 +138,8 @@ static int stage_publish(om_channel *channel, om_atomic *atomic, const entry *en
     om_span body = {tail.data + tail.len + entry->properties_len, entry->body_len};
     targets to = targets_of(entry);
     for (int32_t i = to.first; i < to.end; i++) {
-        int result = om_reject_publish_stage(atomic, &channel->tx->refusals, entry->route->queues[i], entry->priority, key, body, tail);
+        int result = om_reject_publish_stage(atomic, &channel->tx->refusals, entry->route->queues[i], entry->priority,
+                                             key, body, tail);
         if (result != OM_OK)
             return result;
     }
@@ -163,10 +165,12 @@ static int stage_settles(om_channel *channel, om_atomic *atomic) {
     const om_tx *tx = channel->tx;
     for (uint32_t i = 0; i < tx->settle_count; i++) {
         om_unacked *unacked = om_unacked_at(&channel->unacked, tx->settles[i].tag);
-        if (!unacked || tx->settles[i].fate != OM_ACKED || unacked->queue->removed || om_queue_is_stream(unacked->queue))
+        if (!unacked || tx->settles[i].fate != OM_ACKED || unacked->queue->removed ||
+            om_queue_is_stream(unacked->queue))
             continue;
         om_log *log = unacked->queue->lanes[unacked->lane].log;
-        int result = log->deleted ? OM_OK : om_atomic_settle(atomic, log, unacked->offset, unacked->offset, unacked->weight);
+        int result =
+            log->deleted ? OM_OK : om_atomic_settle(atomic, log, unacked->offset, unacked->offset, unacked->weight);
         if (result != OM_OK)
             return result;
     }

@@ -8,8 +8,8 @@
 
 #include <stdlib.h>
 
-#define FEW 256                      /* slots that are not worth closing holes for */
-#define LOOKED_AT 16384              /* in one search for overdue ones: it comes twice a second, and others wait */
+#define FEW 256         /* slots that are not worth closing holes for */
+#define LOOKED_AT 16384 /* in one search for overdue ones: it comes twice a second, and others wait */
 
 static om_unacked *slot(const om_unacked_ring *ring, uint32_t index) {
     return &ring->slots[(ring->head + index) & (ring->cap - 1)];
@@ -77,7 +77,8 @@ int64_t om_unacked_timeout(const om_unacked *entry) {
 /* In the ring they lie as they were given out: the first that is too young for any time-out ends the
  * search. What is left of its second is given to each, so that none is called late too soon. */
 const om_unacked *om_unacked_overdue(om_unacked_ring *ring, int64_t now_ms, int64_t shortest) {
-    uint32_t from = find(ring, ring->looked_at), until = ring->count - from > LOOKED_AT ? from + LOOKED_AT : ring->count;
+    uint32_t from = find(ring, ring->looked_at),
+             until = ring->count - from > LOOKED_AT ? from + LOOKED_AT : ring->count;
     ring->looked_at = 0;
     for (uint32_t i = from; i < until; i++) {
         const om_unacked *entry = slot(ring, i);

@@ -16,11 +16,11 @@
 #define OM_BYTES_LARGE 32768
 
 typedef struct om_buffer {
-    uint8_t *data;           /* right behind this */
+    uint8_t *data; /* right behind this */
     size_t room;
-    int refs;                /* atomic: readers let go without the lock */
+    int refs; /* atomic: readers let go without the lock */
     uint32_t len;
-    uint32_t crc_from, crc;  /* CRC-32C of all from there on; 0: not known */
+    uint32_t crc_from, crc; /* CRC-32C of all from there on; 0: not known */
 } om_buffer;
 
 om_buffer *om_buffer_new(uint32_t len); /* not filled; NULL: out of memory */

@@ -31,15 +31,15 @@
 #define OM_LE64(x) (x)
 #endif
 
-#define OM_LOAD_STORE(order, bits, swap)                                        \
-    static inline uint##bits##_t om_get_##order##bits(const void *at) {         \
-        uint##bits##_t raw;                                                     \
-        memcpy(&raw, at, sizeof raw);                                           \
-        return swap(raw);                                                       \
-    }                                                                           \
-    static inline void om_put_##order##bits(void *at, uint##bits##_t value) {   \
-        uint##bits##_t raw = swap(value);                                       \
-        memcpy(at, &raw, sizeof raw);                                           \
+#define OM_LOAD_STORE(order, bits, swap)                                                                               \
+    static inline uint##bits##_t om_get_##order##bits(const void *at) {                                                \
+        uint##bits##_t raw;                                                                                            \
+        memcpy(&raw, at, sizeof raw);                                                                                  \
+        return swap(raw);                                                                                              \
+    }                                                                                                                  \
+    static inline void om_put_##order##bits(void *at, uint##bits##_t value) {                                          \
+        uint##bits##_t raw = swap(value);                                                                              \
+        memcpy(at, &raw, sizeof raw);                                                                                  \
     }
 
 OM_LOAD_STORE(be, 16, OM_BE16)

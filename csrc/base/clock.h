@@ -7,11 +7,11 @@
 
 typedef struct om_clock {
     pthread_mutex_t mutex;
-    int64_t ns;              /* since 1970, when it was last asked ... */
-    int64_t asked_ns;        /* ... which was then, by the clock that nobody sets */
+    int64_t ns;       /* since 1970, when it was last asked ... */
+    int64_t asked_ns; /* ... which was then, by the clock that nobody sets */
 } om_clock;
 
-void om_clock_init(om_clock *clock);             /* at the system's time */
+void om_clock_init(om_clock *clock); /* at the system's time */
 void om_clock_free(om_clock *clock);
 /* It doesn't begin before that. How many ms the system's time is behind it; 0: it isn't. */
 int64_t om_clock_raise(om_clock *clock, int64_t least_ms);

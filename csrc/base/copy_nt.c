@@ -46,7 +46,7 @@ static void let_others_see(void) {
 #endif
 
 uint32_t om_copy_nt(uint32_t crc, uint8_t *to, const uint8_t *from, size_t len) {
-    size_t head = (size_t)-(uintptr_t)to % LINE;
+    size_t head = (size_t) - (uintptr_t)to % LINE;
     head = head < len ? head : len;
     crc = om_crc32c(crc, from, head);
     memcpy(to, from, head);

@@ -22,39 +22,28 @@
 
 /* Table k maps a byte followed by k zero bytes to its CRC. The map is linear: eight numbers,
  * for the eight single bits, make all 256, and the compiler does the work. */
-#define ENTRY(n, a, b, c, d, e, f, g, h)                                                      \
-    (((n) & 1 ? a : 0u) ^ ((n) & 2 ? b : 0u) ^ ((n) & 4 ? c : 0u) ^ ((n) & 8 ? d : 0u) ^      \
-     ((n) & 16 ? e : 0u) ^ ((n) & 32 ? f : 0u) ^ ((n) & 64 ? g : 0u) ^ ((n) & 128 ? h : 0u))
-#define ENTRIES4(n, ...)                                                                      \
-    ENTRY(n, __VA_ARGS__), ENTRY(n + 1, __VA_ARGS__), ENTRY(n + 2, __VA_ARGS__),              \
-        ENTRY(n + 3, __VA_ARGS__)
-#define ENTRIES16(n, ...)                                                                     \
-    ENTRIES4(n, __VA_ARGS__), ENTRIES4(n + 4, __VA_ARGS__), ENTRIES4(n + 8, __VA_ARGS__),     \
-        ENTRIES4(n + 12, __VA_ARGS__)
-#define ENTRIES64(n, ...)                                                                     \
-    ENTRIES16(n, __VA_ARGS__), ENTRIES16(n + 16, __VA_ARGS__),                                \
-        ENTRIES16(n + 32, __VA_ARGS__), ENTRIES16(n + 48, __VA_ARGS__)
-#define TABLE(...)                                                                            \
-    {ENTRIES64(0, __VA_ARGS__), ENTRIES64(64, __VA_ARGS__), ENTRIES64(128, __VA_ARGS__),      \
-     ENTRIES64(192, __VA_ARGS__)}
+#define ENTRY(n, a, b, c, d, e, f, g, h)                                                                               \
+    (((n)&1 ? a : 0u) ^ ((n)&2 ? b : 0u) ^ ((n)&4 ? c : 0u) ^ ((n)&8 ? d : 0u) ^ ((n)&16 ? e : 0u) ^                   \
+     ((n)&32 ? f : 0u) ^ ((n)&64 ? g : 0u) ^ ((n)&128 ? h : 0u))
+#define ENTRIES4(n, ...)                                                                                               \
+    ENTRY(n, __VA_ARGS__), ENTRY(n + 1, __VA_ARGS__), ENTRY(n + 2, __VA_ARGS__), ENTRY(n + 3, __VA_ARGS__)
+#define ENTRIES16(n, ...)                                                                                              \
+    ENTRIES4(n, __VA_ARGS__), ENTRIES4(n + 4, __VA_ARGS__), ENTRIES4(n + 8, __VA_ARGS__), ENTRIES4(n + 12, __VA_ARGS__)
+#define ENTRIES64(n, ...)                                                                                              \
+    ENTRIES16(n, __VA_ARGS__), ENTRIES16(n + 16, __VA_ARGS__), ENTRIES16(n + 32, __VA_ARGS__),                         \
+        ENTRIES16(n + 48, __VA_ARGS__)
+#define TABLE(...)                                                                                                     \
+    { ENTRIES64(0, __VA_ARGS__), ENTRIES64(64, __VA_ARGS__), ENTRIES64(128, __VA_ARGS__), ENTRIES64(192, __VA_ARGS__) }
 
 static const uint32_t tables[8][256] = {
-    TABLE(0xf26b8303, 0xe13b70f7, 0xc79a971f, 0x8ad958cf,
-          0x105ec76f, 0x20bd8ede, 0x417b1dbc, 0x82f63b78),
-    TABLE(0x13a29877, 0x274530ee, 0x4e8a61dc, 0x9d14c3b8,
-          0x3fc5f181, 0x7f8be302, 0xff17c604, 0xfbc3faf9),
-    TABLE(0xa541927e, 0x4f6f520d, 0x9edea41a, 0x38513ec5,
-          0x70a27d8a, 0xe144fb14, 0xc76580d9, 0x8b277743),
-    TABLE(0xdd45aab8, 0xbf672381, 0x7b2231f3, 0xf64463e6,
-          0xe964b13d, 0xd725148b, 0xaba65fe7, 0x52a0c93f),
-    TABLE(0x38116fac, 0x7022df58, 0xe045beb0, 0xc5670b91,
-          0x8f2261d3, 0x1ba8b557, 0x37516aae, 0x6ea2d55c),
-    TABLE(0xef306b19, 0xdb8ca0c3, 0xb2f53777, 0x6006181f,
-          0xc00c303e, 0x85f4168d, 0x0e045beb, 0x1c08b7d6),
-    TABLE(0x68032cc8, 0xd0065990, 0xa5e0c5d1, 0x4e2dfd53,
-          0x9c5bfaa6, 0x3d5b83bd, 0x7ab7077a, 0xf56e0ef4),
-    TABLE(0x493c7d27, 0x9278fa4e, 0x211d826d, 0x423b04da,
-          0x847609b4, 0x0d006599, 0x1a00cb32, 0x34019664),
+    TABLE(0xf26b8303, 0xe13b70f7, 0xc79a971f, 0x8ad958cf, 0x105ec76f, 0x20bd8ede, 0x417b1dbc, 0x82f63b78),
+    TABLE(0x13a29877, 0x274530ee, 0x4e8a61dc, 0x9d14c3b8, 0x3fc5f181, 0x7f8be302, 0xff17c604, 0xfbc3faf9),
+    TABLE(0xa541927e, 0x4f6f520d, 0x9edea41a, 0x38513ec5, 0x70a27d8a, 0xe144fb14, 0xc76580d9, 0x8b277743),
+    TABLE(0xdd45aab8, 0xbf672381, 0x7b2231f3, 0xf64463e6, 0xe964b13d, 0xd725148b, 0xaba65fe7, 0x52a0c93f),
+    TABLE(0x38116fac, 0x7022df58, 0xe045beb0, 0xc5670b91, 0x8f2261d3, 0x1ba8b557, 0x37516aae, 0x6ea2d55c),
+    TABLE(0xef306b19, 0xdb8ca0c3, 0xb2f53777, 0x6006181f, 0xc00c303e, 0x85f4168d, 0x0e045beb, 0x1c08b7d6),
+    TABLE(0x68032cc8, 0xd0065990, 0xa5e0c5d1, 0x4e2dfd53, 0x9c5bfaa6, 0x3d5b83bd, 0x7ab7077a, 0xf56e0ef4),
+    TABLE(0x493c7d27, 0x9278fa4e, 0x211d826d, 0x423b04da, 0x847609b4, 0x0d006599, 0x1a00cb32, 0x34019664),
 };
 
 uint32_t om_crc32c_portable(uint32_t crc, const void *data, size_t len) {
@@ -63,8 +52,8 @@ uint32_t om_crc32c_portable(uint32_t crc, const void *data, size_t len) {
     for (; len >= 8; at += 8, len -= 8) {
         uint64_t word = om_get_le64(at) ^ crc;
         crc = tables[7][word & 255] ^ tables[6][word >> 8 & 255] ^ tables[5][word >> 16 & 255] ^
-              tables[4][word >> 24 & 255] ^ tables[3][word >> 32 & 255] ^
-              tables[2][word >> 40 & 255] ^ tables[1][word >> 48 & 255] ^ tables[0][word >> 56];
+              tables[4][word >> 24 & 255] ^ tables[3][word >> 32 & 255] ^ tables[2][word >> 40 & 255] ^
+              tables[1][word >> 48 & 255] ^ tables[0][word >> 56];
     }
     for (; len > 0; at++, len--)
         crc = crc >> 8 ^ tables[0][(crc ^ *at) & 255];
@@ -77,26 +66,24 @@ uint32_t om_crc32c_portable(uint32_t crc, const void *data, size_t len) {
 #include <immintrin.h>
 
 #define LONG_BLOCK 1024
-#define LONG_SHIFT 0x170076fa        /* x^(8 * 1024 - 33) mod P */
-#define LONG_SHIFT_TWICE 0xa51b6135  /* x^(16 * 1024 - 33) mod P */
+#define LONG_SHIFT 0x170076fa       /* x^(8 * 1024 - 33) mod P */
+#define LONG_SHIFT_TWICE 0xa51b6135 /* x^(16 * 1024 - 33) mod P */
 #define SHORT_BLOCK 128
 #define SHORT_SHIFT 0x0d3b6092       /* x^(8 * 128 - 33) mod P */
 #define SHORT_SHIFT_TWICE 0xb9e02b86 /* x^(16 * 128 - 33) mod P */
 
 #define OM_TARGET __attribute__((target("sse4.2,pclmul")))
 
-OM_TARGET static inline uint64_t three_blocks(uint64_t crc, const uint8_t *at, size_t block,
-                                              uint32_t shift, uint32_t shift_twice) {
+OM_TARGET static inline uint64_t three_blocks(uint64_t crc, const uint8_t *at, size_t block, uint32_t shift,
+                                              uint32_t shift_twice) {
     uint64_t a = crc, b = 0, c = 0;
     for (const uint8_t *end = at + block; at < end; at += 8) {
         a = _mm_crc32_u64(a, om_get_le64(at));
         b = _mm_crc32_u64(b, om_get_le64(at + block));
         c = _mm_crc32_u64(c, om_get_le64(at + 2 * block));
     }
-    __m128i left = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)a),
-                                        _mm_cvtsi64_si128(shift_twice), 0);
-    __m128i middle = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)b),
-                                          _mm_cvtsi64_si128(shift), 0);
+    __m128i left = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)a), _mm_cvtsi64_si128(shift_twice), 0);
+    __m128i middle = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)b), _mm_cvtsi64_si128(shift), 0);
     uint64_t product = (uint64_t)_mm_cvtsi128_si64(_mm_xor_si128(left, middle));
     return _mm_crc32_u64(0, product) ^ c;
 }

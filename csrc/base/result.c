@@ -5,22 +5,38 @@ const char *om_result_text(int result) {
     if (result > OM_END)
         return "ok";
     switch ((enum om_result)result) {
-    case OM_OK: return "ok";
-    case OM_END: return "nothing more to read";
-    case OM_E_SHORT: return "more bytes are needed";
-    case OM_E_CORRUPT: return "the bytes are damaged or not what they claim to be";
-    case OM_E_INVALID: return "an argument is out of range";
-    case OM_E_NO_MEMORY: return "out of memory";
-    case OM_E_IO: return "a system call failed";
-    case OM_E_NO_SPACE: return "the disk is full, or below the low-space limit";
-    case OM_E_FENCED: return "a WAL sync failed: durable appends are refused";
-    case OM_E_FULL: return "the WAL or the hot tail is full: try again later";
-    case OM_E_STALE_EPOCH: return "the leader epoch is older than the log's";
-    case OM_E_RANGE: return "the offset is below the start or beyond the end of the log";
-    case OM_E_DELETED: return "the log has been deleted";
-    case OM_E_NOT_RESIDENT: return "not in memory yet: the reader has been asked for it";
-    case OM_E_TIMEOUT: return "timed out";
-    case OM_E_UNREADABLE: return "the segment is fenced: damaged, cut or unreadable";
+    case OM_OK:
+        return "ok";
+    case OM_END:
+        return "nothing more to read";
+    case OM_E_SHORT:
+        return "more bytes are needed";
+    case OM_E_CORRUPT:
+        return "the bytes are damaged or not what they claim to be";
+    case OM_E_INVALID:
+        return "an argument is out of range";
+    case OM_E_NO_MEMORY:
+        return "out of memory";
+    case OM_E_IO:
+        return "a system call failed";
+    case OM_E_NO_SPACE:
+        return "the disk is full, or below the low-space limit";
+    case OM_E_FENCED:
+        return "a WAL sync failed: durable appends are refused";
+    case OM_E_FULL:
+        return "the WAL or the hot tail is full: try again later";
+    case OM_E_STALE_EPOCH:
+        return "the leader epoch is older than the log's";
+    case OM_E_RANGE:
+        return "the offset is below the start or beyond the end of the log";
+    case OM_E_DELETED:
+        return "the log has been deleted";
+    case OM_E_NOT_RESIDENT:
+        return "not in memory yet: the reader has been asked for it";
+    case OM_E_TIMEOUT:
+        return "timed out";
+    case OM_E_UNREADABLE:
+        return "the segment is fenced: damaged, cut or unreadable";
     }
     return "unknown result";
 }

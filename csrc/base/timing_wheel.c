@@ -4,7 +4,7 @@
 #include <stddef.h>
 
 #define SLOT_MASK (OM_WHEEL_SLOTS - 1)
-#define DUE UINT8_MAX                /* the level of those whose time is up */
+#define DUE UINT8_MAX /* the level of those whose time is up */
 
 static void link_into(om_wheel_timer **list, om_wheel_timer *timer) {
     timer->next = *list;

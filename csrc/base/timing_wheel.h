@@ -11,20 +11,20 @@
 
 #define OM_WHEEL_BITS 6
 #define OM_WHEEL_SLOTS 64
-#define OM_WHEEL_LEVELS 5            /* reaches 12 days; what is further waits at the rim */
+#define OM_WHEEL_LEVELS 5 /* reaches 12 days; what is further waits at the rim */
 
 typedef struct om_wheel_timer {
-    struct om_wheel_timer *next, **link;   /* link NULL: not set */
+    struct om_wheel_timer *next, **link; /* link NULL: not set */
     int64_t at;
     uint8_t level, slot;
-    uint8_t kind;                    /* its owner's word for it */
+    uint8_t kind; /* its owner's word for it */
 } om_wheel_timer;
 
 typedef struct om_wheel {
     int64_t now;
     uint64_t occupied[OM_WHEEL_LEVELS]; /* a bit a slot */
     om_wheel_timer *slots[OM_WHEEL_LEVELS][OM_WHEEL_SLOTS];
-    om_wheel_timer *due;                   /* time is up */
+    om_wheel_timer *due; /* time is up */
     uint64_t count;
 } om_wheel;
 

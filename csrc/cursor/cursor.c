@@ -144,8 +144,7 @@ static int64_t settle_known(om_cursor *cursor, int64_t first, int64_t last, int6
     if (settled == 0)
         return 0;
     int64_t returned = count_in(&cursor->returned, first, last);
-    int64_t fresh = fresh_first > last ? 0
-        : last - fresh_first + 1 - count_in(&cursor->settled, fresh_first, last);
+    int64_t fresh = fresh_first > last ? 0 : last - fresh_first + 1 - count_in(&cursor->settled, fresh_first, last);
 
     /* All that may fail comes first. */
     int result = OM_OK;

@@ -16,19 +16,19 @@
  */
 #ifndef OM_CURSOR_H
 #define OM_CURSOR_H
+#include "cursor/offset_counts.h"
 #include "cursor/offset_set.h"
 #include "ottermq.h"
-#include "cursor/offset_counts.h"
 
 struct om_cursor {
     int64_t floor, next, end;
     int64_t ready_count, unacked_count, returned_count;
     int64_t ready_bytes, unacked_bytes;
-    int64_t returned_from;   /* no returned offset lies below: where peek starts to look */
-    om_offset_set settled;   /* in (floor, end), never floor or next */
-    om_offset_set returned;  /* in [floor, next), none of them settled */
-    om_offset_counts again;          /* given out so many times more than once */
-    om_offset_counts in_vain;        /* counted returns */
+    int64_t returned_from;    /* no returned offset lies below: where peek starts to look */
+    om_offset_set settled;    /* in (floor, end), never floor or next */
+    om_offset_set returned;   /* in [floor, next), none of them settled */
+    om_offset_counts again;   /* given out so many times more than once */
+    om_offset_counts in_vain; /* counted returns */
 };
 
 enum om_cursor_op_kind {
@@ -37,7 +37,7 @@ enum om_cursor_op_kind {
     OM_OP_RETURN = 3,
     OM_OP_RETURN_COUNTED = 4,
     OM_OP_PURGE = 5,
-    OM_OP_PASS = 6,          /* given out by a life that was killed: delivered_mark.c knew */
+    OM_OP_PASS = 6, /* given out by a life that was killed: delivered_mark.c knew */
 };
 
 /* A change, as the WAL has it (little-endian). Runs of the same kind join while a tick lasts. */

@@ -259,11 +259,9 @@ static int get_tally(om_source *source, om_offset_counts *tally, const om_cursor
 static int get_cursor(om_source *source, om_cursor *cursor) {
     int64_t version, floor, given_out, fresh, ready_bytes, unacked_bytes;
     if (get_number(source, VERSION, &version) != OM_OK || version != VERSION ||
-        get_number(source, INT64_MAX, &floor) != OM_OK ||
-        get_number(source, INT64_MAX - floor, &given_out) != OM_OK ||
+        get_number(source, INT64_MAX, &floor) != OM_OK || get_number(source, INT64_MAX - floor, &given_out) != OM_OK ||
         get_number(source, INT64_MAX - floor - given_out, &fresh) != OM_OK ||
-        get_number(source, INT64_MAX, &ready_bytes) != OM_OK ||
-        get_number(source, INT64_MAX, &unacked_bytes) != OM_OK)
+        get_number(source, INT64_MAX, &ready_bytes) != OM_OK || get_number(source, INT64_MAX, &unacked_bytes) != OM_OK)
         return OM_E_CORRUPT;
     om_cursor_init(cursor, floor);
     cursor->next = floor + given_out;

@@ -29,14 +29,14 @@ typedef struct om_run {
 } om_run;
 
 typedef struct om_chunk {
-    int64_t number;          /* of the (first) chunk: offset / 65,536 */
+    int64_t number; /* of the (first) chunk: offset / 65,536 */
     union {
         om_run *runs;
         uint64_t *words;
         int64_t span;
     };
-    uint32_t run_count;      /* RUNS and BITMAP */
-    uint16_t run_cap;        /* RUNS: allocated */
+    uint32_t run_count; /* RUNS and BITMAP */
+    uint16_t run_cap;   /* RUNS: allocated */
     uint16_t shape;
 } om_chunk;
 

@@ -16,7 +16,7 @@
 #define OM_TALLY_PLANES 31 /* the numbers are an int32_t's; one that passes them starts again */
 
 typedef struct om_offset_counts {
-    om_offset_set *planes;   /* low bit first; the last one is not empty */
+    om_offset_set *planes; /* low bit first; the last one is not empty */
     uint32_t len;
 } om_offset_counts;
 

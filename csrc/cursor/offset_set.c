@@ -102,8 +102,7 @@ static om_chunk full_entry(int64_t first, int64_t last) {
  * them is in the list already. */
 static void put_full(om_offset_set *set, int64_t first, int64_t last) {
     uint32_t from = locate(set, first > 0 ? first - 1 : 0), to;
-    if (from < set->len && last_number(&set->chunks[from]) < first &&
-        set->chunks[from].shape != OM_CHUNK_FULL)
+    if (from < set->len && last_number(&set->chunks[from]) < first && set->chunks[from].shape != OM_CHUNK_FULL)
         from++;
     for (to = from; to < set->len && set->chunks[to].number <= last + 1; to++) {
         om_chunk *chunk = &set->chunks[to];
@@ -203,7 +202,7 @@ static void tidy(om_offset_set *set, int64_t number) {
 /* A range as a change sees it: a chunk of which only a part is meant at each end, or none,
  * and whole chunks [whole_first, whole_last] between, or none. */
 typedef struct om_cover {
-    int64_t head, tail;                  /* -1: none */
+    int64_t head, tail; /* -1: none */
     uint32_t head_first, head_last, tail_last;
     int64_t whole_first, whole_last;
 } om_cover;
@@ -328,8 +327,7 @@ int om_offset_set_append(om_offset_set *set, om_chunk *chunk) {
     if (chunk->number < 0 || last > LAST_CHUNK || last < chunk->number ||
         (set->len > 0 && last_number(&set->chunks[set->len - 1]) >= chunk->number))
         result = OM_E_INVALID;
-    else if (last == LAST_CHUNK && (chunk->shape == OM_CHUNK_FULL ||
-                                    om_chunk_contains(chunk, OM_CHUNK_SIZE - 1)))
+    else if (last == LAST_CHUNK && (chunk->shape == OM_CHUNK_FULL || om_chunk_contains(chunk, OM_CHUNK_SIZE - 1)))
         result = OM_E_INVALID;
     else
         result = make_room(set, 1);
@@ -428,8 +426,7 @@ int64_t om_offset_set_count(const om_offset_set *set, int64_t first, int64_t las
         if (start > last)
             break;
         int64_t from = start > first ? start : first, to = end < last ? end : last;
-        count += chunk->shape == OM_CHUNK_FULL ? to - from + 1
-                                               : om_chunk_count(chunk, low_of(from), low_of(to));
+        count += chunk->shape == OM_CHUNK_FULL ? to - from + 1 : om_chunk_count(chunk, low_of(from), low_of(to));
     }
     return count;
 }

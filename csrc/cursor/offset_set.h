@@ -23,11 +23,11 @@
 typedef struct om_offset_set {
     om_chunk *chunks;
     uint32_t len, cap;
-    uint32_t hint;           /* where the last change was: the next one is often there too */
+    uint32_t hint; /* where the last change was: the next one is often there too */
 } om_offset_set;
 
 void om_offset_set_init(om_offset_set *set);
-void om_offset_set_clear(om_offset_set *set);    /* empty again, heap given back */
+void om_offset_set_clear(om_offset_set *set); /* empty again, heap given back */
 size_t om_offset_set_memory(const om_offset_set *set);
 int om_offset_set_is_empty(const om_offset_set *set);
 

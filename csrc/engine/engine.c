@@ -20,9 +20,9 @@
 #define READY_MAX 512
 #define WAL_EVENT UINT64_MAX
 #define LISTENER_EVENT (UINT64_MAX - 1 - OM_LISTENERS)
-#define PUMP_ROUNDS 4                /* dead letters may feed queues that are pumped already */
+#define PUMP_ROUNDS 4 /* dead letters may feed queues that are pumped already */
 #define ACCEPT_MAX 64
-#define SWEEP_MS 500                 /* half of the shortest heartbeat */
+#define SWEEP_MS 500 /* half of the shortest heartbeat */
 
 /* A failed sync is final for what wasn't durable yet: it leaves the hot tail before anybody can
  * believe in it. */
@@ -209,7 +209,7 @@ static void retry_stalled(om_engine *engine) {
     engine->retry = 0;
     int takes = om_store_takes(engine->store);
     if (takes == OM_E_NO_SPACE || engine->memory_full)
-        set_alarm(engine, engine->memory_full                       ? "low on memory"
+        set_alarm(engine, engine->memory_full                      ? "low on memory"
                           : om_store_short_of_space(engine->store) ? "low on disk"
                                                                    : "the disk takes nothing");
     else if (engine->alarm && takes != OM_E_FULL)

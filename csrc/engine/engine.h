@@ -16,13 +16,13 @@
 #define OM_ENGINE_H
 
 #include "amqp/channel.h"
-#include "net/conn.h"
-#include "format/content.h"
-#include "net/tick_coalesce.h"
 #include "amqp/frame.h"
+#include "format/content.h"
+#include "net/conn.h"
 #include "net/output.h"
-#include "queue/queue.h"
 #include "net/socket.h"
+#include "net/tick_coalesce.h"
+#include "queue/queue.h"
 #include "store/store.h"
 
 #include <string.h>
@@ -41,9 +41,9 @@ void om_publish_return(om_channel *channel, om_span exchange, om_span key, om_sp
 
 /* ---- bodies that come in pieces (body_assembly.c) ---------------------------------------------------- */
 
-int om_assembly_put(om_channel *channel, om_span part); /* the next piece of the body; OM_E_NO_MEMORY */
-om_span om_assembly_body(const om_channel *channel);    /* all of it, once it is there */
-int om_assembly_holds(const om_channel *channel, om_span body); /* is it that? */
+int om_assembly_put(om_channel *channel, om_span part);            /* the next piece of the body; OM_E_NO_MEMORY */
+om_span om_assembly_body(const om_channel *channel);               /* all of it, once it is there */
+int om_assembly_holds(const om_channel *channel, om_span body);    /* is it that? */
 int om_assembly_can_stay(const om_channel *channel, om_span body); /* ... and may a log take it over as it is? */
 uint64_t om_assembly_weight(const om_channel *channel);
 void om_assembly_drop(om_channel *channel);
@@ -52,8 +52,8 @@ void om_assembly_drop(om_channel *channel);
 
 /* What a record under way doesn't bring to its queue, or brings only to be dead-lettered. */
 typedef struct om_refusal {
-    om_queue *queue;         /* held */
-    int64_t place;           /* which of the record's messages in that log it is, from 1; once sealed,
+    om_queue *queue; /* held */
+    int64_t place;   /* which of the record's messages in that log it is, from 1; once sealed,
                               * from the end. 0: it isn't in there */
     uint32_t weight;
     uint8_t lane;
@@ -66,11 +66,11 @@ typedef struct om_refusals {
 
 /* soon_taken: of those in it, what consumers have as good as taken (om_queue_hand_on). */
 int om_reject_publish_refuses(const om_queue *queue, int64_t soon_taken, int64_t more_bytes);
-int om_reject_publish_dies(const om_queue *queue);     /* and dead-letters what it refuses */
+int om_reject_publish_dies(const om_queue *queue); /* and dead-letters what it refuses */
 /* Into that record, unless the queue is gone or refuses it. */
-int om_reject_publish_stage(om_atomic *atomic, om_refusals *refusals, om_queue *queue, int priority, om_span key, om_span body,
-                      om_span tail);
-void om_refusals_seal(om_refusals *refusals);    /* just before the commit ... */
+int om_reject_publish_stage(om_atomic *atomic, om_refusals *refusals, om_queue *queue, int priority, om_span key,
+                            om_span body, om_span tail);
+void om_refusals_seal(om_refusals *refusals);               /* just before the commit ... */
 void om_refusals_end(om_refusals *refusals, int committed); /* ... and right after it */
 
 /* ---- routes (route.c) ------------------------------------------------------------------------ */
@@ -86,11 +86,11 @@ struct om_exchange {
 
 struct om_route {
     om_engine *engine;
-    om_exchange *exchange;   /* held; NULL: made for one message */
+    om_exchange *exchange; /* held; NULL: made for one message */
     uint64_t generation;
     uint32_t refs;
     uint32_t salt;
-    uint32_t flags;          /* OM_ROUTE_* */
+    uint32_t flags; /* OM_ROUTE_* */
     int32_t count;
     uint32_t hash;
     uint8_t key_len;
@@ -107,16 +107,17 @@ om_route *om_route_make(om_engine *engine, uint32_t vhost, uint32_t salt, om_spa
                         const uint64_t *queues, int32_t count, uint32_t flags);
 void om_route_unref(om_route *route);
 void om_routes_clear(om_engine *engine);
-void om_routes_sweep(om_engine *engine);         /* some of them, a sweep */
+void om_routes_sweep(om_engine *engine); /* some of them, a sweep */
 
 /* ---- delivering (deliver.c, queue_reader.c) ------------------------------------------------------------ */
 
 om_queue_reader *om_queue_reader_new(void);
 void om_queue_reader_free(om_queue_reader *feed);
-void om_queue_reader_rest(om_queue_reader *feed);                /* lets go of the batch at hand */
+void om_queue_reader_rest(om_queue_reader *feed); /* lets go of the batch at hand */
 /* The message at that offset. OM_OK; OM_END: not there yet; OM_E_NOT_RESIDENT: asked for;
  * OM_E_UNREADABLE or OM_E_RANGE: `skip_to` tells where reading may go on. Valid until the next call. */
-int om_queue_reader_get(om_engine *engine, om_queue_reader *feed, om_log *log, int64_t offset, om_content *out, int64_t *skip_to);
+int om_queue_reader_get(om_engine *engine, om_queue_reader *feed, om_log *log, int64_t offset, om_content *out,
+                        int64_t *skip_to);
 /* Memory that holds the last message and may be lent; NULL: it lies in a mapping. */
 om_buffer *om_queue_reader_bytes(const om_queue_reader *feed);
 /* Guard the mapping under the last message while its bytes are copied. */
@@ -132,17 +133,19 @@ void om_queue_pump(om_queue *queue);
 /* To consumers that wait, before the tick is over: a queue that refuses what is too much isn't full while
  * they empty it. How many of those that can't be had yet, but soon, they will take. */
 int64_t om_queue_hand_on(om_queue *queue);
-int64_t om_queue_credit(const om_queue *queue);  /* how many more its consumers may be given; INT64_MAX: any number */
+int64_t om_queue_credit(const om_queue *queue); /* how many more its consumers may be given; INT64_MAX: any number */
 /* The head of the queue: its lane and offset, those expired by then taken out. OM_OK; OM_END: empty;
  * OM_E_NOT_RESIDENT: there is one, to be had later; OM_E_*. */
 int om_queue_head(om_queue *queue, int64_t as_of, int32_t *lane, int64_t *offset, om_content *content);
 /* The arguments of basic.deliver; without a consumer, the start of get-ok's. Returns their end. */
 #define OM_DELIVER_ARGS (1 + 255 + 8 + 1 + 1 + 255 + 1 + 255)
-uint8_t *om_deliver_args(uint8_t *at, const om_consumer *consumer, uint64_t tag, int again, om_span exchange, om_span key);
+uint8_t *om_deliver_args(uint8_t *at, const om_consumer *consumer, uint64_t tag, int again, om_span exchange,
+                         om_span key);
 /* The channel has it, until it settles it. */
-int om_deliver_take(om_channel *channel, om_consumer *consumer, om_queue *queue, int32_t lane, const om_content *content);
+int om_deliver_take(om_channel *channel, om_consumer *consumer, om_queue *queue, int32_t lane,
+                    const om_content *content);
 /* What a content header, which is one frame whatever its size, has room for beside class and body size. */
-#define OM_HEADER_ROOM(frame_max) ((size_t)(frame_max) - OM_FRAME_OVERHEAD - 12)
+#define OM_HEADER_ROOM(frame_max) ((size_t)(frame_max)-OM_FRAME_OVERHEAD - 12)
 #define OM_TOO_LONG_FOR_IT "a message's properties are longer than its frame_max allows"
 /* Frames of one message for that channel; kind: deliver, get-ok or return. OM_E_INVALID: the properties don't fit
  * into a frame of this connection's, and nothing was written. */
@@ -170,7 +173,7 @@ enum om_fate { OM_ACKED, OM_RETURNED, OM_FAILED, OM_REJECTED };
 /* Back to its place; `counted`: against the delivery limit. */
 void om_settle_return(om_channel *channel, om_unacked *entry, int counted);
 void om_settle_return_all(om_channel *channel);
-void om_basic_recover(om_channel *channel);     /* basic.recover */
+void om_basic_recover(om_channel *channel); /* basic.recover */
 
 /* ---- leaving another way (dead_letter.c) ------------------------------------------------------------- */
 
@@ -179,12 +182,13 @@ void om_dead_letter_add(om_queue *queue, int lane, int64_t offset, uint32_t weig
 /* It was never ready: nobody may be given it meanwhile (reject-publish-dlx). */
 void om_dead_letter_add_refused(om_queue *queue, int lane, int64_t offset, uint32_t weight);
 void om_dead_letter_pump(om_queue *queue);
-int om_dead_letter_answer(om_queue *queue, const uint64_t *queues, int32_t count, uint32_t flags); /* Python knows the route */
-int64_t om_dead_letter_purge(om_queue *queue);          /* forget those that wait; how many they were */
-void om_dead_letter_commit(om_engine *engine);          /* what gathered in this tick */
+int om_dead_letter_answer(om_queue *queue, const uint64_t *queues, int32_t count,
+                          uint32_t flags);     /* Python knows the route */
+int64_t om_dead_letter_purge(om_queue *queue); /* forget those that wait; how many they were */
+void om_dead_letter_commit(om_engine *engine); /* what gathered in this tick */
 int om_dead_letter_is_expired(const om_queue *queue, const om_content *content, int64_t now_ms, int64_t *deadline);
-void om_queue_trim_length(om_queue *queue);      /* drop-head */
-void om_delay_pump(om_queue *queue);             /* what is due goes on its way */
+void om_queue_trim_length(om_queue *queue); /* drop-head */
+void om_delay_pump(om_queue *queue);        /* what is due goes on its way */
 
 /* ---- transactions (tx.c) ------------------------------------------------------------------------- */
 
@@ -216,7 +220,7 @@ enum om_verdict om_event_error(om_conn *conn, int channel, int code, uint32_t me
 
 /* ---- the engine itself (engine.c) --------------------------------------------------------------- */
 
-#define OM_READ_BUDGET (256u << 10)  /* bytes a connection may bring a tick */
+#define OM_READ_BUDGET (256u << 10) /* bytes a connection may bring a tick */
 #define OM_LISTENERS 16
 
 struct om_engine {
@@ -232,54 +236,57 @@ struct om_engine {
     uint32_t free_count;
     uint64_t serial;
     om_unauth *unauth;
-    struct { int fd, door; char usual[OM_CONGESTION_NAME]; } listeners[OM_LISTENERS];
+    struct {
+        int fd, door;
+        char usual[OM_CONGESTION_NAME];
+    } listeners[OM_LISTENERS];
     int listener_count;
-    int listening;           /* they are watched */
+    int listening; /* they are watched */
 
     om_queue **by_id, **by_name;
     uint32_t queue_buckets, queue_count;
     om_queue *active, *active_tail, *waiting;
-    om_queue **timers;       /* a heap; slot 0 unused */
+    om_queue **timers; /* a heap; slot 0 unused */
     uint32_t timer_count, timer_cap;
 
     om_exchange **exchanges;
     uint32_t exchange_buckets;
     om_route **routes;
     uint32_t route_buckets, route_count;
-    uint32_t route_swept;    /* the bucket to be swept next */
+    uint32_t route_swept; /* the bucket to be swept next */
     om_route *newest, *oldest;
     uint64_t generation, permissions;
 
     om_spares spares;
     om_conn *dirty, *stalled;
-    struct om_kafka *kafka;  /* topics, waiting fetches */
-    om_conn *kafka_gated;    /* produces that wait for the disk */
+    struct om_kafka *kafka; /* topics, waiting fetches */
+    om_conn *kafka_gated;   /* produces that wait for the disk */
     om_channel *published, *confirming;
-    uint64_t confirmed_seq;  /* what was durable when the confirming ones were last looked at */
-    int confirm_due;         /* ... and one of them has something that waits for nothing */
-    om_atomic *leaving;      /* dead letters of this tick */
+    uint64_t confirmed_seq; /* what was durable when the confirming ones were last looked at */
+    int confirm_due;        /* ... and one of them has something that waits for nothing */
+    om_atomic *leaving;     /* dead letters of this tick */
     uint64_t leaving_bytes;
     struct om_leaver *leavers; /* what to give back if that is refused */
     uint32_t leaver_count, leaver_cap;
-    om_refusals refusals;    /* of those dead letters */
+    om_refusals refusals; /* of those dead letters */
 
-    uint8_t *scratch;        /* input of the connection at hand */
-    uint8_t *rewrite;        /* property parts made on the way */
+    uint8_t *scratch; /* input of the connection at hand */
+    uint8_t *rewrite; /* property parts made on the way */
     size_t rewrite_cap;
-    uint8_t *foreign;        /* properties of Kafka records */
+    uint8_t *foreign;               /* properties of Kafka records */
     struct om_decompressed *opened; /* compressed batches, opened; NULL before the first */
     om_coalesce crowd;
-    uint64_t now_ns;         /* of this tick: monotonic ... */
-    int64_t now_ms;          /* ... and in ms */
-    int64_t wall_ms;         /* of the store's clock */
-    int64_t swept_ms;        /* when the last sweep over the connections was */
-    int64_t sleeps_until;    /* ms, or until something comes */
+    uint64_t now_ns;             /* of this tick: monotonic ... */
+    int64_t now_ms;              /* ... and in ms */
+    int64_t wall_ms;             /* of the store's clock */
+    int64_t swept_ms;            /* when the last sweep over the connections was */
+    int64_t sleeps_until;        /* ms, or until something comes */
     int64_t shortest_timeout_ms; /* that any queue or consumer has had for acks */
-    int alarm;               /* publishers are held back, and were told so */
-    int retry;               /* connections that stand still may go on at once */
-    int memory_full;         /* ... for the messages that connections hold */
-    uint64_t tx_bytes;       /* of publishes that wait for their commit */
-    int paused;              /* no queue acts: see om_engine_start */
+    int alarm;                   /* publishers are held back, and were told so */
+    int retry;                   /* connections that stand still may go on at once */
+    int memory_full;             /* ... for the messages that connections hold */
+    uint64_t tx_bytes;           /* of publishes that wait for their commit */
+    int paused;                  /* no queue acts: see om_engine_start */
     om_engine_stat stat;
 };
 
@@ -287,6 +294,6 @@ void om_engine_enter(om_engine *engine);
 /* The rest of a tick, and the lock is free again. */
 void om_engine_leave(om_engine *engine);
 void om_engine_note_timeout(om_engine *engine, int64_t timeout_ms); /* of a queue or consumer; below 0: none */
-int om_engine_takes(om_engine *engine);          /* may a publish be taken now? */
+int om_engine_takes(om_engine *engine);                             /* may a publish be taken now? */
 #define OM_FOREIGN (128u << 10)
 #endif

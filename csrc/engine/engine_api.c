@@ -31,7 +31,9 @@ int om_conn_tune(om_engine *engine, uint64_t id, uint32_t frame_max, uint32_t ch
     om_conn *conn = om_conn_find(engine, id);
     if (conn) {
         uint32_t most = engine->options.frame_max;
-        conn->frame_max = frame_max == 0 || frame_max > most ? most : frame_max < OM_FRAME_MIN ? OM_FRAME_MIN : frame_max;
+        conn->frame_max = frame_max == 0 || frame_max > most ? most
+                          : frame_max < OM_FRAME_MIN         ? OM_FRAME_MIN
+                                                             : frame_max;
         conn->channel_max = channel_max;
         conn->heartbeat_ms = heartbeat_s * 1000;
     }
@@ -219,8 +221,8 @@ int om_conn_may_publish(om_engine *engine, uint64_t id, const uint8_t *exchange,
     return result;
 }
 
-int om_publish_route(om_engine *engine, uint64_t id, int number, const uint64_t *queues, int32_t count,
-                     uint32_t flags, uint64_t generation) {
+int om_publish_route(om_engine *engine, uint64_t id, int number, const uint64_t *queues, int32_t count, uint32_t flags,
+                     uint64_t generation) {
     om_engine_enter(engine);
     om_conn *conn = om_conn_find(engine, id);
     om_channel *channel = conn ? om_channel_find(conn, number) : NULL;
@@ -230,7 +232,8 @@ int om_publish_route(om_engine *engine, uint64_t id, int number, const uint64_t 
     om_route *route = NULL;
     if (result == OM_OK) {
         const om_publish_target *address = &channel->address;
-        route = om_route_make(engine, conn->vhost, address->salt, address->exchange, address->key, queues, count, flags);
+        route =
+            om_route_make(engine, conn->vhost, address->salt, address->exchange, address->key, queues, count, flags);
         result = route ? OM_OK : OM_E_NO_MEMORY;
     }
     if (route) {
@@ -248,7 +251,7 @@ int om_publish_route(om_engine *engine, uint64_t id, int number, const uint64_t 
 }
 
 int om_dead_letter_route(om_engine *engine, uint64_t id, const uint64_t *queues, int32_t count, uint32_t flags,
-                  uint64_t generation) {
+                         uint64_t generation) {
     om_engine_enter(engine);
     om_queue *queue = om_queue_find(engine, id);
     int result = queue && queue->asked_route ? OM_OK : OM_E_RANGE; /* else nobody has asked */

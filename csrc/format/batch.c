@@ -4,8 +4,8 @@
  * that refuses a record is as it was before. A record is measured once, exactly; after that its
  * bytes are stored without another look at the room left.
  */
-#include "base/attributes.h"
 #include "format/batch.h"
+#include "base/attributes.h"
 #include "base/bytes.h"
 #include "format/content.h"
 #include <stdlib.h>
@@ -34,8 +34,7 @@ static inline int64_t body_size(const om_record *record, int64_t time_delta, int
     if (record->key.len < -1 || record->value.len < -1 || record->header_count < 0)
         return -1;
     int64_t size = 1 + (int64_t)om_varlong_size(time_delta) + (int64_t)om_varint_size(offset_delta) +
-                   span_size(&record->key) + span_size(&record->value) +
-                   (int64_t)om_varint_size(record->header_count);
+                   span_size(&record->key) + span_size(&record->value) + (int64_t)om_varint_size(record->header_count);
     for (int32_t i = 0; i < record->header_count && size <= INT32_MAX; i++) {
         const om_header *header = &record->headers[i];
         if (header->key.len < 0 || header->value.len < -1)
@@ -45,8 +44,8 @@ static inline int64_t body_size(const om_record *record, int64_t time_delta, int
     return size <= INT32_MAX ? size : -1;
 }
 
-static inline void put_record(uint8_t *at, int32_t body, const om_record *record,
-                              int64_t time_delta, int32_t offset_delta) {
+static inline void put_record(uint8_t *at, int32_t body, const om_record *record, int64_t time_delta,
+                              int32_t offset_delta) {
     at = om_put_varint(at, body);
     *at++ = 0; /* a record's own attributes: none are defined */
     at = om_put_varlong(at, time_delta);
@@ -64,13 +63,11 @@ static inline void put_record(uint8_t *at, int32_t body, const om_record *record
 
 /* Fills in what follows from the records; the caller's part is checked here. For an empty batch
  * (what compaction leaves of one) the last offset and the timestamps are the caller's too. */
-static int complete_info(om_batch_info *info, int32_t count, int64_t base_timestamp,
-                         int64_t max_timestamp, size_t size) {
-    const int known = OM_ATTR_LOG_APPEND_TIME | OM_ATTR_TRANSACTIONAL | OM_ATTR_CONTROL |
-                      OM_ATTR_DELETE_HORIZON;
+static int complete_info(om_batch_info *info, int32_t count, int64_t base_timestamp, int64_t max_timestamp,
+                         size_t size) {
+    const int known = OM_ATTR_LOG_APPEND_TIME | OM_ATTR_TRANSACTIONAL | OM_ATTR_CONTROL | OM_ATTR_DELETE_HORIZON;
     int32_t last = count > 0 ? count - 1 : info->last_offset_delta;
-    if ((info->attributes & ~known) != 0 || info->base_offset < 0 || last < 0 ||
-        info->base_offset > INT64_MAX - last)
+    if ((info->attributes & ~known) != 0 || info->base_offset < 0 || last < 0 || info->base_offset > INT64_MAX - last)
         return OM_E_INVALID;
     info->size = (int32_t)size;
     info->record_count = count;
@@ -132,8 +129,7 @@ int64_t om_batch_size_bound(const om_record *records, int32_t count) {
     return bound;
 }
 
-int64_t om_batch_encode(om_batch_info *info, const om_record *records, int32_t count,
-                        uint8_t *out, size_t cap) {
+int64_t om_batch_encode(om_batch_info *info, const om_record *records, int32_t count, uint8_t *out, size_t cap) {
     size_t limit = cap < INT32_MAX ? cap : INT32_MAX;
     int too_small = cap < INT32_MAX ? OM_E_SHORT : OM_E_INVALID;
     size_t len = OM_BATCH_OVERHEAD;
@@ -257,7 +253,8 @@ static void pass_body(om_build *build, size_t at, om_span body) {
     build->crc_end = at + (size_t)body.len;
 }
 
-OM_PER_MESSAGE int om_build_add_content(om_build *build, int64_t timestamp, om_span key, om_span body, om_span tail) {
+OM_PER_MESSAGE
+int om_build_add_content(om_build *build, int64_t timestamp, om_span key, om_span body, om_span tail) {
     int first = build->count == 0;
     int64_t base = first ? timestamp : build->base_timestamp;
     size_t len = first ? OM_BATCH_OVERHEAD : build->len;
@@ -287,14 +284,15 @@ OM_PER_MESSAGE int om_build_add_content(om_build *build, int64_t timestamp, om_s
 }
 
 int om_build_make_room(om_build *build, om_span key, int32_t body_len, om_span tail, size_t *body_at) {
-    uint64_t most = OM_BATCH_OVERHEAD + OM_CONTENT_RECORD_OVERHEAD + (uint64_t)key.len + (uint64_t)body_len + (uint64_t)tail.len;
+    uint64_t most =
+        OM_BATCH_OVERHEAD + OM_CONTENT_RECORD_OVERHEAD + (uint64_t)key.len + (uint64_t)body_len + (uint64_t)tail.len;
     if (most > INT32_MAX)
         return OM_E_INVALID;
     int result = reserve(build, most);
     if (result != OM_OK)
         return result;
-    int64_t size = om_content_record(build->bytes->data + OM_BATCH_OVERHEAD, build->bytes->room - OM_BATCH_OVERHEAD, 0, 0,
-                                     key, (om_span){NULL, body_len}, tail, body_at);
+    int64_t size = om_content_record(build->bytes->data + OM_BATCH_OVERHEAD, build->bytes->room - OM_BATCH_OVERHEAD, 0,
+                                     0, key, (om_span){NULL, body_len}, tail, body_at);
     if (size < 0)
         return (int)size;
     *body_at += OM_BATCH_OVERHEAD;

@@ -12,19 +12,19 @@
  */
 #ifndef OM_BATCH_H
 #define OM_BATCH_H
-#include "ottermq.h"
 #include "base/buffer.h"
+#include "ottermq.h"
 
 #define OM_BATCH_MAGIC 2
-#define OM_BATCH_CRC 17              /* where it stands */
-#define OM_BATCH_CRC_FROM 21         /* and what it covers */
+#define OM_BATCH_CRC 17      /* where it stands */
+#define OM_BATCH_CRC_FROM 21 /* and what it covers */
 
 /* A batch that grows: a tick's messages for one log. The bytes may move with each om_build_add;
  * om_build_take hands them over. All zero is an empty build. */
 typedef struct om_build {
-    om_buffer *bytes;         /* NULL before the first record */
-    size_t len;              /* of the whole batch, header included; 0 while empty */
-    size_t crc_end;          /* CRC-32C of the records up to there; 0: of none yet */
+    om_buffer *bytes; /* NULL before the first record */
+    size_t len;       /* of the whole batch, header included; 0 while empty */
+    size_t crc_end;   /* CRC-32C of the records up to there; 0: of none yet */
     uint32_t crc;
     int64_t base_timestamp, max_timestamp;
     int32_t count;

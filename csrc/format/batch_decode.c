@@ -7,10 +7,10 @@
  *   validate  + every record lies in its place  (a producer's batch: the CRC proves nothing)
  *   iterate   record by record, each checked as it is read, CRC taken for granted
  */
-#include "format/batch.h"
 #include "base/bytes.h"
+#include "format/batch.h"
 
-#define LAST_CODEC 4  /* none, gzip, snappy, lz4, zstd */
+#define LAST_CODEC 4 /* none, gzip, snappy, lz4, zstd */
 /* Length, attributes, two deltas, two lengths and the header count: a byte each. */
 #define RECORD_SIZE_MIN 7
 
@@ -40,8 +40,7 @@ int om_batch_peek(const uint8_t *data, size_t len, om_batch_info *info) {
     info->base_sequence = (int32_t)om_get_be32(data + 53);
     info->record_count = (int32_t)om_get_be32(data + 57);
 
-    if (info->base_offset < 0 || info->last_offset_delta < 0 ||
-        info->base_offset > INT64_MAX - info->last_offset_delta)
+    if (info->base_offset < 0 || info->last_offset_delta < 0 || info->base_offset > INT64_MAX - info->last_offset_delta)
         return OM_E_CORRUPT;
     if (info->record_count < 0 || info->record_count - 1 > info->last_offset_delta)
         return OM_E_CORRUPT;
@@ -80,8 +79,7 @@ static inline const uint8_t *get_span(const uint8_t *at, const uint8_t *end, om_
 }
 
 /* Moves on only past a record that is right: a bad one answers the same again. */
-static inline int next_record(om_record_iter *iter, om_record *record, om_header *headers,
-                              int32_t header_cap) {
+static inline int next_record(om_record_iter *iter, om_record *record, om_header *headers, int32_t header_cap) {
     const om_batch_info *batch = &iter->batch;
     int32_t length, offset_delta, header_count;
     int64_t time_delta;
@@ -91,10 +89,8 @@ static inline int next_record(om_record_iter *iter, om_record *record, om_header
         return OM_E_CORRUPT;
     const uint8_t *end = at + length;
     at++; /* a record's own attributes: none are defined */
-    if ((at = om_get_varlong(at, end, &time_delta)) == NULL ||
-        (at = om_get_varint(at, end, &offset_delta)) == NULL ||
-        (at = get_span(at, end, &record->key)) == NULL ||
-        (at = get_span(at, end, &record->value)) == NULL ||
+    if ((at = om_get_varlong(at, end, &time_delta)) == NULL || (at = om_get_varint(at, end, &offset_delta)) == NULL ||
+        (at = get_span(at, end, &record->key)) == NULL || (at = get_span(at, end, &record->value)) == NULL ||
         (at = om_get_varint(at, end, &header_count)) == NULL)
         return OM_E_CORRUPT;
     if (offset_delta < iter->next_delta || offset_delta > batch->last_offset_delta)
@@ -165,7 +161,8 @@ int om_records_survey(const uint8_t *data, size_t len, int keyed, om_records_see
     return result == OM_END ? OM_OK : OM_E_CORRUPT;
 }
 
-int om_records_find_time(const uint8_t *data, size_t len, int64_t from, int64_t wanted, int64_t *offset, int64_t *time) {
+int om_records_find_time(const uint8_t *data, size_t len, int64_t from, int64_t wanted, int64_t *offset,
+                         int64_t *time) {
     om_record_iter iter;
     om_record record;
     int result = om_record_iter_init(&iter, data, len);

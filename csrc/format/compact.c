@@ -11,8 +11,8 @@
  *
  * Compressed batches are opened by the caller, who can.
  */
-#include "format/batch.h"
 #include "base/bytes.h"
+#include "format/batch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@
 typedef struct place {
     uint64_t hash;
     uint32_t crc, len;
-    int64_t offset;          /* -1: free */
+    int64_t offset; /* -1: free */
 } place;
 
 struct om_cleaner {
@@ -62,8 +62,7 @@ size_t om_cleaner_count(const om_cleaner *keys) {
 static place *look_up(place *places, size_t cap, const place *wanted) {
     for (size_t i = wanted->hash & (cap - 1);; i = (i + 1) & (cap - 1)) {
         place *here = &places[i];
-        if (here->offset < 0 ||
-            (here->hash == wanted->hash && here->crc == wanted->crc && here->len == wanted->len))
+        if (here->offset < 0 || (here->hash == wanted->hash && here->crc == wanted->crc && here->len == wanted->len))
             return here;
     }
 }
@@ -114,8 +113,8 @@ int om_cleaner_learn(om_cleaner *keys, const uint8_t *batch, size_t len) {
 typedef struct sifting {
     const om_cleaner *keys;
     om_cleaner_stats *sieve;
-    om_batch_info batch;     /* as it is */
-    int64_t base_timestamp;  /* as it will be */
+    om_batch_info batch;    /* as it is */
+    int64_t base_timestamp; /* as it will be */
     int64_t max_timestamp;
     uint8_t *at;
 } sifting;
@@ -145,7 +144,8 @@ static void copy_record(sifting *sifting, const uint8_t *from, const uint8_t *en
     const uint8_t *body = om_get_varint(from, end, &length);
     const uint8_t *rest = om_get_varlong(body + 1, end, &delta);
     /* Wraps as the reader's sum does: the horizon and the times of strangers may be anything. */
-    int64_t moved = (int64_t)((uint64_t)delta + (uint64_t)sifting->batch.base_timestamp - (uint64_t)sifting->base_timestamp);
+    int64_t moved =
+        (int64_t)((uint64_t)delta + (uint64_t)sifting->batch.base_timestamp - (uint64_t)sifting->base_timestamp);
     size_t left = (size_t)(end - rest);
     sifting->at = om_put_varint(sifting->at, (int32_t)(1 + om_varlong_size(moved) + left));
     *sifting->at++ = body[0];
@@ -196,7 +196,8 @@ static int64_t finish(const sifting *sifting, uint8_t *out, uint16_t attributes)
     return (int64_t)size;
 }
 
-int64_t om_cleaner_filter(const om_cleaner *keys, const uint8_t *batch, size_t len, om_cleaner_stats *sieve, uint8_t *out, size_t cap) {
+int64_t om_cleaner_filter(const om_cleaner *keys, const uint8_t *batch, size_t len, om_cleaner_stats *sieve,
+                          uint8_t *out, size_t cap) {
     sifting sifting = {.keys = keys, .sieve = sieve, .max_timestamp = -1};
     sieve->kept = sieve->dropped = sieve->tombstones = 0;
     int result = om_batch_peek(batch, len, &sifting.batch);

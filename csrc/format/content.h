@@ -30,7 +30,7 @@
  *   S string   x bytes   A array   F table: the value without its u32 length */
 typedef struct om_field {
     uint8_t type;
-    om_span name;            /* empty in an array */
+    om_span name; /* empty in an array */
     om_span value;
 } om_field;
 
@@ -68,14 +68,14 @@ int om_field_integer(const om_field *field, int64_t *out);
 
 /* What is absent is 0, or {NULL, -1}. */
 typedef struct om_properties {
-    const uint8_t *data;     /* the property part itself */
+    const uint8_t *data; /* the property part itself */
     uint32_t len;
-    uint16_t flags;          /* OM_HAS_* */
+    uint16_t flags; /* OM_HAS_* */
     uint8_t delivery_mode, priority;
-    om_span headers;         /* the table's bytes without its length: for om_table_get */
+    om_span headers; /* the table's bytes without its length: for om_table_get */
     om_span content_type, content_encoding, correlation_id, reply_to, expiration, message_id;
     om_span type, user_id, app_id, cluster_id;
-    int64_t timestamp;       /* seconds, as the publisher set it */
+    int64_t timestamp; /* seconds, as the publisher set it */
 } om_properties;
 
 /* data: from the flags on, to the end of the content header frame. OM_OK or OM_E_CORRUPT: a value
@@ -109,18 +109,18 @@ int om_content_disown(uint8_t *batch, size_t len);
  * body.len bytes are left as they are, for the caller to fill in: *body_at tells where (may be
  * NULL). */
 #define OM_CONTENT_RECORD_OVERHEAD 31 /* cap: this, key, body and template */
-int64_t om_content_record(uint8_t *out, size_t cap, int64_t time_delta, int32_t offset_delta,
-                          om_span routing_key, om_span body, om_span tail, size_t *body_at);
+int64_t om_content_record(uint8_t *out, size_t cap, int64_t time_delta, int32_t offset_delta, om_span routing_key,
+                          om_span body, om_span tail, size_t *body_at);
 
 typedef struct om_content {
-    om_span exchange;        /* never null, at most 255 bytes */
-    om_span routing_key;     /* the same; empty for a Kafka key that can't be one (over 255 bytes, no
+    om_span exchange;          /* never null, at most 255 bytes */
+    om_span routing_key;       /* the same; empty for a Kafka key that can't be one (over 255 bytes, no
                               * UTF-8), which is then in the header x-kafka-key */
-    om_span body;            /* never null */
-    om_span properties;      /* flags and values, right, to be sent as they are */
+    om_span body;              /* never null */
+    om_span properties;        /* flags and values, right, to be sent as they are */
     int64_t offset, timestamp; /* timestamp in milliseconds: of its arrival */
-    int foreign;             /* came from Kafka: properties lie in the scratch buffer */
-    int died;                /* was dead-lettered by this broker before: for om_x_death.first */
+    int foreign;               /* came from Kafka: properties lie in the scratch buffer */
+    int died;                  /* was dead-lettered by this broker before: for om_x_death.first */
 } om_content;
 
 /* One record: body is what follows its length, batch the batch it lies in. scratch is where the
@@ -130,8 +130,8 @@ typedef struct om_content {
  * equal bytes aren't looked at again; it is set to this record's. Let it start as {NULL, -1} and
  * live no longer than the bytes. OM_OK, OM_E_CORRUPT, OM_E_SHORT (scratch). */
 #define OM_CONTENT_SCRATCH_MIN 64
-int om_content_read(const uint8_t *body, size_t len, const om_batch_info *batch, uint8_t *scratch,
-                    size_t scratch_cap, om_span *checked, om_content *out);
+int om_content_read(const uint8_t *body, size_t len, const om_batch_info *batch, uint8_t *scratch, size_t scratch_cap,
+                    om_span *checked, om_content *out);
 
 /* The same over a checked batch, record after record: OM_OK, OM_END, OM_E_CORRUPT (again each time).
  * Init: as om_record_iter_init, OM_E_INVALID when compressed. A control batch (a transaction's
@@ -143,8 +143,7 @@ typedef struct om_content_iter {
     uint8_t *scratch;
     size_t scratch_cap;
 } om_content_iter;
-int om_content_iter_init(om_content_iter *iter, const uint8_t *batch, size_t len, uint8_t *scratch,
-                         size_t scratch_cap);
+int om_content_iter_init(om_content_iter *iter, const uint8_t *batch, size_t len, uint8_t *scratch, size_t scratch_cap);
 int om_content_next(om_content_iter *iter, om_content *out);
 /* Steps over records below that offset by their lengths alone; the next one is the first at or
  * after it. OM_OK (then om_content_next, which may still say OM_END) or OM_E_CORRUPT. */
@@ -158,18 +157,16 @@ int om_content_seek(om_content_iter *iter, int64_t offset);
 
 typedef struct om_extra {
     const char *name;
-    uint8_t type;            /* 'l' number, 'S' text, 't' number as a bool; 0: the entry is removed */
+    uint8_t type; /* 'l' number, 'S' text, 't' number as a bool; 0: the entry is removed */
     int64_t number;
     om_span text;
 } om_extra;
 size_t om_headers_bound(const om_properties *in, const om_extra *extras, int32_t count);
 /* Entries set: what had the name goes (all of that name), the new ones come last, in order.
  * OM_E_INVALID: a type that isn't one of those, a name over 255 bytes. */
-int64_t om_headers_with(uint8_t *out, size_t cap, const om_properties *in, const om_extra *extras,
-                        int32_t count);
+int64_t om_headers_with(uint8_t *out, size_t cap, const om_properties *in, const om_extra *extras, int32_t count);
 /* Entries removed, e.g. {"BCC"}; the headers property goes when nothing is left of it. */
-int64_t om_headers_without(uint8_t *out, size_t cap, const om_properties *in,
-                           const char *const *names, int32_t count);
+int64_t om_headers_without(uint8_t *out, size_t cap, const om_properties *in, const char *const *names, int32_t count);
 /* BCC is for the broker only: what is stored or told doesn't have it, whatever type it has. *p is then
  * what was written to out, which must not overlap it and must live as long; else it stays. OM_OK, OM_E_SHORT. */
 int om_properties_hide_bcc(om_properties *p, uint8_t *out, size_t cap);
@@ -187,11 +184,11 @@ enum om_x_death_reason {
 };
 typedef struct om_x_death {
     int reason;
-    om_span queue;           /* where it died */
+    om_span queue;                 /* where it died */
     om_span exchange, routing_key; /* as it was published there */
     int64_t now_s;
-    int drop_cc;             /* the queue has a dead-letter-routing-key: CC goes with the old key */
-    int first;               /* it never died here: an x-death that it has is its publisher's and is
+    int drop_cc; /* the queue has a dead-letter-routing-key: CC goes with the old key */
+    int first;   /* it never died here: an x-death that it has is its publisher's and is
                               * written over, as RabbitMQ 4 does; without this it is believed */
 } om_x_death;
 size_t om_x_death_bound(const om_properties *in, const om_x_death *death);

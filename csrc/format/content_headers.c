@@ -93,14 +93,13 @@ size_t om_headers_bound(const om_properties *in, const om_extra *extras, int32_t
     return bound;
 }
 
-int64_t om_headers_with(uint8_t *out, size_t cap, const om_properties *in, const om_extra *extras,
-                        int32_t count) {
+int64_t om_headers_with(uint8_t *out, size_t cap, const om_properties *in, const om_extra *extras, int32_t count) {
     om_rewrite to;
     om_field field;
     int result = OM_END;
     for (int32_t i = 0; i < count; i++)
-        if (strlen(extras[i].name) > UINT8_MAX || (extras[i].type != 0 && extras[i].type != 'l' &&
-                                                   extras[i].type != 'S' && extras[i].type != 't'))
+        if (strlen(extras[i].name) > UINT8_MAX ||
+            (extras[i].type != 0 && extras[i].type != 'l' && extras[i].type != 'S' && extras[i].type != 't'))
             return OM_E_INVALID;
     om_rewrite_begin(&to, out, cap, in);
     for (size_t at = 0, from = 0; in->headers.len > 0; from = at) {
@@ -117,8 +116,7 @@ int64_t om_headers_with(uint8_t *out, size_t cap, const om_properties *in, const
     return om_rewrite_end(&to, 0);
 }
 
-int64_t om_headers_without(uint8_t *out, size_t cap, const om_properties *in,
-                           const char *const *names, int32_t count) {
+int64_t om_headers_without(uint8_t *out, size_t cap, const om_properties *in, const char *const *names, int32_t count) {
     om_rewrite to;
     om_field field;
     int result = OM_END;

@@ -10,8 +10,8 @@
  * are checked all the same before a client sees them (but not again when they equal the last ones).
  */
 #include "base/attributes.h"
-#include "format/content.h"
 #include "base/bytes.h"
+#include "format/content.h"
 
 #define VERSION 1
 #define DIED 0x80
@@ -37,8 +37,8 @@ static size_t utf8_character(const uint8_t *at, size_t left) {
     for (size_t i = 1; i < len; i++)
         if ((at[i] & 0xc0) != 0x80)
             return 0;
-    if ((first == 0xe0 && at[1] < 0xa0) || (first == 0xed && at[1] > 0x9f) ||
-        (first == 0xf0 && at[1] < 0x90) || (first == 0xf4 && at[1] > 0x8f))
+    if ((first == 0xe0 && at[1] < 0xa0) || (first == 0xed && at[1] > 0x9f) || (first == 0xf0 && at[1] < 0x90) ||
+        (first == 0xf4 && at[1] > 0x8f))
         return 0;
     return len;
 }
@@ -68,22 +68,20 @@ static int is_utf8(const om_span *text) {
 /* ---- writing ------------------------------------------------------------------------- */
 
 size_t om_content_headers_bound(om_span exchange, const om_properties *p) {
-    return 1 + 1 + MARK_SIZE + OM_VARINT_MAX + 2 + (size_t)exchange.len + p->len +
-           OM_CONTENT_READABLE_MAX;
+    return 1 + 1 + MARK_SIZE + OM_VARINT_MAX + 2 + (size_t)exchange.len + p->len + OM_CONTENT_READABLE_MAX;
 }
 
 /* The headers for Kafka readers, as far as they fit. */
 typedef struct readable {
     uint8_t *at;
-    size_t left;             /* of what Kafka readers are given */
-    size_t room;             /* of the buffer */
+    size_t left; /* of what Kafka readers are given */
+    size_t room; /* of the buffer */
     int count;
-    int full;                /* the buffer is too small, not the share */
+    int full; /* the buffer is too small, not the share */
 } readable;
 
 static void add_readable(readable *to, const uint8_t *name, size_t name_len, const om_span *value) {
-    size_t size = om_varint_size((int32_t)name_len) + name_len + om_varint_size(value->len) +
-                  (size_t)value->len;
+    size_t size = om_varint_size((int32_t)name_len) + name_len + om_varint_size(value->len) + (size_t)value->len;
     if (to->count == HEADERS_MAX || size > to->left)
         return;
     if (size > to->room) {
@@ -113,13 +111,12 @@ static void add_readable_table(readable *to, const om_span *table) {
 }
 
 static void add_readable_properties(readable *to, const om_properties *p) {
-    const uint16_t texts = OM_HAS_CONTENT_TYPE | OM_HAS_CONTENT_ENCODING | OM_HAS_CORRELATION_ID |
-                           OM_HAS_REPLY_TO | OM_HAS_EXPIRATION | OM_HAS_MESSAGE_ID | OM_HAS_TYPE |
-                           OM_HAS_USER_ID | OM_HAS_APP_ID;
+    const uint16_t texts = OM_HAS_CONTENT_TYPE | OM_HAS_CONTENT_ENCODING | OM_HAS_CORRELATION_ID | OM_HAS_REPLY_TO |
+                           OM_HAS_EXPIRATION | OM_HAS_MESSAGE_ID | OM_HAS_TYPE | OM_HAS_USER_ID | OM_HAS_APP_ID;
     if (!(p->flags & texts))
         return;
-#define ADD(name, value)                                                        \
-    if ((value).len >= 0)                                                       \
+#define ADD(name, value)                                                                                               \
+    if ((value).len >= 0)                                                                                              \
         add_readable(to, (const uint8_t *)(name), sizeof(name) - 1, &(value));
     ADD("content-type", p->content_type)
     ADD("content-encoding", p->content_encoding)
@@ -185,13 +182,13 @@ int om_content_disown(uint8_t *batch, size_t len) {
     return changed;
 }
 
-int64_t om_content_record(uint8_t *out, size_t cap, int64_t time_delta, int32_t offset_delta,
-                          om_span routing_key, om_span body, om_span tail, size_t *body_at) {
+int64_t om_content_record(uint8_t *out, size_t cap, int64_t time_delta, int32_t offset_delta, om_span routing_key,
+                          om_span body, om_span tail, size_t *body_at) {
     if (routing_key.len < 0 || body.len < 0 || tail.len < 0 || offset_delta < 0)
         return OM_E_INVALID;
     int64_t size = 1 + (int64_t)om_varlong_size(time_delta) + (int64_t)om_varint_size(offset_delta) +
-                   (int64_t)om_varint_size(routing_key.len) + routing_key.len +
-                   (int64_t)om_varint_size(body.len) + body.len + tail.len;
+                   (int64_t)om_varint_size(routing_key.len) + routing_key.len + (int64_t)om_varint_size(body.len) +
+                   body.len + tail.len;
     if (size > INT32_MAX)
         return OM_E_INVALID;
     if ((uint64_t)size + om_varint_size((int32_t)size) > cap)
@@ -234,8 +231,7 @@ static inline int read_own(const uint8_t *at, const uint8_t *end, om_span *check
     if (at[0] == 0 || at[0] >= 0x80 || at[1] != MARK_SIZE << 1 || !starts_with_mark(at + 2))
         return 0;
     at = get_span(at + 2 + MARK_SIZE, end, &value);
-    if (at == NULL || value.len < 4 || (value.data[0] & ~DIED) != VERSION ||
-        value.data[1] > value.len - 4)
+    if (at == NULL || value.len < 4 || (value.data[0] & ~DIED) != VERSION || value.data[1] > value.len - 4)
         return 0;
     out->died = (value.data[0] & DIED) != 0;
     out->exchange = (om_span){value.data + 2, value.data[1]};
@@ -255,8 +251,7 @@ static inline int read_own(const uint8_t *at, const uint8_t *end, om_span *check
 static uint8_t *put_entry(uint8_t *at, const uint8_t *end, const om_span *name, const om_span *value) {
     int null = value->len < 0;
     size_t value_size = null ? 0 : 4 + (size_t)value->len;
-    if (name->len > TEXT_MAX || !is_utf8(name) ||
-        1 + (size_t)name->len + 1 + value_size > (size_t)(end - at))
+    if (name->len > TEXT_MAX || !is_utf8(name) || 1 + (size_t)name->len + 1 + value_size > (size_t)(end - at))
         return at;
     *at++ = (uint8_t)name->len;
     memcpy(at, name->data, (size_t)name->len);
@@ -299,8 +294,7 @@ static int read_foreign(const uint8_t *at, const uint8_t *end, uint8_t *scratch,
         return OM_E_CORRUPT;
     for (int32_t i = 0; i < count; i++) {
         om_span name, value;
-        if ((at = get_span(at, end, &name)) == NULL || name.len < 0 ||
-            (at = get_span(at, end, &value)) == NULL)
+        if ((at = get_span(at, end, &name)) == NULL || name.len < 0 || (at = get_span(at, end, &value)) == NULL)
             return OM_E_CORRUPT;
         put = put_entry(put, put_end, &name, &value);
     }
@@ -329,18 +323,17 @@ static int read_foreign(const uint8_t *at, const uint8_t *end, uint8_t *scratch,
     return OM_OK;
 }
 
-OM_PER_MESSAGE int om_content_read(const uint8_t *body, size_t len, const om_batch_info *batch, uint8_t *scratch,
-                    size_t scratch_cap, om_span *checked, om_content *out) {
+OM_PER_MESSAGE
+int om_content_read(const uint8_t *body, size_t len, const om_batch_info *batch, uint8_t *scratch, size_t scratch_cap,
+                    om_span *checked, om_content *out) {
     const uint8_t *at = body, *end = body + len;
     int64_t time_delta;
     int32_t offset_delta;
     if (len < 1)
         return OM_E_CORRUPT;
     at++; /* a record's own attributes: none are defined */
-    if ((at = om_get_varlong(at, end, &time_delta)) == NULL ||
-        (at = om_get_varint(at, end, &offset_delta)) == NULL ||
-        (at = get_span(at, end, &out->routing_key)) == NULL ||
-        (at = get_span(at, end, &out->body)) == NULL)
+    if ((at = om_get_varlong(at, end, &time_delta)) == NULL || (at = om_get_varint(at, end, &offset_delta)) == NULL ||
+        (at = get_span(at, end, &out->routing_key)) == NULL || (at = get_span(at, end, &out->body)) == NULL)
         return OM_E_CORRUPT;
     if (offset_delta < 0 || offset_delta > batch->last_offset_delta)
         return OM_E_CORRUPT;
@@ -398,8 +391,8 @@ int om_content_next(om_content_iter *iter, om_content *out) {
     const uint8_t *body = next_body(records, &end);
     if (body == NULL)
         return OM_E_CORRUPT;
-    int result = om_content_read(body, (size_t)(end - body), &records->batch, iter->scratch,
-                                 iter->scratch_cap, &iter->checked, out);
+    int result = om_content_read(body, (size_t)(end - body), &records->batch, iter->scratch, iter->scratch_cap,
+                                 &iter->checked, out);
     if (result != OM_OK)
         return result;
     int64_t delta = out->offset - records->batch.base_offset;

@@ -15,7 +15,7 @@ typedef struct om_rewrite {
     const om_properties *in;
     uint8_t *out;
     size_t len, cap;
-    size_t table_at;         /* where the headers table's length lies */
+    size_t table_at; /* where the headers table's length lies */
     int full;
 } om_rewrite;
 

@@ -9,21 +9,18 @@
  * The types are RabbitMQ's, not the specification's, where the two differ: 's' is a 16-bit number,
  * 'l' and 'L' are both signed 64-bit ones.
  */
-#include "format/content.h"
 #include "base/bytes.h"
+#include "format/content.h"
 
 #define UNKNOWN 0      /* so that letters without an entry below are unknown */
 #define LONG_STRING -1 /* u32 length, bytes */
 #define WIDTH(n) ((n) + 1)
 
 static const int8_t TYPES[256] = {
-    ['t'] = WIDTH(1), ['b'] = WIDTH(1), ['B'] = WIDTH(1),
-    ['s'] = WIDTH(2), ['u'] = WIDTH(2),
-    ['I'] = WIDTH(4), ['i'] = WIDTH(4), ['f'] = WIDTH(4),
-    ['D'] = WIDTH(5),
-    ['l'] = WIDTH(8), ['L'] = WIDTH(8), ['d'] = WIDTH(8), ['T'] = WIDTH(8),
-    ['V'] = WIDTH(0),
-    ['S'] = LONG_STRING, ['x'] = LONG_STRING, ['A'] = LONG_STRING, ['F'] = LONG_STRING,
+    ['t'] = WIDTH(1),    ['b'] = WIDTH(1),    ['B'] = WIDTH(1),    ['s'] = WIDTH(2), ['u'] = WIDTH(2),
+    ['I'] = WIDTH(4),    ['i'] = WIDTH(4),    ['f'] = WIDTH(4),    ['D'] = WIDTH(5), ['l'] = WIDTH(8),
+    ['L'] = WIDTH(8),    ['d'] = WIDTH(8),    ['T'] = WIDTH(8),    ['V'] = WIDTH(0), ['S'] = LONG_STRING,
+    ['x'] = LONG_STRING, ['A'] = LONG_STRING, ['F'] = LONG_STRING,
 };
 
 /* The place after the name, or NULL. */
@@ -123,15 +120,30 @@ int om_table_get(const uint8_t *table, size_t len, const char *name, om_field *o
 int om_field_integer(const om_field *field, int64_t *out) {
     const uint8_t *at = field->value.data;
     switch (field->type) {
-    case 'b': *out = (int8_t)*at; break;
-    case 'B': *out = *at; break;
-    case 's': *out = (int16_t)om_get_be16(at); break;
-    case 'u': *out = om_get_be16(at); break;
-    case 'I': *out = (int32_t)om_get_be32(at); break;
-    case 'i': *out = om_get_be32(at); break;
+    case 'b':
+        *out = (int8_t)*at;
+        break;
+    case 'B':
+        *out = *at;
+        break;
+    case 's':
+        *out = (int16_t)om_get_be16(at);
+        break;
+    case 'u':
+        *out = om_get_be16(at);
+        break;
+    case 'I':
+        *out = (int32_t)om_get_be32(at);
+        break;
+    case 'i':
+        *out = om_get_be32(at);
+        break;
     case 'l':
-    case 'L': *out = (int64_t)om_get_be64(at); break;
-    default: return OM_E_INVALID;
+    case 'L':
+        *out = (int64_t)om_get_be64(at);
+        break;
+    default:
+        return OM_E_INVALID;
     }
     return OM_OK;
 }

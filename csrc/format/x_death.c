@@ -30,8 +30,8 @@ static int get_text(const om_span *table, const char *name, om_span *out) {
 
 static int get_array(const om_properties *in, const char *name, om_span *out) {
     om_field field;
-    if (om_table_get(in->headers.data, in->headers.len > 0 ? (size_t)in->headers.len : 0, name,
-                     &field) != OM_OK || field.type != 'A')
+    if (om_table_get(in->headers.data, in->headers.len > 0 ? (size_t)in->headers.len : 0, name, &field) != OM_OK ||
+        field.type != 'A')
         return 0;
     *out = field.value;
     return 1;
@@ -51,8 +51,8 @@ static int next_death(const om_span *deaths, size_t *at, om_span *out) {
 
 static int is_same_death(const om_span *entry, const om_x_death *death) {
     om_span queue, reason;
-    return get_text(entry, "queue", &queue) && same(&queue, &death->queue) &&
-           get_text(entry, "reason", &reason) && om_span_is(&reason, REASONS[death->reason]);
+    return get_text(entry, "queue", &queue) && same(&queue, &death->queue) && get_text(entry, "reason", &reason) &&
+           om_span_is(&reason, REASONS[death->reason]);
 }
 
 /* ---- writing x-death ------------------------------------------------------------------ */
@@ -101,8 +101,7 @@ static void put_counted_up(om_rewrite *to, const om_span *entry) {
     size_t table = om_rewrite_open(to);
     om_rewrite_name(to, "count", 'l');
     om_rewrite_long(to, count < INT64_MAX ? count + 1 : count);
-    for (size_t at = 0, from = 0;
-         om_table_next(entry->data, (size_t)entry->len, &at, &field) == OM_OK; from = at)
+    for (size_t at = 0, from = 0; om_table_next(entry->data, (size_t)entry->len, &at, &field) == OM_OK; from = at)
         if (!om_span_is(&field.name, "count"))
             om_rewrite_bytes(to, entry->data + from, at - from);
     om_rewrite_close(to, table);
@@ -133,10 +132,9 @@ static void put_deaths(om_rewrite *to, const om_x_death *death) {
 
 /* What is written anew, or no longer true. */
 static int is_replaced(const om_span *name, const om_x_death *death, int keeps_first) {
-    static const char *const GONE[] = {"x-death", "x-last-death-reason", "x-last-death-queue",
-                                       "x-last-death-exchange", "BCC"};
-    static const char *const FIRST[] = {"x-first-death-reason", "x-first-death-queue",
-                                        "x-first-death-exchange"};
+    static const char *const GONE[] = {"x-death", "x-last-death-reason", "x-last-death-queue", "x-last-death-exchange",
+                                       "BCC"};
+    static const char *const FIRST[] = {"x-first-death-reason", "x-first-death-queue", "x-first-death-exchange"};
     for (size_t i = 0; i < sizeof GONE / sizeof *GONE; i++)
         if (om_span_is(name, GONE[i]))
             return 1;
@@ -158,13 +156,11 @@ int64_t om_x_death_rewrite(uint8_t *out, size_t cap, const om_properties *in, co
     om_span deaths, entry;
     size_t start = 0;
     int result = OM_END;
-    if (death->reason < 0 || death->reason >= REASON_COUNT || death->queue.len < 0 ||
-        death->exchange.len < 0 || death->routing_key.len < 0)
+    if (death->reason < 0 || death->reason >= REASON_COUNT || death->queue.len < 0 || death->exchange.len < 0 ||
+        death->routing_key.len < 0)
         return OM_E_INVALID;
-    int keeps_first = !death->first && get_array(in, "x-death", &deaths) &&
-                      next_death(&deaths, &start, &entry) &&
-                      om_table_get(in->headers.data, (size_t)in->headers.len,
-                                   "x-first-death-reason", &field) == OM_OK;
+    int keeps_first = !death->first && get_array(in, "x-death", &deaths) && next_death(&deaths, &start, &entry) &&
+                      om_table_get(in->headers.data, (size_t)in->headers.len, "x-first-death-reason", &field) == OM_OK;
     om_rewrite_begin(&to, out, cap, in);
     for (size_t at = 0, from = 0; in->headers.len > 0; from = at) {
         result = om_table_next(in->headers.data, (size_t)in->headers.len, &at, &field);

@@ -10,13 +10,13 @@ typedef struct om_column_buffer {
 
 typedef struct om_values {
     om_column_buffer valid, ends, values;
-    int64_t rows, bytes;             /* bytes: of values, where they have any length */
+    int64_t rows, bytes; /* bytes: of values, where they have any length */
     int64_t nulls;
 } om_values;
 
 struct om_columns {
     om_values columns[OM_COLUMN_COUNT];
-    om_header *headers;              /* of one record */
+    om_header *headers; /* of one record */
     int32_t header_cap;
     int64_t rows, row_limit;
     uint32_t wanted;

@@ -5,14 +5,14 @@
  */
 #include "inspect/columns.h"
 
-#include "format/batch.h"
 #include "cursor/cursor.h"
+#include "format/batch.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define RECORD_SIZE_MIN 7
-#define BYTES_ENOUGH (64u << 20)     /* in one column: time to hand out what is there */
+#define BYTES_ENOUGH (64u << 20) /* in one column: time to hand out what is there */
 #define US_A_MS 1000
 
 /* ---- a batch ---- */
@@ -233,8 +233,8 @@ int om_columns_read(om_columns *columns, om_reading *reading, const uint8_t *dat
     return OM_OK;
 }
 
-int om_columns_opened(om_columns *columns, om_reading *reading, const uint8_t *header,
-                      const uint8_t *records, size_t len) {
+int om_columns_opened(om_columns *columns, om_reading *reading, const uint8_t *header, const uint8_t *records,
+                      size_t len) {
     om_record_iter iter = {.at = records, .end = records + len};
     int result = om_batch_peek(header, OM_BATCH_OVERHEAD, &iter.batch);
     if (result != OM_OK)

@@ -2,8 +2,8 @@
  *
  * Nothing here opens a store or changes a byte; whatever the bytes are, the answer is a result.
  */
-#include "format/batch.h"
 #include "base/bytes.h"
+#include "format/batch.h"
 #include "segment/index.h"
 #include "wal/wal.h"
 
@@ -43,7 +43,8 @@ static void look_at_times(om_walk *walk, int64_t last) {
         int64_t offset = absolute(walk, entry + 8);
         if (offset > last)
             return;
-        if (named++ || offset < last || walk->max_timestamp_offset != last || (int64_t)om_get_be64(entry) != walk->max_timestamp)
+        if (named++ || offset < last || walk->max_timestamp_offset != last ||
+            (int64_t)om_get_be64(entry) != walk->max_timestamp)
             note_wrong(&walk->wrong_time, walk->time_at);
         walk->time_at++;
     }
@@ -56,8 +57,7 @@ static int note_gap(om_walk *walk, const om_batch_info *batch) {
     if (walk->gap_count == walk->gap_room)
         return 0;
     int32_t before = walk->batches ? walk->epoch : batch->leader_epoch;
-    walk->gaps[walk->gap_count++] =
-        (om_gap){walk->next_offset, batch->base_offset, before, batch->leader_epoch};
+    walk->gaps[walk->gap_count++] = (om_gap){walk->next_offset, batch->base_offset, before, batch->leader_epoch};
     return 1;
 }
 
@@ -77,8 +77,8 @@ int om_walk_batches(om_walk *walk, const uint8_t *data, size_t len, uint64_t sto
         int64_t last = batch.base_offset + batch.last_offset_delta;
         if (!walk->batches) {
             walk->first_epoch = batch.leader_epoch;
-            walk->first_timestamp = batch.attributes & OM_ATTR_DELETE_HORIZON ? batch.max_timestamp
-                                                                              : batch.base_timestamp;
+            walk->first_timestamp =
+                batch.attributes & OM_ATTR_DELETE_HORIZON ? batch.max_timestamp : batch.base_timestamp;
         }
         if (batch.max_timestamp > walk->max_timestamp) {
             walk->max_timestamp = batch.max_timestamp;

@@ -14,8 +14,8 @@
 #ifndef OM_KAFKA_H
 #define OM_KAFKA_H
 
-#include "engine/engine.h"
 #include "base/timing_wheel.h"
+#include "engine/engine.h"
 
 #define OM_KAFKA_PRODUCE 0
 #define OM_KAFKA_FETCH 1
@@ -50,13 +50,13 @@ typedef struct om_kafka_topic om_kafka_topic;
 /* ---- topics (kafka_topics.c) ---- */
 
 typedef struct om_kafka_partition_log {
-    uint64_t id;             /* of the queue */
-    om_queue *queue;         /* held, once it was found */
+    uint64_t id;     /* of the queue */
+    om_queue *queue; /* held, once it was found */
     int32_t lane;
 } om_kafka_partition_log;
 
 struct om_kafka_topic {
-    uint64_t serial;         /* never given twice: rights hang on it */
+    uint64_t serial; /* never given twice: rights hang on it */
     uint8_t id[16];
     om_kafka_topic_options options;
     om_kafka_partition_log *places;
@@ -71,20 +71,20 @@ struct om_kafka {
     om_kafka_topic **by_name, **by_id;
     uint32_t buckets, count;
     uint64_t serial;
-    uint64_t generation;     /* moves with every change of the topics */
-    uint8_t *reply;          /* a response in the making */
+    uint64_t generation; /* moves with every change of the topics */
+    uint8_t *reply;      /* a response in the making */
     size_t reply_cap;
     struct om_kafka_plan *plans; /* what a fetch at hand will give */
     uint32_t plan_cap;
-    om_wheel wheel;          /* fetches that wait, connections that are muted */
-    uint64_t opened_to;      /* gates up to this sequence are open */
-    om_conn *woken;          /* fetches that waited, and are to be looked at in this tick */
-    om_conn *cold;           /* ... for pages that aren't in memory */
-    uint64_t repacking;      /* bytes of batches that Python has, or has given back */
+    om_wheel wheel;     /* fetches that wait, connections that are muted */
+    uint64_t opened_to; /* gates up to this sequence are open */
+    om_conn *woken;     /* fetches that waited, and are to be looked at in this tick */
+    om_conn *cold;      /* ... for pages that aren't in memory */
+    uint64_t repacking; /* bytes of batches that Python has, or has given back */
 };
 
 int om_kafka_new(om_engine *engine);
-void om_kafka_clear(om_engine *engine);          /* all topics: the engine ends */
+void om_kafka_clear(om_engine *engine); /* all topics: the engine ends */
 void om_kafka_free(om_engine *engine);
 om_kafka_topic *om_kafka_topic_named(om_engine *engine, const uint8_t *name, size_t len);
 om_kafka_topic *om_kafka_topic_by_id(om_engine *engine, const uint8_t id[16]);
@@ -93,8 +93,11 @@ om_log *om_kafka_topic_log(om_engine *engine, om_kafka_topic *topic, int32_t par
 
 /* What a connection may do, by topic. */
 typedef struct om_kafka_rights {
-    uint64_t permissions;    /* the generation they were given under */
-    struct { uint64_t serial; uint32_t bits; } *slots; /* open addressing; serial 0: free */
+    uint64_t permissions; /* the generation they were given under */
+    struct {
+        uint64_t serial;
+        uint32_t bits;
+    } * slots; /* open addressing; serial 0: free */
     uint32_t count, cap;
 } om_kafka_rights;
 /* The bits; -1: not known. */
@@ -107,51 +110,52 @@ void om_kafka_rights_clear(om_kafka_rights *rights);
 /* A produce's response, until this sequence is durable. */
 typedef struct om_kafka_delayed_produce {
     uint64_t seq;
-    uint32_t len;            /* of its response in `held` */
+    uint32_t len; /* of its response in `held` */
 } om_kafka_delayed_produce;
 
-#define OM_KAFKA_GATES 1024          /* produces under way a connection; a power of two */
-#define OM_KAFKA_HELD (1u << 20)     /* ... and bytes of their responses */
+#define OM_KAFKA_GATES 1024      /* produces under way a connection; a power of two */
+#define OM_KAFKA_HELD (1u << 20) /* ... and bytes of their responses */
 
 /* Whom a paused connection waits for. */
 enum om_kafka_wait {
     OM_KAFKA_GOES_ON = 0,
-    OM_KAFKA_ASKED = 1,      /* Python has the request */
-    OM_KAFKA_ASKED_FIRST = 2, /* Python has it, and it may be C's after all: it is still in the input */
-    OM_KAFKA_ASKED_RIGHTS = 3, /* Python looks the rights up; the request is still in the input */
-    OM_KAFKA_ASKED_FETCH = 4, /* Python looks the rights up; the fetch is in hand */
-    OM_KAFKA_FETCHING = 5,   /* nobody: a fetch waits for more */
-    OM_KAFKA_MUTED = 6,      /* nobody: it was told to keep away for a while */
+    OM_KAFKA_ASKED = 1,         /* Python has the request */
+    OM_KAFKA_ASKED_FIRST = 2,   /* Python has it, and it may be C's after all: it is still in the input */
+    OM_KAFKA_ASKED_RIGHTS = 3,  /* Python looks the rights up; the request is still in the input */
+    OM_KAFKA_ASKED_FETCH = 4,   /* Python looks the rights up; the fetch is in hand */
+    OM_KAFKA_FETCHING = 5,      /* nobody: a fetch waits for more */
+    OM_KAFKA_MUTED = 6,         /* nobody: it was told to keep away for a while */
     OM_KAFKA_ASKED_BATCHES = 7, /* Python repacks batches; the request is still in the input */
-    OM_KAFKA_ASKED_WHO = 8,  /* Python tells whether it must log in; its first request is large for who must */
+    OM_KAFKA_ASKED_WHO = 8,     /* Python tells whether it must log in; its first request is large for who must */
 };
 
 struct om_kafka_conn {
     om_conn *conn;
-    int64_t slot;            /* of the last request */
-    uint8_t wait;            /* enum om_kafka_wait */
-    uint8_t drop;            /* the request at the front of the input was answered by Python */
-    uint8_t answered;        /* Python has told what it knows about rights */
+    int64_t slot;     /* of the last request */
+    uint8_t wait;     /* enum om_kafka_wait */
+    uint8_t drop;     /* the request at the front of the input was answered by Python */
+    uint8_t answered; /* Python has told what it knows about rights */
     uint8_t on_gated;
 
-    om_kafka_delayed_produce *gates;    /* a ring */
+    om_kafka_delayed_produce *gates; /* a ring */
     uint32_t gate_head, gate_count, gate_cap;
-    uint8_t *held;           /* the responses behind them, one behind the other */
+    uint8_t *held; /* the responses behind them, one behind the other */
     uint32_t held_at, held_len, held_cap;
     om_conn *next_gated;
 
     struct om_kafka_fetch *fetch; /* NULL before the first */
     om_kafka_rights rights;
-    uint8_t *producer;       /* the transactional id it may (or may not) use */
+    uint8_t *producer; /* the transactional id it may (or may not) use */
     uint32_t producer_len;
     uint8_t producer_allowed;
     uint64_t producer_permissions;
     uint64_t produced_bytes, fetched_bytes;
-    uint32_t throttle_ms;    /* for the next answer */
-    om_wheel_timer mute;     /* set while muted */
-    struct om_kafka_repacked_batch *parcels; /* what Python made of the batches of the request at the front of the input */
+    uint32_t throttle_ms; /* for the next answer */
+    om_wheel_timer mute;  /* set while muted */
+    struct om_kafka_repacked_batch
+        *parcels;                     /* what Python made of the batches of the request at the front of the input */
     uint32_t parcel_count, parcel_at; /* at: the next to be appended */
-    uint64_t repacking;      /* its share of the engine's */
+    uint64_t repacking;               /* its share of the engine's */
 };
 
 /* ---- requests (kafka_conn.c) ---- */
@@ -160,7 +164,7 @@ typedef struct om_kafka_request {
     om_conn *conn;
     int16_t key, version;
     int32_t correlation;
-    const uint8_t *data;     /* header and body */
+    const uint8_t *data; /* header and body */
     size_t len;
 } om_kafka_request;
 
@@ -192,15 +196,15 @@ enum om_kafka_timer { OM_KAFKA_TIMER_FETCH = 0, OM_KAFKA_TIMER_MUTE = 1 };
 /* A fetch that waits for a log to grow. */
 typedef struct om_watch {
     struct om_watch *next, **link; /* link NULL: it doesn't */
-    om_log *log;             /* held */
+    om_log *log;                   /* held */
     om_conn *conn;
 } om_watch;
 
 typedef struct om_kafka_part {
-    uint32_t topic;          /* its index in the fetch */
+    uint32_t topic; /* its index in the fetch */
     int32_t partition;
     int64_t offset;
-    int32_t leader_epoch;    /* as the client has it; -1: it doesn't say */
+    int32_t leader_epoch; /* as the client has it; -1: it doesn't say */
     int32_t max_bytes;
     int64_t told_watermark, told_start; /* in this session; -1: nothing yet */
     uint8_t forgotten;
@@ -208,7 +212,7 @@ typedef struct om_kafka_part {
 } om_kafka_part;
 
 typedef struct om_kafka_fetch_topic {
-    om_kafka_topic *topic;   /* as of the fetch's generation; NULL: unknown */
+    om_kafka_topic *topic; /* as of the fetch's generation; NULL: unknown */
     uint8_t id[16];
     uint32_t name_at, name_len; /* in `names` */
 } om_kafka_fetch_topic;
@@ -216,24 +220,24 @@ typedef struct om_kafka_fetch_topic {
 /* What a connection wants: of one request, or of a session that requests only change (KIP-227). A
  * connection has one of them. */
 typedef struct om_kafka_fetch {
-    int32_t session;         /* 0: none */
-    int32_t epoch;           /* the one its next request must have */
+    int32_t session; /* 0: none */
+    int32_t epoch;   /* the one its next request must have */
     uint8_t by_id;
-    uint64_t generation;     /* of the topics, when they were looked up */
+    uint64_t generation; /* of the topics, when they were looked up */
     om_kafka_fetch_topic *topics;
     om_kafka_part *parts;
     uint8_t *names;
     uint32_t *topic_index, *part_index; /* open addressing: place + 1; sessions only */
     uint32_t topic_count, topic_cap, part_count, part_cap, forgotten;
     uint32_t names_len, names_cap, topic_slots, part_slots;
-    uint32_t start;          /* where the next answer begins: each gets its turn */
+    uint32_t start; /* where the next answer begins: each gets its turn */
 
     /* the request at hand */
     int16_t version;
-    int16_t error;           /* for all of it */
+    int16_t error; /* for all of it */
     int32_t correlation, min_bytes, max_bytes;
-    uint8_t committed;       /* read_committed */
-    uint8_t incremental;     /* only what is new is told */
+    uint8_t committed;   /* read_committed */
+    uint8_t incremental; /* only what is new is told */
     uint8_t is_woken, is_cold;
     int64_t deadline;
     om_wheel_timer timer;
@@ -255,20 +259,20 @@ void om_kafka_fetch_serve(om_conn *conn, int late);
 
 void om_kafka_watch(om_conn *conn, om_kafka_part *part, om_log *log);
 void om_kafka_wait_for_pages(om_conn *conn);
-void om_kafka_wait_over(om_conn *conn);          /* watches, timer and lists forget it */
+void om_kafka_wait_over(om_conn *conn);                             /* watches, timer and lists forget it */
 void om_kafka_wake_topic(om_engine *engine, om_kafka_topic *topic); /* it changed or goes */
 void om_kafka_wake_cold(om_engine *engine);
 void om_kafka_set_timer(om_conn *conn, om_wheel_timer *timer, enum om_kafka_timer kind, int64_t at);
 void om_kafka_run_timers(om_engine *engine);
 int64_t om_kafka_next_timer(const om_engine *engine);
-void om_kafka_serve_woken(om_engine *engine);    /* the end of a tick */
+void om_kafka_serve_woken(om_engine *engine); /* the end of a tick */
 
 /* ---- a producer's batch (kafka_batch.c) ---- */
 
 /* What became of one partition. */
 typedef struct om_kafka_outcome {
     int error;
-    om_span text;            /* for version 8 and later; null: the code says it all */
+    om_span text; /* for version 8 and later; null: the code says it all */
     int64_t offset, append_time, log_start;
 } om_kafka_outcome;
 
@@ -276,8 +280,8 @@ typedef struct om_kafka_batch {
     om_span data;
     om_batch_info info;
     int64_t first_time, last_time; /* as its records tell, where they can be looked at */
-    om_buffer *bytes;         /* the same in memory of its own, not held, if it was repacked; else NULL */
-    int claims;              /* some record says that it was an AMQP message: om_content_disown */
+    om_buffer *bytes;              /* the same in memory of its own, not held, if it was repacked; else NULL */
+    int claims;                    /* some record says that it was an AMQP message: om_content_disown */
 } om_kafka_batch;
 
 int om_kafka_refuse(om_kafka_outcome *out, int error, const char *text); /* returns the error */
@@ -294,7 +298,7 @@ int om_kafka_batch_check_times(const om_kafka_batch *batch, const om_kafka_topic
 static inline int om_kafka_topic_opens(const om_kafka_topic *topic) {
     return topic->options.codec != OM_KAFKA_AS_SENT || (topic->options.flags & OM_KAFKA_COMPACTED);
 }
-#define OM_KAFKA_PARCEL_HEAD 14      /* bytes before a batch of the event */
+#define OM_KAFKA_PARCEL_HEAD 14 /* bytes before a batch of the event */
 /* Adds a checked batch to the event, if this topic doesn't take it as it is. Returns where the next one goes. */
 uint8_t *om_kafka_repack_put(uint8_t *at, const om_kafka_topic *topic, uint32_t place, const om_kafka_batch *batch);
 /* The request waits until Python has repacked these; or for its turn. */
@@ -309,6 +313,6 @@ void om_kafka_repack_forget(om_conn *conn);
 /* Room for a response of len bytes that may leave once seq is durable (0: at once), in its turn. */
 uint8_t *om_kafka_delayed_produce_put(om_conn *conn, uint64_t seq, size_t len);
 int om_kafka_delayed_produce_is_full(const om_conn *conn);
-void om_kafka_delayed_produce_open(om_engine *engine);     /* the disk has news */
+void om_kafka_delayed_produce_open(om_engine *engine); /* the disk has news */
 
 #endif

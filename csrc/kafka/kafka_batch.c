@@ -1,7 +1,7 @@
 /* kafka_batch.c -- is this a batch that a producer may send to that topic? Each no with Kafka's own error. */
 #include "kafka/kafka.h"
 
-#define ZSTD_FROM 7                  /* the version of Produce */
+#define ZSTD_FROM 7 /* the version of Produce */
 #define CODEC_ZSTD 4
 /* More bytes come out of no batch (ottermq/storage/codecs.py), and a record has 7: more records are a lie, which
  * would cost offsets and make a queue look full. */
@@ -56,7 +56,8 @@ int om_kafka_batch_check(om_kafka_batch *batch, const om_kafka_topic *topic, int
     if (info->record_count > RECORDS_MOST)
         return om_kafka_refuse(out, OM_KAFKA_E_INVALID_RECORD, "more records than a batch can hold");
     if (info->record_count < 1 || info->record_count - 1 != info->last_offset_delta)
-        return om_kafka_refuse(out, OM_KAFKA_E_INVALID_RECORD, "a last offset delta that isn't the count of records - 1");
+        return om_kafka_refuse(out, OM_KAFKA_E_INVALID_RECORD,
+                               "a last offset delta that isn't the count of records - 1");
     int codec = info->attributes & OM_ATTR_CODEC_MASK;
     if (codec > CODEC_ZSTD || (codec == CODEC_ZSTD && version < ZSTD_FROM))
         return om_kafka_refuse(out, OM_KAFKA_E_UNSUPPORTED_COMPRESSION, NULL);

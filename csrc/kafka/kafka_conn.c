@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-#define REQUEST_MIN 8                /* without a client id there is this much */
-#define KEY_MAX 1000                 /* no API has such a number: it isn't Kafka */
+#define REQUEST_MIN 8 /* without a client id there is this much */
+#define KEY_MAX 1000  /* no API has such a number: it isn't Kafka */
 #define LARGE_STEP (1u << 20)
 #define REPLY_LEAST (64u << 10)
 #define REPLY_KEPT (4u << 20)
@@ -144,7 +144,8 @@ uint32_t om_kafka_take_throttle(om_conn *conn) {
 /* Returns whether the request was taken; if not, it stays where it is. */
 static int ask_python(const om_kafka_request *request) {
     om_conn *conn = request->conn;
-    int may_be_ours = conn->state != OM_CONN_OPEN && (request->key == OM_KAFKA_PRODUCE || request->key == OM_KAFKA_FETCH);
+    int may_be_ours =
+        conn->state != OM_CONN_OPEN && (request->key == OM_KAFKA_PRODUCE || request->key == OM_KAFKA_FETCH);
     om_event event = {
         .kind = OM_EV_KAFKA_REQUEST,
         .door = conn->door,
@@ -303,7 +304,8 @@ static void read_large(om_conn *conn, size_t whole) {
     size_t cap = (size_t)conn->in_len * 2 > LARGE_STEP ? (size_t)conn->in_len * 2 : LARGE_STEP;
     if (need_room(conn, cap < whole ? cap : whole) != OM_OK)
         return;
-    size_t room = whole - conn->in_len < conn->in_cap - conn->in_len ? whole - conn->in_len : conn->in_cap - conn->in_len;
+    size_t room =
+        whole - conn->in_len < conn->in_cap - conn->in_len ? whole - conn->in_len : conn->in_cap - conn->in_len;
     ssize_t got = receive(conn, conn->in + conn->in_len, room < LARGE_STEP ? room : LARGE_STEP);
     if (got <= 0)
         return;

@@ -16,11 +16,11 @@
 #define FLEXIBLE_FROM 12
 #define IDS_FROM 13
 #define TOPIC_LEAST 3
-#define NAME_MAX_KEPT 250            /* bytes of a topic's name: one that long is no topic's */
+#define NAME_MAX_KEPT 250 /* bytes of a topic's name: one that long is no topic's */
 #define PARTITION_LEAST 16
-#define PARTS_MAX 100000             /* a request may name so many */
-#define SESSION_MAX 10000            /* ... and a session holds so many */
-#define KEPT (64u << 10)             /* bytes that stay allocated without a session */
+#define PARTS_MAX 100000  /* a request may name so many */
+#define SESSION_MAX 10000 /* ... and a session holds so many */
+#define KEPT (64u << 10)  /* bytes that stay allocated without a session */
 #define WAIT_MAX_MS 600000
 #define FINAL_EPOCH -1
 
@@ -74,7 +74,7 @@ void om_kafka_fetch_free(om_conn *conn) {
 
 /* ---- topics and partitions by name ---- */
 
-typedef struct named {       /* how a request names a topic */
+typedef struct named { /* how a request names a topic */
     om_span name;
     const uint8_t *id;
 } named;
@@ -90,7 +90,8 @@ static uint32_t hash_of(const named *named) {
 static int is_same(const om_kafka_fetch *fetch, const om_kafka_fetch_topic *topic, const named *named) {
     if (named->id)
         return memcmp(topic->id, named->id, sizeof topic->id) == 0;
-    return topic->name_len == (uint32_t)named->name.len && memcmp(name_of(fetch, topic), named->name.data, topic->name_len) == 0;
+    return topic->name_len == (uint32_t)named->name.len &&
+           memcmp(name_of(fetch, topic), named->name.data, topic->name_len) == 0;
 }
 
 static uint32_t part_hash(uint32_t topic, int32_t partition) {

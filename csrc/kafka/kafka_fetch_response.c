@@ -16,25 +16,25 @@
 #include <stdlib.h>
 
 #define FLEXIBLE_FROM 12
-#define SMALL 4096                   /* a batch below this is copied: cheaper than to be referred to */
+#define SMALL 4096 /* a batch below this is copied: cheaper than to be referred to */
 #define ANSWER_HEAD 32
-#define TOPIC_HEAD 32                /* besides its name */
-#define PART_HEAD 64                 /* besides aborted transactions */
+#define TOPIC_HEAD 32 /* besides its name */
+#define PART_HEAD 64  /* besides aborted transactions */
 #define ABORTED_SIZE 17
 #define PLANS_KEPT 8192
-#define STRETCH_MAX (8u << 20)       /* of a segment, in one answer */
-#define EMPTY_MAX 1024               /* segments without records that one answer passes over */
+#define STRETCH_MAX (8u << 20) /* of a segment, in one answer */
+#define EMPTY_MAX 1024         /* segments without records that one answer passes over */
 
 typedef struct om_kafka_plan {
     om_kafka_part *part;
-    om_log *log;             /* NULL: there is none */
+    om_log *log; /* NULL: there is none */
     int error;
     int64_t watermark, stable, start;
     uint32_t hot_first, hot_count; /* of the hot tail, */
-    om_stretch stretch;      /* or of a segment (held) */
+    om_stretch stretch;            /* or of a segment (held) */
     uint64_t bytes;
-    int64_t next_offset;     /* behind what it gives */
-    size_t head_end;         /* of its head among the heads */
+    int64_t next_offset; /* behind what it gives */
+    size_t head_end;     /* of its head among the heads */
 } om_kafka_plan;
 
 typedef struct reading {
@@ -52,7 +52,8 @@ typedef struct reading {
 /* The names of topics that must be asked about, each behind its length. */
 static int ask_rights(reading *r) {
     om_kafka_fetch *fetch = r->fetch;
-    uint8_t *names = om_kafka_reply_room(r->engine, (size_t)fetch->topic_count * (2 + 255) + fetch->names_len + 1), *at = names;
+    uint8_t *names = om_kafka_reply_room(r->engine, (size_t)fetch->topic_count * (2 + 255) + fetch->names_len + 1),
+            *at = names;
     for (uint32_t i = 0; names && i < fetch->topic_count; i++) {
         const om_kafka_fetch_topic *wanted = &fetch->topics[i];
         om_span name = {fetch->names + wanted->name_at, (int32_t)wanted->name_len};
@@ -276,8 +277,8 @@ static void put_part(heads *heads, const om_kafka_fetch *fetch, const om_kafka_p
     at = om_wire_put_i64(at, plan->stable);
     if (fetch->version >= 5)
         at = om_wire_put_i64(at, plan->start);
-    at = aborted ? put_aborted(at, plan, flexible, aborted)
-                 : om_wire_put_count(at, flexible, fetch->committed ? 0 : -1);
+    at =
+        aborted ? put_aborted(at, plan, flexible, aborted) : om_wire_put_count(at, flexible, fetch->committed ? 0 : -1);
     if (!at) {
         heads->bad = 1;
         return;

@@ -61,7 +61,8 @@ uint8_t *om_kafka_delayed_produce_put(om_conn *conn, uint64_t seq, size_t len) {
     }
     if (need_gate(kafka) != OM_OK || need_held(kafka, len) != OM_OK)
         return NULL;
-    kafka->gates[(kafka->gate_head + kafka->gate_count++) & (kafka->gate_cap - 1)] = (om_kafka_delayed_produce){seq, (uint32_t)len};
+    kafka->gates[(kafka->gate_head + kafka->gate_count++) & (kafka->gate_cap - 1)] =
+        (om_kafka_delayed_produce){seq, (uint32_t)len};
     if (!kafka->on_gated) {
         kafka->on_gated = 1;
         kafka->next_gated = engine->kafka_gated;

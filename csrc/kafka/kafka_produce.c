@@ -19,11 +19,11 @@
 
 #define FLEXIBLE_FROM 9
 #define VERSION_MAX 11
-#define TOPIC_LEAST 3                /* a name, a count, tags */
+#define TOPIC_LEAST 3 /* a name, a count, tags */
 #define PARTITION_LEAST 6
 #define ANSWER_HEAD 32
-#define ANSWER_TOPIC 16              /* besides its name */
-#define ANSWER_PARTITION 128         /* with the longest text below */
+#define ANSWER_TOPIC 16      /* besides its name */
+#define ANSWER_PARTITION 128 /* with the longest text below */
 #define ANSWER_MAX (64u << 20)
 
 typedef struct produce {
@@ -32,12 +32,12 @@ typedef struct produce {
     int version;
     int acks;
     om_span transactional;
-    om_wire topics;          /* where they start */
+    om_wire topics; /* where they start */
     int32_t topic_count;
-    size_t bound;            /* of the response */
-    int opens;               /* some of the topics don't take every batch as it is */
-    int error;               /* for all of it */
-    uint64_t seq;            /* what must be durable before it is answered */
+    size_t bound; /* of the response */
+    int opens;    /* some of the topics don't take every batch as it is */
+    int error;    /* for all of it */
+    uint64_t seq; /* what must be durable before it is answered */
 } produce;
 
 /* ---- the first walk ---- */
@@ -177,8 +177,8 @@ static void append(produce *p, om_kafka_topic *topic, om_queue *queue, om_log *l
     }
     /* The one copy: from the read buffer into what the log, the WAL and the readers share. */
     om_buffer *bytes = result != OM_OK ? NULL
-                      : batch->bytes  ? batch->bytes
-                                      : om_buffer_copy(batch->data.data, (uint32_t)batch->data.len);
+                       : batch->bytes  ? batch->bytes
+                                       : om_buffer_copy(batch->data.data, (uint32_t)batch->data.len);
     if (bytes && bytes == batch->bytes)
         om_buffer_ref(bytes);
     if (result == OM_OK && !bytes)
@@ -337,8 +337,8 @@ int om_kafka_produce(const om_kafka_request *request, const uint8_t *body) {
         return 0;
     }
     kafka->answered = 0;
-    p.error = p.version < 3                               ? OM_KAFKA_E_UNSUPPORTED_VERSION
-              : may_id <= 0                               ? OM_KAFKA_E_TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    p.error = p.version < 3                                ? OM_KAFKA_E_UNSUPPORTED_VERSION
+              : may_id <= 0                                ? OM_KAFKA_E_TRANSACTIONAL_ID_AUTHORIZATION_FAILED
               : p.acks != 0 && p.acks != 1 && p.acks != -1 ? OM_KAFKA_E_INVALID_REQUIRED_ACKS
               : is_full                                    ? OM_KAFKA_E_STORAGE_ERROR
                                                            : 0;

@@ -20,7 +20,7 @@ typedef struct om_kafka_repacked_batch {
     uint32_t place;
     int error;
     int64_t first_time, last_time;
-    om_buffer *bytes;         /* NULL: the batch as it was sent */
+    om_buffer *bytes; /* NULL: the batch as it was sent */
 } parcel;
 
 static void account(om_conn *conn, uint64_t bytes) {
@@ -69,7 +69,8 @@ void om_kafka_repack_ask(om_conn *conn, const uint8_t *batches, size_t len) {
 /* ---- and back ---- */
 
 static parcel take_in(const om_kafka_repacked *from) {
-    parcel made = {.place = from->place, .error = from->error, .first_time = from->first_time, .last_time = from->last_time};
+    parcel made = {
+        .place = from->place, .error = from->error, .first_time = from->first_time, .last_time = from->last_time};
     if (made.error || !from->data)
         return made;
     made.bytes = om_buffer_copy(from->data, (uint32_t)from->len);
@@ -92,8 +93,8 @@ int om_kafka_batches_repacked(om_engine *engine, uint64_t id, const om_kafka_rep
         return count ? OM_E_NO_MEMORY : OM_E_INVALID;
     for (uint32_t i = 0; i < count; i++) {
         om_batch_info info;
-        if (batches[i].data && (om_batch_check(batches[i].data, batches[i].len, &info) != OM_OK ||
-                                (size_t)info.size != batches[i].len)) {
+        if (batches[i].data &&
+            (om_batch_check(batches[i].data, batches[i].len, &info) != OM_OK || (size_t)info.size != batches[i].len)) {
             free_parcels(parcels, i);
             return OM_E_INVALID;
         }
@@ -117,9 +118,9 @@ int om_kafka_batches_repacked(om_engine *engine, uint64_t id, const om_kafka_rep
 }
 
 static const char *reason(int error) {
-    return error == OM_KAFKA_E_MESSAGE_TOO_LARGE   ? "too much comes out of it"
-           : error == OM_KAFKA_E_INVALID_RECORD    ? "what comes out of it are not its records, or one has no key"
-                                                   : NULL;
+    return error == OM_KAFKA_E_MESSAGE_TOO_LARGE ? "too much comes out of it"
+           : error == OM_KAFKA_E_INVALID_RECORD  ? "what comes out of it are not its records, or one has no key"
+                                                 : NULL;
 }
 
 int om_kafka_repack_take(om_conn *conn, uint32_t place, om_kafka_batch *batch, const om_kafka_topic *topic,
@@ -137,7 +138,8 @@ int om_kafka_repack_take(om_conn *conn, uint32_t place, om_kafka_batch *batch, c
         batch->data = (om_span){made->bytes->data, (int32_t)made->bytes->len};
         om_batch_peek(made->bytes->data, made->bytes->len, &batch->info);
         if (batch->info.size > topic->options.max_message_bytes)
-            return om_kafka_refuse(out, OM_KAFKA_E_MESSAGE_TOO_LARGE, "larger than max.message.bytes once it is repacked");
+            return om_kafka_refuse(out, OM_KAFKA_E_MESSAGE_TOO_LARGE,
+                                   "larger than max.message.bytes once it is repacked");
     }
     batch->first_time = made->first_time;
     batch->last_time = batch->info.max_timestamp = made->last_time;

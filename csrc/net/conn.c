@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define SLOT_BITS 24
-#define PARTING_MS 3000              /* for the client to close its end, once all is said */
+#define PARTING_MS 3000 /* for the client to close its end, once all is said */
 
 /* ---- the table ---- */
 

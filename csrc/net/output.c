@@ -16,7 +16,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define CHUNK_FIRST 4000             /* idle connections send little: a heartbeat, an answer */
+#define CHUNK_FIRST 4000 /* idle connections send little: a heartbeat, an answer */
 #define CHUNK_MORE (64u << 10)
 #define GATHER 64
 #define SPARES_MAX 512

@@ -9,7 +9,7 @@ enum om_piece_kind { OM_PIECE_OWN, OM_PIECE_BYTES, OM_PIECE_FILE };
 /* A segment's file, open while somebody may send from it. Counted under the lock. */
 typedef struct om_backing {
     uint32_t refs;
-    om_segment *segment;     /* held */
+    om_segment *segment; /* held */
     int fd;
 } om_backing;
 
@@ -17,11 +17,17 @@ typedef struct om_backing {
 typedef struct om_piece {
     struct om_piece *next;
     uint32_t kind;
-    uint32_t cap;            /* own */
+    uint32_t cap; /* own */
     uint64_t sent, len;
     union {
-        struct { om_buffer *bytes; const uint8_t *data; } ref;
-        struct { om_backing *backing; uint64_t position; } file;
+        struct {
+            om_buffer *bytes;
+            const uint8_t *data;
+        } ref;
+        struct {
+            om_backing *backing;
+            uint64_t position;
+        } file;
     } from;
     uint8_t own[];
 } om_piece;
@@ -35,11 +41,11 @@ typedef struct om_spares {
 typedef struct om_output {
     om_piece *head, *tail;
     uint64_t bytes;
-    uint32_t files;          /* pieces that are parts of a segment */
+    uint32_t files; /* pieces that are parts of a segment */
     om_spares *spares;
 } om_output;
 
-#define OM_OUTPUT_LIMIT (1u << 20)   /* a consumer whose connection has more waiting gets nothing new */
+#define OM_OUTPUT_LIMIT (1u << 20)              /* a consumer whose connection has more waiting gets nothing new */
 #define OM_OUTPUT_CLOGGED (4 * OM_OUTPUT_LIMIT) /* ... and what asks for an answer is not taken */
 
 /* Room for len bytes in one piece, to be filled at once; NULL: no memory. */

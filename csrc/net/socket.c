@@ -32,7 +32,8 @@ static int is_local(int fd, const struct sockaddr_storage *peer) {
     if (getsockname(fd, (struct sockaddr *)&own, &len) != 0 || own.ss_family != peer->ss_family)
         return 0;
     if (own.ss_family == AF_INET)
-        return ((const struct sockaddr_in *)&own)->sin_addr.s_addr == ((const struct sockaddr_in *)peer)->sin_addr.s_addr;
+        return ((const struct sockaddr_in *)&own)->sin_addr.s_addr ==
+               ((const struct sockaddr_in *)peer)->sin_addr.s_addr;
     return own.ss_family == AF_INET6 && memcmp(&((const struct sockaddr_in6 *)&own)->sin6_addr,
                                                &((const struct sockaddr_in6 *)peer)->sin6_addr, 16) == 0;
 }

@@ -2,7 +2,7 @@
 #ifndef OM_SOCKET_H
 #define OM_SOCKET_H
 
-#define OM_CONGESTION_NAME 16        /* TCP_CA_NAME_MAX */
+#define OM_CONGESTION_NAME 16 /* TCP_CA_NAME_MAX */
 
 /* A listener's connections begin unpaced; `usual` becomes the name of the machine's own choice. */
 void om_socket_listens(int fd, char usual[OM_CONGESTION_NAME]);

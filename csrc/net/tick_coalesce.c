@@ -12,7 +12,7 @@
 #include "net/tick_coalesce.h"
 
 #define DISTANCE_NS UINT64_C(2000000)
-#define SILENT_MS 6                  /* longer than an answer takes while ticks keep their distance */
+#define SILENT_MS 6 /* longer than an answer takes while ticks keep their distance */
 #define CROWD 64
 
 void om_coalesce_heard(om_coalesce *crowd, int64_t silent_ms) {

@@ -5,10 +5,10 @@
 #include <stdint.h>
 
 typedef struct om_coalesce {
-    uint64_t tick_ns;        /* when the last tick began */
-    uint64_t counted_ns;     /* since when it is counted ... */
-    uint32_t seldom;         /* ... how many were read who hadn't said a word for a while */
-    int gathers;             /* they are so many that ticks keep their distance */
+    uint64_t tick_ns;    /* when the last tick began */
+    uint64_t counted_ns; /* since when it is counted ... */
+    uint32_t seldom;     /* ... how many were read who hadn't said a word for a while */
+    int gathers;         /* they are so many that ticks keep their distance */
 } om_coalesce;
 
 /* A connection has brought something, that many ms after the last time. */

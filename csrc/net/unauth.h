@@ -30,8 +30,8 @@ typedef struct om_unauth {
 } om_unauth;
 
 om_unauth *om_unauth_new(void);
-void om_unauth_add(om_conn *conn);         /* it has come; the oldest from there may have to go */
-void om_unauth_remove(om_conn *conn);      /* it has logged in, or left */
+void om_unauth_add(om_conn *conn);    /* it has come; the oldest from there may have to go */
+void om_unauth_remove(om_conn *conn); /* it has logged in, or left */
 /* Those that hold most and longest go until the rest holds little. Each sweep. */
 void om_unauth_weigh(om_engine *engine);
 size_t om_conn_read_most(const om_conn *conn); /* bytes of its input to take at once */

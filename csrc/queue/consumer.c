@@ -222,7 +222,8 @@ static void find_start(om_engine *engine, om_consume *consume) {
     consume->start_value = offset;
 }
 
-int om_consumer_add(om_engine *engine, uint64_t id, int number, const om_consume *wanted, const uint8_t *ok, size_t len) {
+int om_consumer_add(om_engine *engine, uint64_t id, int number, const om_consume *wanted, const uint8_t *ok,
+                    size_t len) {
     om_consume plain = *wanted;
     const om_consume *consume = &plain;
     if (plain.start == OM_STREAM_TIME)

@@ -12,20 +12,21 @@
 
 #include <stdlib.h>
 
-#define ATONCE 1024                  /* messages in one go, so that others get their turn */
-#define LEAVING_MAX (4u << 20)       /* bytes in one record, but for the last message */
-#define HOLD_MS 1000                 /* at-least-once: between two tries to find a place */
-#define TRIES 32                     /* ... of as many at most, however many wait */
+#define ATONCE 1024            /* messages in one go, so that others get their turn */
+#define LEAVING_MAX (4u << 20) /* bytes in one record, but for the last message */
+#define HOLD_MS 1000           /* at-least-once: between two tries to find a place */
+#define TRIES 32               /* ... of as many at most, however many wait */
 
 /* What to take back if the record is refused. */
 typedef struct om_leaver {
-    om_queue *queue;         /* held */
+    om_queue *queue; /* held */
     om_dying dying;
 } om_leaver;
 
 /* ---- expiry ---- */
 
-OM_PER_MESSAGE int om_dead_letter_is_expired(const om_queue *queue, const om_content *content, int64_t now_ms, int64_t *deadline) {
+OM_PER_MESSAGE
+int om_dead_letter_is_expired(const om_queue *queue, const om_content *content, int64_t now_ms, int64_t *deadline) {
     int64_t ttl = queue->options.message_ttl_ms, own;
     *deadline = INT64_MAX;
     if (content->properties.len >= 2 && (om_get_be16(content->properties.data) & OM_HAS_EXPIRATION)) {
@@ -74,7 +75,8 @@ void om_dead_letter_add(om_queue *queue, int lane, int64_t offset, uint32_t weig
 
 void om_dead_letter_add_refused(om_queue *queue, int index, int64_t offset, uint32_t weight) {
     om_lane *lane = &queue->lanes[index];
-    om_dying dying = {.offset = offset, .weight = weight, .lane = (uint8_t)index, .reason = OM_DEATH_MAXLEN, .refused = 1};
+    om_dying dying = {
+        .offset = offset, .weight = weight, .lane = (uint8_t)index, .reason = OM_DEATH_MAXLEN, .refused = 1};
     if (add(queue, dying) != OM_OK)
         return; /* a queue may be too long by one */
     if (!lane->refused++ || offset < lane->refused_from)
@@ -164,7 +166,8 @@ static om_route *take_answer(om_queue *queue, const om_dying *dying, const lette
 static om_route *name_route(om_queue *queue, const letter *letter) {
     om_queue *target = om_queue_named(queue->engine, queue->vhost, letter->key.data, (size_t)letter->key.len);
     uint64_t id = target ? target->id : 0;
-    om_route *route = om_route_make(queue->engine, queue->vhost, 0, letter->exchange, letter->key, &id, target != NULL, 0);
+    om_route *route =
+        om_route_make(queue->engine, queue->vhost, 0, letter->exchange, letter->key, &id, target != NULL, 0);
     if (!route)
         om_queue_wait(queue);
     return route;
@@ -243,7 +246,7 @@ static int send_to(om_engine *engine, om_queue *target, const letter *letter, om
     target->published++;
     om_queue_activate(target);
     return om_reject_publish_stage(engine->leaving, &engine->refusals, target, letter->properties.priority, letter->key,
-                             letter->content.body, tail);
+                                   letter->content.body, tail);
 }
 
 static int goes_to(const om_dying *dying, const letter *letter, const om_queue *target) {

@@ -1,9 +1,9 @@
 /* decompressed.c -- compressed batches on their way to AMQP readers: asked for once, kept while read. */
 #include "queue/decompressed.h"
 
-#include "format/batch.h"
 #include "base/bytes.h"
 #include "engine/engine.h"
+#include "format/batch.h"
 
 #include <stdlib.h>
 
@@ -72,7 +72,8 @@ static int ask(om_engine *engine, uint64_t log, int64_t base_offset, const uint8
     return OM_E_NOT_RESIDENT;
 }
 
-int om_decompressed_get(om_engine *engine, uint64_t log, int64_t base_offset, const uint8_t *batch, size_t len, om_buffer **out) {
+int om_decompressed_get(om_engine *engine, uint64_t log, int64_t base_offset, const uint8_t *batch, size_t len,
+                        om_buffer **out) {
     if (len < OM_BATCH_OVERHEAD)
         return OM_E_UNREADABLE;
     if (!engine->opened && !(engine->opened = calloc(1, sizeof *engine->opened)))
@@ -129,7 +130,7 @@ int om_batch_opened(om_engine *engine, uint64_t log, int64_t base_offset, const 
             result = OM_E_CORRUPT;
         shrink(engine->opened, it);
         om_queues_wake(engine);
-        engine->retry = 1;           /* a basic.get may wait for it */
+        engine->retry = 1; /* a basic.get may wait for it */
     }
     om_engine_leave(engine);
     return result;

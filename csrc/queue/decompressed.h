@@ -12,14 +12,14 @@
 #include "ottermq.h"
 
 #define OM_OPENED_SLOTS 64
-#define OM_OPENED_BYTES (64u << 20)  /* those kept beside the one that was opened last */
+#define OM_OPENED_BYTES (64u << 20) /* those kept beside the one that was opened last */
 
 typedef struct om_decompressed {
     struct om_decompressed_slot {
         uint64_t log;
         int64_t base_offset;
-        uint64_t used;               /* by the count of uses; 0: free */
-        om_buffer *bytes;             /* NULL: asked for, or can't be opened */
+        uint64_t used;    /* by the count of uses; 0: free */
+        om_buffer *bytes; /* NULL: asked for, or can't be opened */
         uint8_t asked;
         uint8_t head[OM_BATCH_OVERHEAD];
     } slots[OM_OPENED_SLOTS];
@@ -28,7 +28,8 @@ typedef struct om_decompressed {
 
 /* The plain batch for this compressed one (not held). OM_E_NOT_RESIDENT: Python was asked, look again
  * when the queue is woken; OM_E_UNREADABLE: it can't be opened. */
-int om_decompressed_get(om_engine *engine, uint64_t log, int64_t base_offset, const uint8_t *batch, size_t len, om_buffer **out);
+int om_decompressed_get(om_engine *engine, uint64_t log, int64_t base_offset, const uint8_t *batch, size_t len,
+                        om_buffer **out);
 void om_decompressed_free(om_engine *engine);
 
 #endif

@@ -14,9 +14,9 @@
 
 #include <stdlib.h>
 
-#define PUMP_MAX 2048                /* messages a queue gives in one go, so that others get their turn */
-#define EXPIRE_MAX 4096              /* ... or finds to be expired */
-#define COPY_MAX (16u << 10)         /* larger bodies in the hot tail are not copied, only referred to */
+#define PUMP_MAX 2048        /* messages a queue gives in one go, so that others get their turn */
+#define EXPIRE_MAX 4096      /* ... or finds to be expired */
+#define COPY_MAX (16u << 10) /* larger bodies in the hot tail are not copied, only referred to */
 
 /* ---- frames ---- */
 
@@ -50,7 +50,7 @@ static uint8_t *put_content_header(uint8_t *at, int channel, uint64_t body_size,
 typedef struct lender {
     om_buffer *bytes;
     om_backing *backing;
-    uint64_t position;       /* of the body in that file */
+    uint64_t position; /* of the body in that file */
 } lender;
 
 static int find_lender(const om_conn *conn, const om_content *content, om_queue_reader *feed, lender *out) {
@@ -90,7 +90,8 @@ static int put_lent_body(om_conn *conn, int channel, const om_content *content, 
     return OM_OK;
 }
 
-OM_PER_MESSAGE int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const uint8_t *args, size_t args_len,
+OM_PER_MESSAGE
+int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const uint8_t *args, size_t args_len,
                       const om_content *content, om_span properties, om_queue_reader *feed) {
     uint32_t most = conn->frame_max - OM_FRAME_OVERHEAD;
     if ((size_t)properties.len > OM_HEADER_ROOM(conn->frame_max))
@@ -149,7 +150,8 @@ static int come_back(om_queue *queue, int result) {
     return result;
 }
 
-OM_PER_MESSAGE static int look_at_lane(om_queue *queue, int32_t index, int64_t as_of, int64_t *offset, om_content *content) {
+OM_PER_MESSAGE
+static int look_at_lane(om_queue *queue, int32_t index, int64_t as_of, int64_t *offset, om_content *content) {
     om_engine *engine = queue->engine;
     om_lane *lane = &queue->lanes[index];
     om_log *log = lane->log;
@@ -227,11 +229,13 @@ static om_span told_properties(om_queue *queue, const om_log *log, const om_cont
         {.name = "x-acquired-count", .type = 'l', .number = acquired},
         {.name = "x-delivery-count", .type = 'l', .number = delivered},
     };
-    int64_t len = om_headers_with(engine->rewrite, OM_HEADER_ROOM(conn->frame_max), &properties, extras, delivered ? 2 : 1);
+    int64_t len =
+        om_headers_with(engine->rewrite, OM_HEADER_ROOM(conn->frame_max), &properties, extras, delivered ? 2 : 1);
     return len < 0 ? content->properties : (om_span){engine->rewrite, (int32_t)len};
 }
 
-int om_deliver_take(om_channel *channel, om_consumer *consumer, om_queue *queue, int32_t lane, const om_content *content) {
+int om_deliver_take(om_channel *channel, om_consumer *consumer, om_queue *queue, int32_t lane,
+                    const om_content *content) {
     om_unacked *entry = om_unacked_push(&channel->unacked);
     if (!entry)
         return OM_E_NO_MEMORY;
@@ -253,7 +257,8 @@ int om_deliver_take(om_channel *channel, om_consumer *consumer, om_queue *queue,
     return OM_OK;
 }
 
-uint8_t *om_deliver_args(uint8_t *at, const om_consumer *consumer, uint64_t tag, int again, om_span exchange, om_span key) {
+uint8_t *om_deliver_args(uint8_t *at, const om_consumer *consumer, uint64_t tag, int again, om_span exchange,
+                         om_span key) {
     if (consumer)
         at = put_shortstr(at, consumer->tag, consumer->tag_len);
     om_put_be64(at, tag);
@@ -269,7 +274,8 @@ static int give(om_queue *queue, om_channel *channel, om_consumer *consumer, uin
     om_conn *conn = channel->conn;
     int again = content->offset < log->cursor->next;
     uint8_t args[OM_DELIVER_ARGS + 4];
-    uint8_t *at = om_deliver_args(args, consumer, channel->unacked.next_tag, again, content->exchange, content->routing_key);
+    uint8_t *at =
+        om_deliver_args(args, consumer, channel->unacked.next_tag, again, content->exchange, content->routing_key);
     if (!consumer) {
         int64_t left = om_queue_ready(queue) - 1;
         om_put_be32(at, left > UINT32_MAX ? UINT32_MAX : (uint32_t)left);
@@ -374,7 +380,8 @@ static int can_settle(om_queue *queue) {
     return 0;
 }
 
-OM_PER_MESSAGE static void give_out(om_queue *queue) {
+OM_PER_MESSAGE
+static void give_out(om_queue *queue) {
     for (int given = 0; given < PUMP_MAX; given++) {
         om_consumer *consumer = next_consumer(queue);
         if (!consumer || (given % 64 == 0 && !can_settle(queue)))
@@ -385,8 +392,8 @@ OM_PER_MESSAGE static void give_out(om_queue *queue) {
         /* Who has no time at all is still given to a consumer that waits for it. */
         if (om_queue_head(queue, queue->engine->wall_ms - 1, &lane, &offset, &content) != OM_OK)
             return;
-        int result = give(queue, consumer->channel, consumer, OM_BASIC_DELIVER, (consumer->flags & OM_CONSUME_NO_ACK) != 0,
-                          lane, &content);
+        int result = give(queue, consumer->channel, consumer, OM_BASIC_DELIVER,
+                          (consumer->flags & OM_CONSUME_NO_ACK) != 0, lane, &content);
         if (result == OM_E_UNREADABLE) { /* a page of it couldn't be had, this very moment */
             om_queue_reader_doubt(queue->lanes[lane].feed, queue->lanes[lane].log);
             om_queue_wait(queue);
@@ -523,7 +530,7 @@ int om_get(om_channel *channel, om_queue *queue, int no_ack) {
     queue->touched_ms = queue->engine->now_ms;
     for (int32_t i = 0; i < queue->lane_count; i++)
         om_log_seal(queue->lanes[i].log); /* what this very tick brought can be had, too */
-    keep_short(queue);                         /* ... and what others waited for, or what was too much, can't */
+    keep_short(queue);                    /* ... and what others waited for, or what was too much, can't */
     int result = om_queue_head(queue, queue->engine->wall_ms, &lane, &offset, &content);
     if (result == OM_OK)
         result = give(queue, channel, NULL, OM_BASIC_GET_OK, no_ack, lane, &content);

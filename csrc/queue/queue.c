@@ -254,7 +254,8 @@ int64_t om_queue_length(const om_queue *queue) {
     for (int32_t i = 0; i < queue->lane_count; i++) {
         const om_log *log = queue->lanes[i].log;
         if (log->cursor)
-            length += log->cursor->ready_count + (log->open ? log->open->count : 0) + (log->fanout ? log->fanout->build.count : 0);
+            length += log->cursor->ready_count + (log->open ? log->open->count : 0) +
+                      (log->fanout ? log->fanout->build.count : 0);
     }
     return length;
 }
@@ -277,7 +278,8 @@ int64_t om_queue_ready_bytes(const om_queue *queue) {
     for (int32_t i = 0; i < queue->lane_count; i++) {
         const om_log *log = queue->lanes[i].log;
         if (log->cursor)
-            bytes += log->cursor->ready_bytes + (log->open ? log->open_weight : 0) + (log->fanout ? log->fanout->weight : 0);
+            bytes +=
+                log->cursor->ready_bytes + (log->open ? log->open_weight : 0) + (log->fanout ? log->fanout->weight : 0);
     }
     return bytes;
 }

@@ -15,29 +15,29 @@ typedef struct om_route om_route;
 /* Where a queue's reader stands: a batch in memory or a stretch of a mapped segment (queue_reader.c). */
 typedef struct om_queue_reader {
     om_content_iter iter;
-    om_buffer *bytes;         /* hot: held */
-    om_buffer *opened;        /* the batch at hand, opened: held; NULL: it wasn't compressed */
-    om_read read;            /* mapped: held while pins isn't NULL */
-    om_backing *backing;     /* ... its file, once a large message was sent from it */
-    size_t read_at;          /* ... the batch under iter starts here */
-    int64_t next;            /* the offset iter gives next, if it has one; -1: no batch */
-    int64_t last;            /* the batch's last offset */
+    om_buffer *bytes;    /* hot: held */
+    om_buffer *opened;   /* the batch at hand, opened: held; NULL: it wasn't compressed */
+    om_read read;        /* mapped: held while pins isn't NULL */
+    om_backing *backing; /* ... its file, once a large message was sent from it */
+    size_t read_at;      /* ... the batch under iter starts here */
+    int64_t next;        /* the offset iter gives next, if it has one; -1: no batch */
+    int64_t last;        /* the batch's last offset */
     uint32_t batch_size;
     uint64_t batch_position; /* mapped: of the batch in its segment's file */
 } om_queue_reader;
 
-typedef struct om_lane {     /* one priority: a log and the place in it */
+typedef struct om_lane { /* one priority: a log and the place in it */
     om_log *log;
-    om_queue_reader *feed;           /* NULL while nobody reads */
-    int64_t seen;            /* the head that was looked at last; -1: look again */
-    int64_t seen_deadline;   /* ... and when it expires */
-    uint32_t refused;        /* so many in it were refused and leave again (reject-publish-dlx): ... */
-    int64_t refused_from;    /* ... from here on, none is given out until they are gone */
+    om_queue_reader *feed; /* NULL while nobody reads */
+    int64_t seen;          /* the head that was looked at last; -1: look again */
+    int64_t seen_deadline; /* ... and when it expires */
+    uint32_t refused;      /* so many in it were refused and leave again (reject-publish-dlx): ... */
+    int64_t refused_from;  /* ... from here on, none is given out until they are gone */
 } om_lane;
 
 /* When a delayed message is due (delayed_exchange.c). */
 typedef struct om_due {
-    int64_t at_ms;           /* wall clock */
+    int64_t at_ms; /* wall clock */
     int64_t offset;
 } om_due;
 
@@ -46,8 +46,8 @@ typedef struct om_dying {
     int64_t offset;
     uint32_t weight;
     uint8_t lane;
-    uint8_t reason;          /* enum om_x_death_reason, or OM_DYING_DELAYED */
-    uint8_t refused;         /* it was never anybody's: see om_lane */
+    uint8_t reason;  /* enum om_x_death_reason, or OM_DYING_DELAYED */
+    uint8_t refused; /* it was never anybody's: see om_lane */
 } om_dying;
 #define OM_DYING_DELAYED 255
 
@@ -55,40 +55,40 @@ struct om_queue {
     om_engine *engine;
     uint64_t id;
     uint32_t vhost;
-    uint32_t refs;           /* the tables', routes, unacked entries, consumers */
+    uint32_t refs; /* the tables', routes, unacked entries, consumers */
     uint8_t removed;
     uint8_t on_active, on_waiting;
-    uint8_t asked_route;     /* an OM_EV_DEAD_ROUTE is under way for this exchange and key: */
+    uint8_t asked_route; /* an OM_EV_DEAD_ROUTE is under way for this exchange and key: */
     uint8_t asked_exchange_len, asked_key_len, asked_lane;
-    int64_t asked_offset;    /* for this message */
-    uint8_t *asked;          /* both, one behind the other; NULL before the first question */
+    int64_t asked_offset; /* for this message */
+    uint8_t *asked;       /* both, one behind the other; NULL before the first question */
     uint8_t *name;
     uint8_t name_len;
-    uint8_t *dlx, *dlrk;     /* owned copies behind options */
+    uint8_t *dlx, *dlrk; /* owned copies behind options */
     om_queue_options options;
 
-    om_lane *lanes;          /* by priority */
+    om_lane *lanes; /* by priority */
     int32_t lane_count;
     om_consumer **consumers; /* highest priority first; who was served goes behind its equals */
     uint32_t consumer_count, consumer_cap;
-    om_consumer *active;     /* single active consumer */
+    om_consumer *active; /* single active consumer */
     om_consumer *exclusive;
 
-    om_dying *dying;         /* waits for a route or for room */
+    om_dying *dying; /* waits for a route or for room */
     uint32_t dying_count, dying_cap, dying_at;
     uint64_t dying_bytes;
-    uint32_t put_off;        /* at-least-once: so many found no place to go to, one after the other, */
-    int64_t held_until;      /* and none of them is tried again before this */
-    om_route *dead_route;    /* held: Python's answer for the first of them */
-    om_due *dues;            /* a heap: delayed messages, soonest first */
+    uint32_t put_off;     /* at-least-once: so many found no place to go to, one after the other, */
+    int64_t held_until;   /* and none of them is tried again before this */
+    om_route *dead_route; /* held: Python's answer for the first of them */
+    om_due *dues;         /* a heap: delayed messages, soonest first */
     uint32_t due_count, due_cap;
-    int64_t due_scanned;     /* below this offset they are all in it, or settled */
+    int64_t due_scanned; /* below this offset they are all in it, or settled */
 
-    int64_t timer_at;        /* ms; INT64_MAX: none */
-    uint32_t timer_index;    /* in the engine's heap; 0: not there */
+    int64_t timer_at;     /* ms; INT64_MAX: none */
+    uint32_t timer_index; /* in the engine's heap; 0: not there */
 
     int64_t published, delivered, acked, redelivered, expired, dead_lettered, dropped;
-    int64_t touched_ms;      /* last sign of interest */
+    int64_t touched_ms; /* last sign of interest */
     om_queue *next_active, *next_waiting;
     om_queue *next_by_id, *next_by_name;
 };
@@ -97,16 +97,16 @@ void om_queue_ref(om_queue *queue);
 void om_queue_unref(om_queue *queue);
 om_queue *om_queue_find(om_engine *engine, uint64_t id);
 om_queue *om_queue_named(om_engine *engine, uint32_t vhost, const uint8_t *name, size_t len);
-void om_queue_activate(om_queue *queue);         /* has or may have something to do this tick */
-void om_queue_wait(om_queue *queue);             /* look again when the disk has news */
-void om_queues_wake(om_engine *engine);          /* all that wait */
+void om_queue_activate(om_queue *queue); /* has or may have something to do this tick */
+void om_queue_wait(om_queue *queue);     /* look again when the disk has news */
+void om_queues_wake(om_engine *engine);  /* all that wait */
 int om_queue_is_stream(const om_queue *queue);
-int64_t om_queue_length(const om_queue *queue);  /* records, those of the open batches and transactions included */
-int64_t om_queue_ready(const om_queue *queue);   /* without those of open transactions, and what can't be read */
+int64_t om_queue_length(const om_queue *queue); /* records, those of the open batches and transactions included */
+int64_t om_queue_ready(const om_queue *queue);  /* without those of open transactions, and what can't be read */
 int64_t om_queue_ready_bytes(const om_queue *queue);
 void om_queue_free_feeds(om_queue *queue);
-void om_queue_look_again(om_queue *queue);       /* at its heads: they or their time may have changed */
-void om_queue_rest(om_queue *queue);             /* empty: lets go of batches, keeps its readers */
+void om_queue_look_again(om_queue *queue); /* at its heads: they or their time may have changed */
+void om_queue_rest(om_queue *queue);       /* empty: lets go of batches, keeps its readers */
 
 /* ---- timers (queue_deadlines.c): queues by the time of their head's end ------------------------------------ */
 

@@ -170,7 +170,8 @@ static int goes_unseen(om_engine *engine, const om_queue_reader *feed) {
     om_read_guard(&feed->read);
     while (at < len) {
         om_batch_info info;
-        if (om_batch_peek(data + at, len - at, &info) != OM_OK || (uint64_t)info.size / least < (uint64_t)info.record_count)
+        if (om_batch_peek(data + at, len - at, &info) != OM_OK ||
+            (uint64_t)info.size / least < (uint64_t)info.record_count)
             break;
         at += (size_t)info.size;
     }
@@ -222,7 +223,8 @@ static int read_record(om_queue_reader *feed, int64_t offset, om_content *out) {
     return out->offset == offset ? OM_OK : OM_E_RANGE;
 }
 
-static int get(om_engine *engine, om_queue_reader *feed, om_log *log, int64_t offset, om_content *out, int64_t *skip_to) {
+static int get(om_engine *engine, om_queue_reader *feed, om_log *log, int64_t offset, om_content *out,
+               int64_t *skip_to) {
     if (feed->next < 0 || offset < feed->next || offset > feed->last) {
         int result = find_batch(engine, feed, log, offset, skip_to);
         if (result != OM_OK) {
@@ -247,7 +249,9 @@ static int get(om_engine *engine, om_queue_reader *feed, om_log *log, int64_t of
     return result;
 }
 
-OM_PER_MESSAGE int om_queue_reader_get(om_engine *engine, om_queue_reader *feed, om_log *log, int64_t offset, om_content *out, int64_t *skip_to) {
+OM_PER_MESSAGE
+int om_queue_reader_get(om_engine *engine, om_queue_reader *feed, om_log *log, int64_t offset, om_content *out,
+                        int64_t *skip_to) {
     int result = get(engine, feed, log, offset, out, skip_to);
     if (result != OM_E_UNREADABLE || om_queue_reader_unguard(feed) == OM_OK)
         return result;

@@ -46,15 +46,16 @@ static int add(om_refusals *refusals, om_refusal refusal) {
     return OM_OK;
 }
 
-int om_reject_publish_stage(om_atomic *atomic, om_refusals *refusals, om_queue *queue, int priority, om_span key, om_span body,
-                      om_span tail) {
+int om_reject_publish_stage(om_atomic *atomic, om_refusals *refusals, om_queue *queue, int priority, om_span key,
+                            om_span body, om_span tail) {
     int32_t lane = priority < queue->lane_count ? priority : queue->lane_count - 1;
     om_log *log = queue->lanes[lane].log;
     if (queue->removed || log->deleted)
         return OM_OK;
-    int refused = om_reject_publish_refuses(queue, om_queue_credit(queue), body.len), dies = refused && om_reject_publish_dies(queue);
-    om_refusal refusal = {.queue = queue, .place = dies ? log->atomic_count + 1 : 0, .weight = (uint32_t)body.len,
-                          .lane = (uint8_t)lane};
+    int refused = om_reject_publish_refuses(queue, om_queue_credit(queue), body.len),
+        dies = refused && om_reject_publish_dies(queue);
+    om_refusal refusal = {
+        .queue = queue, .place = dies ? log->atomic_count + 1 : 0, .weight = (uint32_t)body.len, .lane = (uint8_t)lane};
     int result = refused ? add(refusals, refusal) : OM_OK;
     if (result != OM_OK || (refused && !dies))
         return result;
@@ -75,8 +76,8 @@ void om_refusals_end(om_refusals *refusals, int committed) {
         om_queue *queue = refusal->queue;
         queue->published -= committed;
         if (committed && refusal->place && !queue->removed)
-            om_dead_letter_add_refused(queue, refusal->lane, queue->lanes[refusal->lane].log->next_offset - refusal->place,
-                                refusal->weight);
+            om_dead_letter_add_refused(queue, refusal->lane,
+                                       queue->lanes[refusal->lane].log->next_offset - refusal->place, refusal->weight);
         om_queue_unref(queue);
     }
     refusals->count = 0;

@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#define ROUTE_SWEEPS 16              /* in so many sweeps all routes are looked at: buckets are a power of two */
+#define ROUTE_SWEEPS 16 /* in so many sweeps all routes are looked at: buckets are a power of two */
 
 static uint32_t hash_of(uint32_t vhost, uint32_t salt, om_span exchange, om_span key) {
     uint32_t hash = om_crc32c(vhost * 2654435761u + salt, exchange.data, (size_t)exchange.len);
@@ -45,8 +45,8 @@ static om_exchange *need_exchange(om_engine *engine, uint32_t vhost, om_span nam
     om_exchange *exchange = malloc(sizeof *exchange + (size_t)name.len);
     if (!exchange)
         return NULL;
-    *exchange = (om_exchange){
-        .vhost = vhost, .refs = 1, .generation = next_generation(engine), .name_len = (uint8_t)name.len};
+    *exchange =
+        (om_exchange){.vhost = vhost, .refs = 1, .generation = next_generation(engine), .name_len = (uint8_t)name.len};
     memcpy(exchange->name, name.data, (size_t)name.len);
     *slot = exchange;
     return exchange;

@@ -8,7 +8,7 @@
 
 #include "store/producer.h"
 
-#define STREAM_MAX 1024              /* messages a consumer gets in one go */
+#define STREAM_MAX 1024 /* messages a consumer gets in one go */
 
 /* ---- where to start ---- */
 
@@ -77,8 +77,10 @@ static int give(om_queue *queue, om_consumer *consumer, const om_content *conten
         return OM_OK;
     om_span told = len < 0 ? content->properties : (om_span){engine->rewrite, (int32_t)len};
     uint8_t args[OM_DELIVER_ARGS];
-    uint8_t *at = om_deliver_args(args, consumer, channel->unacked.next_tag, 0, content->exchange, content->routing_key);
-    result = om_deliver_frames(channel->conn, channel, OM_BASIC_DELIVER, args, (size_t)(at - args), content, told, consumer->feed);
+    uint8_t *at =
+        om_deliver_args(args, consumer, channel->unacked.next_tag, 0, content->exchange, content->routing_key);
+    result = om_deliver_frames(channel->conn, channel, OM_BASIC_DELIVER, args, (size_t)(at - args), content, told,
+                               consumer->feed);
     if (result == OM_E_INVALID && (size_t)content->properties.len > OM_HEADER_ROOM(engine->options.frame_max))
         return OM_OK; /* nobody can have it: it doesn't keep them from what comes behind it */
     if (result != OM_OK)

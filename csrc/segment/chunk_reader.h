@@ -11,12 +11,12 @@ typedef struct om_lost {
 
 typedef struct om_chunk_reader {
     int fd;
-    uint64_t size;           /* of the file */
-    uint64_t start;          /* the file position of data[0] */
+    uint64_t size;  /* of the file */
+    uint64_t start; /* the file position of data[0] */
     size_t len, cap;
     uint8_t *data;
-    int tolerant;            /* what can't be read is taken for zeros, and noted in `lost` */
-    om_lost *lost;           /* in order */
+    int tolerant;  /* what can't be read is taken for zeros, and noted in `lost` */
+    om_lost *lost; /* in order */
     uint32_t lost_count, lost_cap;
 } om_chunk_reader;
 

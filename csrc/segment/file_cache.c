@@ -25,9 +25,9 @@ struct om_file_cache {
     uint32_t max_open;
     uint64_t max_mapped;
     uint64_t open_files, mappings, mapped_bytes, evictions;
-    om_slot clean, dirty;      /* idle files: those with unsynced bytes go last */
-    om_slot maps;              /* idle mappings */
-    om_slot detached;          /* files in use that no segment points to any more */
+    om_slot clean, dirty; /* idle files: those with unsynced bytes go last */
+    om_slot maps;         /* idle mappings */
+    om_slot detached;     /* files in use that no segment points to any more */
     om_slot *buried_files, *buried_maps;
     uint32_t buried;
 };
@@ -116,8 +116,7 @@ static int evict_map(om_file_cache *files) {
 static void keep_bounds(om_file_cache *files) {
     while (files->open_files > files->max_open && evict_file(files))
         ;
-    while ((files->mapped_bytes > files->max_mapped || files->mappings > MAPPINGS_MAX) &&
-           evict_map(files))
+    while ((files->mapped_bytes > files->max_mapped || files->mappings > MAPPINGS_MAX) && evict_map(files))
         ;
 }
 

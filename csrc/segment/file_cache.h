@@ -9,21 +9,21 @@
  */
 #ifndef OM_FILE_CACHE_H
 #define OM_FILE_CACHE_H
-#include "format/batch.h"
 #include "base/bytes.h"
+#include "format/batch.h"
 #include "segment/segment.h"
 #include <errno.h>
 
 typedef struct om_slot {
     struct om_slot *prev, *next;
-    om_segment *segment;     /* NULL once the segment has let go of it */
-    int refs;                /* guarded by the cache's lock */
+    om_segment *segment; /* NULL once the segment has let go of it */
+    int refs;            /* guarded by the cache's lock */
 } om_slot;
 
 typedef struct om_file {
-    om_slot slot;            /* first: a slot on a list of files is a file */
+    om_slot slot; /* first: a slot on a list of files is a file */
     int fd;
-    uint8_t dirty;           /* written since its last sync */
+    uint8_t dirty; /* written since its last sync */
 } om_file;
 
 /* A loaded index of a sealed segment. A wrong one is replaced, but others may be searching it:
@@ -34,12 +34,12 @@ typedef struct om_loaded_index {
 } om_loaded_index;
 
 typedef struct om_mapping {
-    om_slot slot;            /* first */
+    om_slot slot; /* first */
     uint8_t *base;
-    size_t len;              /* a growing file's is mapped beyond its end: it grows into it */
-    size_t good;             /* atomic: the lowest byte that faulted, len when none has */
-    om_loaded_index *index;  /* atomic: sealed segments only, NULL until it is needed */
-    int written;             /* it is for writing too: so must be what stands in for a lost page */
+    size_t len;             /* a growing file's is mapped beyond its end: it grows into it */
+    size_t good;            /* atomic: the lowest byte that faulted, len when none has */
+    om_loaded_index *index; /* atomic: sealed segments only, NULL until it is needed */
+    int written;            /* it is for writing too: so must be what stands in for a lost page */
 } om_mapping;
 /* The same as a view's guard, for a mapping of another kind: until it is called with NULL. */
 void om_sigbus_mapping(const om_mapping *mapping);
@@ -97,10 +97,10 @@ static inline int om_segment_is(const uint8_t *mark) {
 
 /* As much of a batch header as a walk needs: to see that it is one, and to step on. */
 typedef struct om_step {
-    int64_t first, last;     /* offsets */
+    int64_t first, last; /* offsets */
     int64_t max_timestamp;
     uint64_t size;
-    int bad;                 /* a stretch that can't be read: nothing but its offsets and size counts */
+    int bad; /* a stretch that can't be read: nothing but its offsets and size counts */
 } om_step;
 
 /* The batch at `at`, which must end at or before `end` and not go back below offset `least`.
@@ -113,8 +113,8 @@ static inline int om_step_at(const uint8_t *base, uint64_t at, uint64_t end, int
     int32_t delta = (int32_t)om_get_be32(header + 23);
     step->first = (int64_t)om_get_be64(header);
     step->max_timestamp = (int64_t)om_get_be64(header + 35);
-    if (length < OM_BATCH_OVERHEAD - 12 || length > INT32_MAX - 12 || header[16] != OM_BATCH_MAGIC ||
-        delta < 0 || step->first < least || step->first > INT64_MAX - delta)
+    if (length < OM_BATCH_OVERHEAD - 12 || length > INT32_MAX - 12 || header[16] != OM_BATCH_MAGIC || delta < 0 ||
+        step->first < least || step->first > INT64_MAX - delta)
         return OM_E_CORRUPT;
     step->last = step->first + delta;
     step->size = length + UINT64_C(12);

@@ -58,8 +58,8 @@ int om_index_add(om_index *index, int32_t relative_offset, int32_t position) {
     uint32_t count = index->offset_count;
     if (relative_offset < 0 || position < 0)
         return OM_E_INVALID;
-    if (count && (relative_offset <= om_index_offset(index, count - 1) ||
-                  position <= om_index_position(index, count - 1)))
+    if (count &&
+        (relative_offset <= om_index_offset(index, count - 1) || position <= om_index_position(index, count - 1)))
         return OM_E_INVALID;
     uint8_t *entry = room_for_one(&index->offsets, count, &index->offset_cap, OM_OFFSET_ENTRY);
     if (!entry)
@@ -74,8 +74,8 @@ int om_index_add_time(om_index *index, int64_t timestamp, int32_t relative_offse
     uint32_t count = index->time_count;
     if (relative_offset < 0 || timestamp < 0)
         return OM_E_INVALID;
-    if (count && (timestamp <= om_index_time(index, count - 1) ||
-                  relative_offset <= om_index_time_offset(index, count - 1)))
+    if (count &&
+        (timestamp <= om_index_time(index, count - 1) || relative_offset <= om_index_time_offset(index, count - 1)))
         return OM_E_INVALID;
     uint8_t *entry = room_for_one(&index->times, count, &index->time_cap, OM_TIME_ENTRY);
     if (!entry)
@@ -133,8 +133,8 @@ void om_index_cut(om_index *index, int64_t relative_offset, int64_t position) {
 
 /* ---- checking ------------------------------------------------------------------------ */
 
-int om_index_check(const uint8_t *offsets, size_t offsets_len, const uint8_t *times,
-                   size_t times_len, int64_t segment_size) {
+int om_index_check(const uint8_t *offsets, size_t offsets_len, const uint8_t *times, size_t times_len,
+                   int64_t segment_size) {
     if (offsets_len % OM_OFFSET_ENTRY || times_len % OM_TIME_ENTRY)
         return OM_E_CORRUPT;
     /* An entry a byte of the segment is more than there can be: counts fit 32 bits from here on. */

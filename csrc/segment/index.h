@@ -23,13 +23,13 @@
 #define OM_TIME_ENTRY 12
 
 typedef struct om_index {
-    uint8_t *offsets, *times;            /* entries, big-endian */
+    uint8_t *offsets, *times; /* entries, big-endian */
     uint32_t offset_count, time_count;
     uint32_t offset_cap, time_cap;
 } om_index;
 
 void om_index_init(om_index *index);
-void om_index_free(om_index *index);     /* and it is empty again */
+void om_index_free(om_index *index); /* and it is empty again */
 /* Both columns must grow: OM_E_INVALID otherwise. OM_E_NO_MEMORY leaves the index as it was. */
 int om_index_add(om_index *index, int32_t relative_offset, int32_t position);
 int om_index_add_time(om_index *index, int64_t timestamp, int32_t relative_offset);
@@ -49,6 +49,6 @@ int32_t om_index_time_offset(const om_index *index, uint32_t i);
 void om_index_cut(om_index *index, int64_t relative_offset, int64_t position);
 /* Are these bytes an index? Sizes a multiple of the entry, nothing negative, both columns
  * strictly growing, positions below `segment_size`. OM_OK or OM_E_CORRUPT. Fuzzed. */
-int om_index_check(const uint8_t *offsets, size_t offsets_len, const uint8_t *times,
-                   size_t times_len, int64_t segment_size);
+int om_index_check(const uint8_t *offsets, size_t offsets_len, const uint8_t *times, size_t times_len,
+                   int64_t segment_size);
 #endif

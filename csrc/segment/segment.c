@@ -55,8 +55,8 @@ om_segment *om_segment_open(om_file_cache *files, const char *dir, int64_t base_
     return segment;
 }
 
-void om_segment_trust(om_segment *segment, int64_t next_offset, uint64_t size,
-                      int64_t first_timestamp, int64_t max_timestamp) {
+void om_segment_trust(om_segment *segment, int64_t next_offset, uint64_t size, int64_t first_timestamp,
+                      int64_t max_timestamp) {
     om_file_cache_lock(segment->files);
     segment->next_offset = next_offset;
     segment->size = size;
@@ -91,8 +91,8 @@ void om_segment_fence(om_segment *segment) {
 
 /* ---- the engine's half ---------------------------------------------------------------- */
 
-int om_segment_must_roll(const om_segment *segment, const om_segment_limits *limits,
-                         const om_batch_info *batch, int64_t now_ms) {
+int om_segment_must_roll(const om_segment *segment, const om_segment_limits *limits, const om_batch_info *batch,
+                         int64_t now_ms) {
     if (segment->size == 0)
         return 0;
     if (segment->sealed || om_segment_is(&segment->fenced) || om_segment_is(&segment->deleted) ||
@@ -127,16 +127,15 @@ int om_segment_count_in(om_segment *segment, const om_batch_info *batch) {
         segment->size > INT32_MAX)
         return OM_E_RANGE;
     if (segment->size == 0)
-        segment->first_timestamp = batch->attributes & OM_ATTR_DELETE_HORIZON ? batch->max_timestamp
-                                                                              : batch->base_timestamp;
+        segment->first_timestamp =
+            batch->attributes & OM_ATTR_DELETE_HORIZON ? batch->max_timestamp : batch->base_timestamp;
     if (batch->max_timestamp > segment->max_timestamp) {
         __atomic_store_n(&segment->max_timestamp, batch->max_timestamp, __ATOMIC_RELAXED);
         segment->max_timestamp_offset = last;
     }
     /* An entry that finds no memory is left out: the next batch tries again. */
     if (segment->index_loaded && segment->since_index > OM_INDEX_INTERVAL &&
-        om_index_add(&segment->index, (int32_t)(last - segment->base_offset),
-                     (int32_t)segment->size) == OM_OK) {
+        om_index_add(&segment->index, (int32_t)(last - segment->base_offset), (int32_t)segment->size) == OM_OK) {
         add_time_entry(segment);
         segment->since_index = 0;
     }
@@ -148,8 +147,8 @@ int om_segment_count_in(om_segment *segment, const om_batch_info *batch) {
 }
 
 int64_t om_segment_place(om_segment *segment, const om_batch_info *batch) {
-    if (segment->sealed || batch->size < OM_BATCH_OVERHEAD || batch->base_offset < 0 ||
-        batch->last_offset_delta < 0 || batch->base_offset > INT64_MAX - batch->last_offset_delta)
+    if (segment->sealed || batch->size < OM_BATCH_OVERHEAD || batch->base_offset < 0 || batch->last_offset_delta < 0 ||
+        batch->base_offset > INT64_MAX - batch->last_offset_delta)
         return OM_E_INVALID;
     om_file_cache_lock(segment->files);
     int64_t position = (int64_t)segment->size;
@@ -212,11 +211,10 @@ int om_segment_unsaved_index(om_segment *segment, om_index *copy) {
     const om_index *index = &segment->index;
     int result = OM_OK;
     if (segment->index_loaded) {
-        result = copy_entries(&copy->offsets, index->offsets, segment->index_saved, index->offset_count,
-                              OM_OFFSET_ENTRY);
+        result =
+            copy_entries(&copy->offsets, index->offsets, segment->index_saved, index->offset_count, OM_OFFSET_ENTRY);
         if (result == OM_OK)
-            result = copy_entries(&copy->times, index->times, segment->time_saved, index->time_count,
-                                  OM_TIME_ENTRY);
+            result = copy_entries(&copy->times, index->times, segment->time_saved, index->time_count, OM_TIME_ENTRY);
         copy->offset_count = copy->offset_cap = index->offset_count - segment->index_saved;
         copy->time_count = copy->time_cap = index->time_count - segment->time_saved;
     }

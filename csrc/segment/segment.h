@@ -28,9 +28,11 @@
 
 /* ---- the cache of open files and mappings (file_cache.c); its own lock, any thread ---- */
 typedef struct om_file_cache om_file_cache;
-typedef struct om_file_cache_stat { uint64_t open_files, mappings, mapped_bytes, evictions; } om_file_cache_stat;
+typedef struct om_file_cache_stat {
+    uint64_t open_files, mappings, mapped_bytes, evictions;
+} om_file_cache_stat;
 om_file_cache *om_file_cache_new(uint32_t max_open, uint64_t max_mapped);
-void om_file_cache_free(om_file_cache *files);                 /* after the last segment */
+void om_file_cache_free(om_file_cache *files); /* after the last segment */
 void om_file_cache_stat_get(om_file_cache *files, om_file_cache_stat *out);
 /* Evicting or letting go never closes or unmaps anything itself: the engine may be the one who
  * lets go, and the last close of a deleted file waits for the disk. This does it; so do the
@@ -45,17 +47,17 @@ typedef struct om_damages {
 } om_damages;
 
 typedef struct om_segment_limits {
-    uint64_t segment_size;   /* roll when the next batch would pass it (64 MiB; up to 1 GiB) */
-    uint64_t initial_size;   /* first allocation (64 KiB), doubled up to segment_size */
-    int64_t max_age_ms;      /* roll when the first record is older; 0: never */
-    uint32_t index_max;      /* roll when the offset index has that many entries; 0: never */
-    int pre_allocate;        /* fallocate ahead */
-    int write_back;          /* send it to the disk as it grows: somebody waits for the disk */
+    uint64_t segment_size; /* roll when the next batch would pass it (64 MiB; up to 1 GiB) */
+    uint64_t initial_size; /* first allocation (64 KiB), doubled up to segment_size */
+    int64_t max_age_ms;    /* roll when the first record is older; 0: never */
+    uint32_t index_max;    /* roll when the offset index has that many entries; 0: never */
+    int pre_allocate;      /* fallocate ahead */
+    int write_back;        /* send it to the disk as it grows: somebody waits for the disk */
 } om_segment_limits;
 
 typedef struct om_segment {
     om_file_cache *files;
-    const char *dir;         /* the log's folder: outlives the segment */
+    const char *dir; /* the log's folder: outlives the segment */
     int64_t base_offset;
     /* -- placed: the engine's; changed under the cache's lock too, since look-ups of other
      *    threads search the index -- */
@@ -64,28 +66,28 @@ typedef struct om_segment {
     int64_t first_timestamp; /* of the first batch, -1 when empty */
     int64_t max_timestamp;
     int64_t max_timestamp_offset; /* last offset of the batch that brought it; -1: not known */
-    uint64_t since_index;    /* bytes placed since the last index entry, its batch included */
+    uint64_t since_index;         /* bytes placed since the last index entry, its batch included */
     om_index index;
-    uint8_t sealed;          /* takes no more batches */
-    uint8_t index_loaded;    /* `index` is this segment's, whole; else it is loaded on first use */
-    uint8_t index_stale;     /* the index files hold entries that `index` doesn't */
-    int64_t snapshot;        /* the producers' that was taken when it was full, and goes with it; -1: none */
-    uint64_t inherited;      /* bytes from before this process: what they are now is not known */
+    uint8_t sealed;       /* takes no more batches */
+    uint8_t index_loaded; /* `index` is this segment's, whole; else it is loaded on first use */
+    uint8_t index_stale;  /* the index files hold entries that `index` doesn't */
+    int64_t snapshot;     /* the producers' that was taken when it was full, and goes with it; -1: none */
+    uint64_t inherited;   /* bytes from before this process: what they are now is not known */
     /* -- the writer's -- */
     uint64_t allocated;
-    uint32_t index_saved, time_saved;    /* entries already in the files */
+    uint32_t index_saved, time_saved; /* entries already in the files */
     /* -- atomic -- */
-    uint8_t exists;          /* the file has been created */
+    uint8_t exists;           /* the file has been created */
     uint8_t unsynced_folders; /* how many folders, from dir upwards, got an entry not yet synced */
-    uint64_t written;        /* bytes that are in the file: readable through it */
-    uint8_t fenced;          /* set aside or given up: reads answer OM_E_UNREADABLE */
-    uint8_t doubtful;        /* a send of its bytes failed: to be surveyed before the next read */
-    uint8_t deleted;         /* unlinked or set aside: nothing opens its file again */
-    uint8_t suspect;         /* a sync failed: its bytes after the recovery point prove nothing */
-    om_damages *damages;     /* NULL: it hasn't been surveyed; the last survey's, and those before */
-    uint32_t doubts;         /* surveys that found nothing where a reader did; the surveyor's */
+    uint64_t written;         /* bytes that are in the file: readable through it */
+    uint8_t fenced;           /* set aside or given up: reads answer OM_E_UNREADABLE */
+    uint8_t doubtful;         /* a send of its bytes failed: to be surveyed before the next read */
+    uint8_t deleted;          /* unlinked or set aside: nothing opens its file again */
+    uint8_t suspect;          /* a sync failed: its bytes after the recovery point prove nothing */
+    om_damages *damages;      /* NULL: it hasn't been surveyed; the last survey's, and those before */
+    uint32_t doubts;          /* surveys that found nothing where a reader did; the surveyor's */
     int refs;
-    void *file_slot;         /* the cache's entries, guarded by its lock */
+    void *file_slot; /* the cache's entries, guarded by its lock */
     void *map_slot;
 } om_segment;
 
@@ -96,16 +98,16 @@ om_segment *om_segment_new(om_file_cache *files, const char *dir, int64_t base_o
 om_segment *om_segment_open(om_file_cache *files, const char *dir, int64_t base_offset, int *result);
 /* What a checkpoint knew: the segment up to `size`. To scan only what came after it: trust,
  * then om_segment_scan from that very size and offset. */
-void om_segment_trust(om_segment *segment, int64_t next_offset, uint64_t size,
-                      int64_t first_timestamp, int64_t max_timestamp);
+void om_segment_trust(om_segment *segment, int64_t next_offset, uint64_t size, int64_t first_timestamp,
+                      int64_t max_timestamp);
 void om_segment_ref(om_segment *segment);
 void om_segment_unref(om_segment *segment);
 
 /* ---- the engine's half: memory only ---- */
 /* Must this batch open a new segment (size, age, index full, relative offset too large)? An
  * empty segment takes any batch. */
-int om_segment_must_roll(const om_segment *segment, const om_segment_limits *limits,
-                         const om_batch_info *batch, int64_t now_ms);
+int om_segment_must_roll(const om_segment *segment, const om_segment_limits *limits, const om_batch_info *batch,
+                         int64_t now_ms);
 /* Decide its place; index entries are made here. Returns the position or OM_E_*. */
 int64_t om_segment_place(om_segment *segment, const om_batch_info *batch);
 /* No more batches: the time index gets its closing entry, as Kafka's does. For a segment that
@@ -122,18 +124,18 @@ int om_segment_unsaved_index(om_segment *segment, om_index *copy);
 /* Create (with its folder) and allocate as needed, then write all of iov at position. A short
  * write is carried on. `written` moves on when the bytes join what is there. OM_OK,
  * OM_E_NO_SPACE, OM_E_DELETED, OM_E_IO (errno kept). */
-int om_segment_write(om_segment *segment, const om_segment_limits *limits, const struct iovec *iov,
-                     int iovcnt, uint64_t position);
+int om_segment_write(om_segment *segment, const om_segment_limits *limits, const struct iovec *iov, int iovcnt,
+                     uint64_t position);
 /* fdatasync, and once after it was created also its folder's entry. A file with unsynced bytes
  * is evicted from the cache only when nothing else is left; where many are dirty, one syncfs is
  * faster and its error state is the file system's own. */
 int om_segment_sync(om_segment *segment);
 /* Append the index entries not yet in the files: offsets/times point to a copy of them. What
  * another thread saved or a cut dropped meanwhile is left out. No entries, no file. A sealed segment that has all its entries saved lets its copy go. */
-int om_segment_save_index(om_segment *segment, const uint8_t *offsets, uint32_t offset_count,
-                          const uint8_t *times, uint32_t time_count);
-int om_segment_trim_file(om_segment *segment, uint64_t size);   /* sealed or cut: ftruncate to size */
-int om_segment_unlink(om_segment *segment);          /* .log .index .timeindex; open readers keep theirs */
+int om_segment_save_index(om_segment *segment, const uint8_t *offsets, uint32_t offset_count, const uint8_t *times,
+                          uint32_t time_count);
+int om_segment_trim_file(om_segment *segment, uint64_t size); /* sealed or cut: ftruncate to size */
+int om_segment_unlink(om_segment *segment);                   /* .log .index .timeindex; open readers keep theirs */
 /* A sync failed: the next write goes to a new file that replaces this one when it has all the
  * bytes. Copies [0, good) -- the part synced by an earlier checkpoint -- and gives a file to
  * write the rest into; commit renames it into place after its sync. Commit takes the descriptor
@@ -200,12 +202,12 @@ void om_damages_free(om_damages *damages);
 
 /* ---- recovery ---- */
 typedef struct om_scan {
-    uint64_t valid_size;     /* where the first bad batch starts, or the end */
+    uint64_t valid_size; /* where the first bad batch starts, or the end */
     int64_t next_offset;
-    int64_t first_timestamp, max_timestamp;   /* of the whole segment */
-    int64_t batches, records;                 /* of what was scanned */
+    int64_t first_timestamp, max_timestamp; /* of the whole segment */
+    int64_t batches, records;               /* of what was scanned */
     int32_t last_epoch;
-    int stopped;             /* OM_OK: clean end (zeros or EOF). A bad batch: OM_E_SHORT torn,
+    int stopped; /* OM_OK: clean end (zeros or EOF). A bad batch: OM_E_SHORT torn,
                               * OM_E_CORRUPT, OM_E_RANGE offsets, OM_E_STALE_EPOCH */
 } om_scan;
 /* Read [position, end of file) batch by batch: CRC, offsets growing from first_offset on, epochs

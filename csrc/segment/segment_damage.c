@@ -96,9 +96,9 @@ int om_segment_step(const om_segment *segment, const om_view *view, uint64_t at,
 
 typedef struct search {
     om_chunk_reader *chunks;
-    uint64_t end;            /* of what should be there */
-    int64_t limit;           /* one past the last offset that it may hold */
-    uint64_t left;           /* bytes whose checksum may still be made */
+    uint64_t end;  /* of what should be there */
+    int64_t limit; /* one past the last offset that it may hold */
+    uint64_t left; /* bytes whose checksum may still be made */
 } search;
 
 /* A whole and right batch at `at`, of offsets that fit: OM_OK; OM_END: there is none. */
@@ -153,7 +153,8 @@ static int find_next(search *search, uint64_t *at, int64_t least, om_batch_info 
     const uint8_t *data;
     size_t got = 0;
     uint64_t from = *at;
-    int result = from < search->chunks->size ? om_chunk_at(search->chunks, from, OM_BATCH_OVERHEAD, &data, &got) : OM_OK;
+    int result =
+        from < search->chunks->size ? om_chunk_at(search->chunks, from, OM_BATCH_OVERHEAD, &data, &got) : OM_OK;
     if (result != OM_OK)
         return result;
     if (got && om_batch_peek(data, got, batch) == OM_OK && (uint64_t)batch->size < search->end - from) {
@@ -191,7 +192,8 @@ static int add_bad(om_survey *survey, om_bad bad) {
 
 static void count_good(om_survey *survey, const om_batch_info *batch) {
     if (!survey->batches++)
-        survey->first_timestamp = batch->attributes & OM_ATTR_DELETE_HORIZON ? batch->max_timestamp : batch->base_timestamp;
+        survey->first_timestamp =
+            batch->attributes & OM_ATTR_DELETE_HORIZON ? batch->max_timestamp : batch->base_timestamp;
     survey->records += batch->record_count;
     survey->next_offset = batch->base_offset + batch->last_offset_delta + 1;
     if (batch->max_timestamp > survey->max_timestamp)
@@ -306,7 +308,8 @@ static int read_file(om_segment *segment, uint64_t end, int64_t limit, uint64_t 
     int result = om_segment_path(segment, ".log", path, sizeof path);
     int fd = result == OM_OK ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (fd < 0)
-        return result == OM_OK && (errno == EMFILE || errno == ENFILE) ? OM_E_IO : all_of_it(segment, end, limit, survey);
+        return result == OM_OK && (errno == EMFILE || errno == ENFILE) ? OM_E_IO
+                                                                       : all_of_it(segment, end, limit, survey);
     result = survey_fd(fd, segment->base_offset, end, limit, suspect, survey);
     close(fd);
     if (result == OM_E_IO) {

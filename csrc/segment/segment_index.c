@@ -140,8 +140,7 @@ static void put_in_segment(om_segment *segment, om_index *index) {
         segment->since_index -= (uint64_t)om_index_position(index, index->offset_count - 1);
     if (segment->max_timestamp_offset < 0 && index->time_count &&
         om_index_time(index, index->time_count - 1) == segment->max_timestamp)
-        segment->max_timestamp_offset =
-            segment->base_offset + om_index_time_offset(index, index->time_count - 1);
+        segment->max_timestamp_offset = segment->base_offset + om_index_time_offset(index, index->time_count - 1);
     __atomic_store_n(&segment->index_loaded, 1, __ATOMIC_RELEASE);
 }
 
@@ -154,8 +153,7 @@ static int put_in_mapping(om_mapping *mapping, om_index *index) {
     }
     loaded->index = *index;
     loaded->older = __atomic_load_n(&mapping->index, __ATOMIC_ACQUIRE);
-    while (!__atomic_compare_exchange_n(&mapping->index, &loaded->older, loaded, 0, __ATOMIC_ACQ_REL,
-                                        __ATOMIC_ACQUIRE))
+    while (!__atomic_compare_exchange_n(&mapping->index, &loaded->older, loaded, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
         ;
     return OM_OK;
 }

@@ -93,7 +93,7 @@ int om_view_load(const om_view *view) {
 
 /* What is asked for, and the answer. */
 typedef struct om_query {
-    int64_t wanted;          /* an offset or a timestamp */
+    int64_t wanted; /* an offset or a timestamp */
     uint64_t position;
     om_batch_info *batch;
     int64_t offset, timestamp;
@@ -102,8 +102,8 @@ typedef struct om_query {
 /* Where the index says to start, and what it claims is there. */
 typedef struct om_start {
     uint64_t position;
-    int64_t last;            /* last offset of the batch at position; -1: nothing claimed */
-    int64_t time_last;       /* last offset of the batch with max_timestamp; -1: nothing claimed */
+    int64_t last;      /* last offset of the batch at position; -1: nothing claimed */
+    int64_t time_last; /* last offset of the batch with max_timestamp; -1: nothing claimed */
     int64_t max_timestamp;
 } om_start;
 
@@ -113,8 +113,7 @@ typedef struct om_look_up {
 } om_look_up;
 
 /* Ask the index, wherever it lives. It may move (saved and dropped) between two looks. */
-static int ask_index(om_segment *segment, const om_view *view, const om_look_up *by, int64_t wanted,
-                     om_start *start) {
+static int ask_index(om_segment *segment, const om_view *view, const om_look_up *by, int64_t wanted, om_start *start) {
     om_mapping *mapping = view->mapping;
     *start = (om_start){.last = -1, .time_last = -1};
     for (;;) {

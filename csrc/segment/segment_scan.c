@@ -78,10 +78,8 @@ static void start_from_index(const om_segment *segment, om_chunk_reader *chunks,
     uint32_t offsets = index.offset_count, times = index.time_count;
     uint64_t at = offsets ? (uint64_t)om_index_position(&index, offsets - 1) : 0;
     if (!offsets || (times && om_index_time(&index, times - 1) > segment->max_timestamp) ||
-        om_chunk_at(chunks, at, OM_BATCH_OVERHEAD, &data, &got) != OM_OK ||
-        om_batch_peek(data, got, &batch) != OM_OK ||
-        batch.base_offset + batch.last_offset_delta - segment->base_offset !=
-            om_index_offset(&index, offsets - 1)) {
+        om_chunk_at(chunks, at, OM_BATCH_OVERHEAD, &data, &got) != OM_OK || om_batch_peek(data, got, &batch) != OM_OK ||
+        batch.base_offset + batch.last_offset_delta - segment->base_offset != om_index_offset(&index, offsets - 1)) {
         om_index_free(&index);
         return;
     }
@@ -145,7 +143,8 @@ static int scan_chunks(om_segment *segment, om_chunk_reader *chunks, uint64_t po
     *scan = (om_scan){.last_epoch = first_epoch};
     om_batch_info batch;
     int result = pass_bad(segment, &found);
-    while (result == OM_OK && (result = next_batch(chunks, &found, position, scan->last_epoch, &batch, &scan->stopped)) == OM_OK) {
+    while (result == OM_OK &&
+           (result = next_batch(chunks, &found, position, scan->last_epoch, &batch, &scan->stopped)) == OM_OK) {
         int scanned = found.size + (uint64_t)batch.size > position;
         if (found.size >= position && batch.base_offset < first_offset)
             scan->stopped = OM_E_RANGE;
@@ -174,8 +173,7 @@ static int scan_chunks(om_segment *segment, om_chunk_reader *chunks, uint64_t po
     return OM_OK;
 }
 
-int om_segment_scan(om_segment *segment, uint64_t position, int64_t first_offset, int32_t first_epoch,
-                    om_scan *scan) {
+int om_segment_scan(om_segment *segment, uint64_t position, int64_t first_offset, int32_t first_epoch, om_scan *scan) {
     om_file *file;
     int result = om_file_cache_open(segment, &file);
     if (result != OM_OK)
@@ -225,8 +223,7 @@ int om_segment_set_aside(om_segment *segment, char *path, size_t path_len) {
     om_file_cache_reap(segment->files);
     snprintf(path, path_len, "%s", to);
     for (int i = 0; i < 3; i++)
-        if (om_segment_path(segment, suffixes[i], from, sizeof from) == OM_OK && unlink(from) < 0 &&
-            errno != ENOENT)
+        if (om_segment_path(segment, suffixes[i], from, sizeof from) == OM_OK && unlink(from) < 0 && errno != ENOENT)
             result = om_errno_result();
     return result == OM_OK ? om_fsync_folder(segment->dir) : result;
 }

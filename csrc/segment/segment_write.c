@@ -109,8 +109,7 @@ static void allocate(om_segment *segment, const om_segment_limits *limits, int f
         target = end > limits->segment_size ? end : limits->segment_size;
     int result;
     do {
-        result = fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)segment->allocated,
-                           (off_t)(target - segment->allocated));
+        result = fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)segment->allocated, (off_t)(target - segment->allocated));
     } while (result < 0 && errno == EINTR);
     if (result == 0) {
         segment->allocated = target;
@@ -194,8 +193,8 @@ static void join(om_segment *segment, uint64_t position, uint64_t end) {
         __atomic_store_n(&segment->written, end, __ATOMIC_RELEASE);
 }
 
-int om_segment_write(om_segment *segment, const om_segment_limits *limits, const struct iovec *iov,
-                     int iovcnt, uint64_t position) {
+int om_segment_write(om_segment *segment, const om_segment_limits *limits, const struct iovec *iov, int iovcnt,
+                     uint64_t position) {
     uint64_t end = position;
     for (int i = 0; i < iovcnt; i++)
         if (__builtin_add_overflow(end, iov[i].iov_len, &end) || end > INT64_MAX)
@@ -261,8 +260,8 @@ typedef struct om_entries {
 
 /* Are they (still) in the index, with all before them in the file? Others may have saved them
  * meanwhile, or a cut may have dropped them. Under the cache's lock. */
-static int is_next(const uint8_t *index, uint32_t index_count, uint32_t saved, uint32_t first,
-                   om_entries *entries, size_t entry) {
+static int is_next(const uint8_t *index, uint32_t index_count, uint32_t saved, uint32_t first, om_entries *entries,
+                   size_t entry) {
     entries->first = entries->count ? first : saved;
     if (!entries->count)
         return 1;
@@ -341,8 +340,8 @@ static int save_index(om_segment *segment, om_entries *offsets, om_entries *time
     return OM_OK;
 }
 
-int om_segment_save_index(om_segment *segment, const uint8_t *offsets, uint32_t offset_count,
-                          const uint8_t *times, uint32_t time_count) {
+int om_segment_save_index(om_segment *segment, const uint8_t *offsets, uint32_t offset_count, const uint8_t *times,
+                          uint32_t time_count) {
     om_entries offset_entries = {offsets, 0, offset_count}, time_entries = {times, 0, time_count};
     if (om_segment_is(&segment->deleted))
         return OM_E_DELETED;

@@ -28,8 +28,7 @@ static int install_result;
 
 static void note_fault(om_mapping *mapping, size_t at) {
     size_t good = __atomic_load_n(&mapping->good, __ATOMIC_RELAXED);
-    while (at < good && !__atomic_compare_exchange_n(&mapping->good, &good, at, 1, __ATOMIC_SEQ_CST,
-                                                     __ATOMIC_RELAXED))
+    while (at < good && !__atomic_compare_exchange_n(&mapping->good, &good, at, 1, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
         ;
 }
 
@@ -56,8 +55,8 @@ static void on_sigbus(int number, siginfo_t *info, void *context) {
         int kept = errno;
         uintptr_t page = address & ~(page_size - 1);
         note_fault(mapping, page - (uintptr_t)mapping->base); /* before anyone can see the zeros */
-        void *zeros = mmap((void *)page, page_size, PROT_READ | (mapping->written ? PROT_WRITE : 0), MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
-                           -1, 0);
+        void *zeros = mmap((void *)page, page_size, PROT_READ | (mapping->written ? PROT_WRITE : 0),
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
         errno = kept;
         if (zeros != MAP_FAILED)
             return;

@@ -12,11 +12,11 @@
 #include <string.h>
 
 typedef struct part {
-    om_log *log;             /* held */
-    om_buffer *bytes;         /* an append; NULL: a settle */
-    om_build build;          /* an append whose messages still gather */
-    int64_t weight;          /* of their bodies; -1: not known */
-    int64_t staged;          /* so many of them the log was told to expect */
+    om_log *log;      /* held */
+    om_buffer *bytes; /* an append; NULL: a settle */
+    om_build build;   /* an append whose messages still gather */
+    int64_t weight;   /* of their bodies; -1: not known */
+    int64_t staged;   /* so many of them the log was told to expect */
     om_batch_info info;
     om_cursor_op settle;
     uint8_t header[OM_ATOMIC_HEADER];

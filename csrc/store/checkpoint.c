@@ -36,11 +36,11 @@
 /* A log that was written to since the last checkpoint, and where its new recovery point is. */
 typedef struct touched {
     om_log *log;
-    om_segment **segments;   /* held */
+    om_segment **segments; /* held */
     uint32_t count;
     int64_t point, base;
     uint64_t position;
-    om_blob manifest;        /* empty: the one on disk is right */
+    om_blob manifest; /* empty: the one on disk is right */
 } touched;
 
 typedef struct work {
@@ -90,8 +90,8 @@ static int note_touched(work *work, om_log *log) {
         work->cap = cap;
     }
     touched *item = &work->logs[work->count];
-    *item = (touched){.log = log, .point = log->recovery_point, .base = log->recovery_base,
-                      .position = log->recovery_position};
+    *item = (touched){
+        .log = log, .point = log->recovery_point, .base = log->recovery_base, .position = log->recovery_position};
     if (note_segments(item, log) != OM_OK)
         return OM_E_NO_MEMORY;
     if (log->manifest_stale && log->segment_count && om_manifest_text(log, &item->manifest) == OM_OK)

@@ -39,14 +39,14 @@
 #define ENTRY_1 96 /* of version 1, which knew no producers */
 #define TRAILER 8
 #define TELL_BEHIND_MS 1000
-#define UNNAMED 0x100u         /* beside the rule */
+#define UNNAMED 0x100u /* beside the rule */
 
 struct om_saved {
     uint8_t *data;
     size_t len;
     const uint8_t **entries; /* by log id */
     size_t count;
-    size_t entry;            /* bytes of one, without what follows it */
+    size_t entry; /* bytes of one, without what follows it */
 };
 
 /* ---- growing bytes ---- */

@@ -51,12 +51,12 @@ struct om_delivered_mark_slot {
 
 struct om_delivered_mark {
     int fd;
-    om_mapping mapping;      /* addresses for MOST_SLOTS; the file is mapped as far as it has grown */
+    om_mapping mapping; /* addresses for MOST_SLOTS; the file is mapped as far as it has grown */
     uint64_t slots;
-    om_delivered_mark_slot **free;   /* room for all of them */
+    om_delivered_mark_slot **free; /* room for all of them */
     uint64_t free_count;
-    int wanted;              /* a log went without, or soon one would */
-    uint64_t retry_at;       /* it couldn't grow: not before this */
+    int wanted;        /* a log went without, or soon one would */
+    uint64_t retry_at; /* it couldn't grow: not before this */
 };
 
 _Static_assert(sizeof(om_delivered_mark_slot) == 16, "as it is on disk");

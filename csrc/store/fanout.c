@@ -103,8 +103,8 @@ static int nothing_is_open(om_log *const *logs, int32_t log_count) {
     return 1;
 }
 
-int om_fanout_stage_content(om_log *const *logs, int32_t log_count, int64_t now_ms, om_span key, om_span body, om_span tail,
-                            int unlogged) {
+int om_fanout_stage_content(om_log *const *logs, int32_t log_count, int64_t now_ms, om_span key, om_span body,
+                            om_span tail, int unlogged) {
     om_fanout *fanout = logs[0]->fanout;
     if (fanout && fanout->build.len >= OM_BATCH_TARGET && is_for(fanout, logs, log_count, unlogged)) {
         om_fanout_seal(fanout);
@@ -153,8 +153,8 @@ void om_fanout_seal(om_fanout *fanout) {
 
 /* ---- records, in one go ---- */
 
-static int append(om_store *store, om_log **logs, int32_t log_count, om_buffer *bytes, om_batch_info *info, int unlogged,
-                  int64_t *bases) {
+static int append(om_store *store, om_log **logs, int32_t log_count, om_buffer *bytes, om_batch_info *info,
+                  int unlogged, int64_t *bases) {
     for (int32_t i = 0; i < log_count; i++) {
         int result = logs[i]->store == store ? om_log_admit(logs[i], OM_ANY_EPOCH) : OM_E_INVALID;
         if (result != OM_OK)
@@ -170,8 +170,8 @@ static int append(om_store *store, om_log **logs, int32_t log_count, om_buffer *
     return refused ? OM_E_FENCED : OM_OK;
 }
 
-int om_store_fanout(om_store *store, om_log **logs, int32_t log_count, const om_record *records,
-                    int32_t count, int flags, om_appended *out) {
+int om_store_fanout(om_store *store, om_log **logs, int32_t log_count, const om_record *records, int32_t count,
+                    int flags, om_appended *out) {
     if (log_count < 1 || count < 1)
         return OM_E_INVALID;
     om_batch_info info = {.producer_id = -1, .producer_epoch = -1, .base_sequence = -1};

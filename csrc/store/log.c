@@ -318,8 +318,7 @@ static int is_backlog(const om_log *log) {
     return cursor->ready_bytes / cursor->ready_count * waiting > BACKLOG;
 }
 
-int om_log_push(om_log *log, om_buffer *bytes, const om_batch_info *info, uint64_t seq, int unlogged,
-                int64_t weight) {
+int om_log_push(om_log *log, om_buffer *bytes, const om_batch_info *info, uint64_t seq, int unlogged, int64_t weight) {
     om_store *store = log->store;
     om_hot hot = {
         .bytes = bytes,

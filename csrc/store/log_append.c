@@ -7,14 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint64_t om_batch_log(om_store *store, uint8_t type, uint64_t log_id, const struct iovec *iov, int iovcnt, om_buffer *batch) {
+uint64_t om_batch_log(om_store *store, uint8_t type, uint64_t log_id, const struct iovec *iov, int iovcnt,
+                      om_buffer *batch) {
     batch->crc = om_get_be32(batch->data + OM_BATCH_CRC);
     batch->crc_from = OM_BATCH_CRC_FROM;
     return om_wal_append_lent(store->wal, type, log_id, iov, iovcnt, batch);
 }
 
-int om_log_append(om_log *log, const om_record *records, int32_t count, int flags, int32_t epoch,
-                  om_appended *out) {
+int om_log_append(om_log *log, const om_record *records, int32_t count, int flags, int32_t epoch, om_appended *out) {
     om_store_enter(log->store);
     int result = om_log_admit(log, epoch);
     if (result == OM_OK)
@@ -53,8 +53,7 @@ int om_log_append_bytes(om_log *log, om_buffer *bytes, om_batch_info *info, int 
     return result;
 }
 
-int om_log_append_raw(om_log *log, const uint8_t *batch, size_t len, int flags, int32_t epoch,
-                      om_appended *out) {
+int om_log_append_raw(om_log *log, const uint8_t *batch, size_t len, int flags, int32_t epoch, om_appended *out) {
     om_batch_info info;
     int result = om_batch_validate(batch, len, 0, &info);
     if (result != OM_OK)

@@ -256,8 +256,9 @@ static int check_border(om_log *log, int64_t offset) {
 static int truncate_locked(om_log *log, int64_t offset) {
     om_store *store = log->store;
     om_store_enter(store);
-    int result = log->deleted ? OM_E_DELETED
-                 : offset < log->start_offset || offset > log->next_offset ? OM_E_RANGE : OM_OK;
+    int result = log->deleted                                              ? OM_E_DELETED
+                 : offset < log->start_offset || offset > log->next_offset ? OM_E_RANGE
+                                                                           : OM_OK;
     if (result != OM_OK) {
         om_store_leave(store);
         return result;
@@ -348,7 +349,8 @@ void om_log_set_options(om_log *log, const om_log_options *options) {
 
 void om_log_keep_settled(om_log *log, int keep) {
     om_store_enter(log->store);
-    log->options.flags = keep ? log->options.flags | OM_LOG_KEEP_SETTLED : log->options.flags & ~(uint32_t)OM_LOG_KEEP_SETTLED;
+    log->options.flags =
+        keep ? log->options.flags | OM_LOG_KEEP_SETTLED : log->options.flags & ~(uint32_t)OM_LOG_KEEP_SETTLED;
     om_store_leave(log->store);
 }
 
@@ -371,9 +373,9 @@ void om_log_stat_get(om_log *log, om_log_stat *out) {
     out->hot_batches = log->hot.count;
     out->leader_epoch = log->leader_epoch;
     out->segment_size = log->options.segment_size;
-    out->memory = (int64_t)(sizeof *log + strlen(log->folder) + strlen(log->name) + 2 +
-                            log->hot.cap * sizeof(om_hot) + log->op_cap * sizeof(om_cursor_op) +
-                            log->segment_cap * sizeof(om_segment *) + log->segment_count * sizeof(om_segment));
+    out->memory = (int64_t)(sizeof *log + strlen(log->folder) + strlen(log->name) + 2 + log->hot.cap * sizeof(om_hot) +
+                            log->op_cap * sizeof(om_cursor_op) + log->segment_cap * sizeof(om_segment *) +
+                            log->segment_count * sizeof(om_segment));
     out->memory += om_producers_memory(log);
     for (uint32_t i = 0; i < log->segment_count; i++) {
         om_segment *segment = log->segments[i];

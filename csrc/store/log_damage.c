@@ -13,7 +13,8 @@ static int knows(const om_damages *known, const om_bad *bad) {
     return 0;
 }
 
-void om_log_tell_damage(om_log *log, const om_segment *segment, const om_damages *known, const om_survey *survey, int kind) {
+void om_log_tell_damage(om_log *log, const om_segment *segment, const om_damages *known, const om_survey *survey,
+                        int kind) {
     for (uint32_t i = 0; i < survey->count; i++) {
         const om_bad *bad = &survey->items[i];
         if (!knows(known, bad))

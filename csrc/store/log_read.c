@@ -22,10 +22,10 @@
 
 typedef struct pins {
     om_log *log;
-    int nowait;              /* who reads must not wait for a disk */
-    om_view view;            /* mapped: one span, of the file from this position on */
+    int nowait;   /* who reads must not wait for a disk */
+    om_view view; /* mapped: one span, of the file from this position on */
     uint64_t position;
-    uint32_t bytes_count;    /* hot: so many of these */
+    uint32_t bytes_count; /* hot: so many of these */
     om_buffer *bytes[OM_READ_MAX_SPANS];
     uint8_t heads[OM_READ_MAX_SPANS / 2][OM_BATCH_HEAD];
 } pins;
@@ -35,7 +35,7 @@ typedef struct place {
     om_segment *segment;
     uint32_t hot;
     int64_t limit;
-    int64_t past;            /* where to go on when the segment's file has nothing more */
+    int64_t past; /* where to go on when the segment's file has nothing more */
 } place;
 
 /* ---- finding the place: under the lock ---- */
@@ -101,7 +101,7 @@ static void read_hot(om_log *log, const place *place, uint64_t max_bytes, om_rea
 typedef struct extent {
     uint64_t position, len;
     int64_t first_offset, next_offset;
-    uint64_t suspect;        /* the batch that isn't one, when that is known */
+    uint64_t suspect; /* the batch that isn't one, when that is known */
 } extent;
 
 /* How many whole batches from the start of the view fit; the first always does, unless it lies
@@ -199,8 +199,8 @@ static void stream(const om_view *view, size_t now) {
     madvise((void *)start, here - start, MADV_POPULATE_READ);
 }
 
-static int read_good(om_log *log, const place *place, int64_t offset, uint64_t max_bytes, int flags,
-                     om_view *view, extent *out) {
+static int read_good(om_log *log, const place *place, int64_t offset, uint64_t max_bytes, int flags, om_view *view,
+                     extent *out) {
     om_batch_info info;
     int result = flags & OM_READ_NOWAIT ? locate_resident(log, place->segment, offset, &out->position, &info)
                                         : om_segment_find(place->segment, offset, &out->position, &info);
@@ -228,8 +228,8 @@ static int read_good(om_log *log, const place *place, int64_t offset, uint64_t m
 
 /* OM_E_UNREADABLE: a bad stretch, and out->next_offset tells where it ends. OM_E_CORRUPT: something is
  * wrong that isn't known yet: a survey tells. */
-static int read_segment(om_log *log, const place *place, int64_t offset, uint64_t max_bytes, int flags,
-                        om_view *view, extent *out) {
+static int read_segment(om_log *log, const place *place, int64_t offset, uint64_t max_bytes, int flags, om_view *view,
+                        extent *out) {
     const om_bad *bad = om_segment_bad_for(place->segment, offset);
     *out = (extent){.suspect = OM_NO_SUSPECT};
     if (bad || __atomic_load_n(&place->segment->fenced, __ATOMIC_ACQUIRE)) {
@@ -244,8 +244,8 @@ static int read_segment(om_log *log, const place *place, int64_t offset, uint64_
 
 /* Walks over segments that turn out to hold nothing past the offset. On OM_OK either the hot
  * tail is in `read`, or `view` and `found` are set. */
-static int read_from(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, int flags, om_read *read,
-                     pins *held, om_view *view, extent *found) {
+static int read_from(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, int flags, om_read *read, pins *held,
+                     om_view *view, extent *found) {
     for (int tries = 1000;;) {
         place place = {0};
         om_ticket_lock_take(&log->store->turn);

@@ -6,8 +6,8 @@
 #include "store/store.h"
 
 typedef struct moment {
-    int64_t wanted;          /* a timestamp */
-    int64_t from;            /* offsets below have been looked at, or lie below the start */
+    int64_t wanted; /* a timestamp */
+    int64_t from;   /* offsets below have been looked at, or lie below the start */
     int64_t offset, timestamp;
 } moment;
 

@@ -148,7 +148,8 @@ int om_producer_note_aborted(om_log *log, const om_aborted *aborted) {
         producers->aborted = grown;
         producers->aborted_cap = cap;
     }
-    memmove(&producers->aborted[at + 1], &producers->aborted[at], (producers->aborted_count - at) * sizeof *producers->aborted);
+    memmove(&producers->aborted[at + 1], &producers->aborted[at],
+            (producers->aborted_count - at) * sizeof *producers->aborted);
     producers->aborted[at] = *aborted;
     producers->aborted_count++;
     return OM_OK;

@@ -14,7 +14,7 @@
 #define OM_PRODUCER_H
 #include "store/store.h"
 
-#define OM_PRODUCER_BATCHES 5        /* as many as a Kafka producer may have in flight */
+#define OM_PRODUCER_BATCHES 5 /* as many as a Kafka producer may have in flight */
 #define OM_NO_TRANSACTION -1
 #define OM_PRODUCER_EXPIRATION_MS (24 * 60 * 60 * 1000) /* producer.id.expiration.ms */
 
@@ -28,38 +28,38 @@ enum om_producer_error {
 };
 
 typedef struct om_producer_verdict {
-    int error;               /* Kafka's code; 0 when it may be appended, or was */
-    int64_t first_offset;    /* a duplicate's: where it went, when, and what must be durable before */
-    int64_t timestamp;       /* its producer is told so */
+    int error;            /* Kafka's code; 0 when it may be appended, or was */
+    int64_t first_offset; /* a duplicate's: where it went, when, and what must be durable before */
+    int64_t timestamp;    /* its producer is told so */
     uint64_t seq;
 } om_producer_verdict;
 
 typedef struct om_producer_batch {
     int32_t first_sequence, last_sequence;
     int64_t first_offset;
-    int64_t timestamp;       /* the largest in it */
+    int64_t timestamp; /* the largest in it */
 } om_producer_batch;
 
 typedef struct om_producer om_producer;
 struct om_producer {
     int64_t id;
     om_producer_batch batches[OM_PRODUCER_BATCHES]; /* oldest first */
-    int64_t first_open;      /* the open transaction's first offset */
+    int64_t first_open;                             /* the open transaction's first offset */
     int64_t ended_first, ended_at; /* of the last one that ended: if its marker is lost, it is open again */
     int64_t heard_ms;
     om_producer *older, *newer; /* neighbours among the open transactions */
-    om_offset_set hidden;    /* the open transaction's records in a work queue */
+    om_offset_set hidden;       /* the open transaction's records in a work queue */
     int32_t coordinator_epoch;
-    int16_t epoch;           /* -1: none known */
-    int16_t enlisted;        /* the epoch whose transaction may write here; -1: none */
-    uint8_t count;           /* of batches */
+    int16_t epoch;    /* -1: none known */
+    int16_t enlisted; /* the epoch whose transaction may write here; -1: none */
+    uint8_t count;    /* of batches */
 };
 
 typedef struct om_producers {
-    om_producer **table;     /* open addressing by id; cap is a power of two */
+    om_producer **table; /* open addressing by id; cap is a power of two */
     uint32_t cap, count;
     om_producer *oldest, *newest;
-    int64_t hidden;          /* records of open transactions that are not settled: see producer_hidden.c */
+    int64_t hidden; /* records of open transactions that are not settled: see producer_hidden.c */
     om_aborted *aborted;
     uint32_t aborted_count, aborted_cap;
 } om_producers;
@@ -88,9 +88,10 @@ int om_producer_marked(om_log *log, const om_batch_info *info, int32_t coordinat
 int om_marker_parse(const uint8_t *batch, size_t len, int32_t *coordinator_epoch, int *commit);
 void om_producer_open(om_log *log, om_producer *producer, int64_t first); /* its transaction */
 int om_producer_note_aborted(om_log *log, const om_aborted *aborted);
-uint32_t om_aborted_from(const om_producers *producers, int64_t offset); /* the first whose marker lies there or behind */
-void om_producers_cut(om_log *log, int64_t offset);  /* the log was cut: what lies past it never was */
-void om_producers_trim(om_log *log, int64_t start);  /* aborted transactions below are of no interest */
+uint32_t om_aborted_from(const om_producers *producers,
+                         int64_t offset);           /* the first whose marker lies there or behind */
+void om_producers_cut(om_log *log, int64_t offset); /* the log was cut: what lies past it never was */
+void om_producers_trim(om_log *log, int64_t start); /* aborted transactions below are of no interest */
 /* Those without an open transaction that weren't heard of since. */
 void om_producers_expire(om_log *log, int64_t before_ms);
 void om_producers_free(om_log *log);
@@ -100,10 +101,10 @@ int64_t om_producers_memory(const om_log *log);
 void om_hidden_add(om_log *log, om_producer *producer, int64_t first, int64_t last);
 void om_hidden_settle(om_log *log, om_producer *producer); /* its transaction is given up */
 void om_hidden_forget(om_producers *producers, om_producer *producer);
-void om_hidden_prune(om_log *log);           /* much was settled at once: what is left of them? */
+void om_hidden_prune(om_log *log); /* much was settled at once: what is left of them? */
 
 /* ---- producer_codec.c ---- */
-size_t om_producers_size(const om_log *log);         /* 0: nothing worth keeping */
+size_t om_producers_size(const om_log *log); /* 0: nothing worth keeping */
 void om_producers_encode(const om_log *log, uint8_t *out);
 /* Into a log that has none. The bytes are checked: OM_E_CORRUPT, never a crash. */
 int om_producers_decode(om_log *log, const uint8_t *data, size_t len);

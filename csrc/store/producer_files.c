@@ -78,11 +78,11 @@ static int save(const om_log *log, int64_t offset, const char *suffix, const uin
 
 /* What is to be written, as it was at one moment. */
 typedef struct picture {
-    int64_t end;             /* of the log then */
-    int is_first;            /* of this life */
+    int64_t end;  /* of the log then */
+    int is_first; /* of this life */
     om_blob snapshot;
-    om_blob aborted;         /* entries of .txnindex files ... */
-    om_blob bases;           /* ... and for each of them the segment it belongs to, an int64_t */
+    om_blob aborted; /* entries of .txnindex files ... */
+    om_blob bases;   /* ... and for each of them the segment it belongs to, an int64_t */
 } picture;
 
 static int put_aborted(picture *picture, const om_aborted *aborted, int64_t base) {

@@ -24,8 +24,9 @@ static void *load_some(void *arg) {
     om_recovery *recovery = arg;
     size_t i;
     while ((i = __atomic_fetch_add(&recovery->next, 1, __ATOMIC_RELAXED)) < recovery->count) {
-        int result = om_store_called_off(recovery->store) ? OM_END
-                                                          : om_log_recovery_load(recovery->store, &recovery->patients[i]);
+        int result = om_store_called_off(recovery->store)
+                         ? OM_END
+                         : om_log_recovery_load(recovery->store, &recovery->patients[i]);
         if (result != OM_OK)
             __atomic_store_n(&recovery->result, result, __ATOMIC_RELAXED);
         __atomic_add_fetch(&recovery->store->progress.logs_done, 1, __ATOMIC_RELAXED);
@@ -140,9 +141,8 @@ static void report_damage(om_store *store, om_log_recovery *patient) {
             continue;
         char aside[512] = "";
         int opened;
-        om_segment *segment = damage->segment_base < 0
-                                  ? NULL
-                                  : om_segment_open(store->files, log->folder, damage->segment_base, &opened);
+        om_segment *segment =
+            damage->segment_base < 0 ? NULL : om_segment_open(store->files, log->folder, damage->segment_base, &opened);
         om_removal_record_one(log, segment, segment ? OM_RULE_SET_ASIDE : OM_RULE_MISSING, first, damage->last + 1, 0);
         if (segment) {
             om_segment_set_aside(segment, aside, sizeof aside);

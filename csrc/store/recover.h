@@ -6,7 +6,9 @@
 
 /* Offsets as sorted, joined ranges. */
 typedef struct om_ranges {
-    struct { int64_t first, last; } *items;
+    struct {
+        int64_t first, last;
+    } * items;
     uint32_t count, cap;
 } om_ranges;
 int om_ranges_add(om_ranges *ranges, int64_t first, int64_t last); /* at or after the last one, or anywhere */
@@ -16,7 +18,7 @@ void om_ranges_cut(om_ranges *ranges, int64_t from);
 /* A stretch below the recovery point that isn't what it should be. */
 typedef struct om_damage {
     int64_t first, last;
-    int64_t segment_base;    /* its file, to be set aside; -1: there is none */
+    int64_t segment_base; /* its file, to be set aside; -1: there is none */
     const char *why;
     struct om_damage *next;
 } om_damage;
@@ -36,18 +38,23 @@ typedef struct om_seen_list {
 typedef struct om_log_recovery {
     om_log *log;
     uint64_t cursor_seq;
-    int64_t saved_next;      /* the checkpoint's next offset */
-    int64_t saved_end;       /* ... and its cursor's end: records from here on are weighed by the load */
-    int64_t first_segment;   /* ... and below which base offset it needs no file */
+    int64_t saved_next;    /* the checkpoint's next offset */
+    int64_t saved_end;     /* ... and its cursor's end: records from here on are weighed by the load */
+    int64_t first_segment; /* ... and below which base offset it needs no file */
     int64_t trim_to;
-    int64_t rebuild_from;    /* a hole starts here: from here on all comes from the WAL; -1: none */
-    om_ranges present;       /* records past the recovery point that are there */
-    om_ranges control;       /* ... and those of them that no consumer is given */
+    int64_t rebuild_from; /* a hole starts here: from here on all comes from the WAL; -1: none */
+    om_ranges present;    /* records past the recovery point that are there */
+    om_ranges control;    /* ... and those of them that no consumer is given */
     om_seen_list seen;
-    om_ranges missing;       /* in the WAL, not in the segments, though later ones are */
-    struct { int64_t gap, base; } *doubts; /* a batch at `base` that left a gap nobody explains yet */
+    om_ranges missing; /* in the WAL, not in the segments, though later ones are */
+    struct {
+        int64_t gap, base;
+    } * doubts; /* a batch at `base` that left a gap nobody explains yet */
     uint32_t doubt_count;
-    struct { uint64_t seq; int64_t offset; } *cuts; /* the truncations that the WAL tells of */
+    struct {
+        uint64_t seq;
+        int64_t offset;
+    } * cuts; /* the truncations that the WAL tells of */
     uint32_t cut_count;
     om_damage *damages;
 } om_log_recovery;
@@ -57,10 +64,10 @@ typedef struct om_recovery {
     om_store *store;
     om_log_recovery *patients;
     size_t count;
-    size_t next;             /* atomic: the next one to load */
-    int result;              /* atomic */
-    int pass;                /* over the WAL: 1, or 2 for what must be rebuilt */
-    int has_hole;            /* the WAL: what it doesn't know of may have been logged */
+    size_t next;  /* atomic: the next one to load */
+    int result;   /* atomic */
+    int pass;     /* over the WAL: 1, or 2 for what must be rebuilt */
+    int has_hole; /* the WAL: what it doesn't know of may have been logged */
 } om_recovery;
 
 /* A log's producers (producer_recover.c). len: all of the batch. Batches without a producer are passed over. */

@@ -24,7 +24,8 @@ static int is_the_same(const om_log *log, const om_batch_info *info) {
     uint32_t index = om_log_segment_for(log, info->base_offset), hot = om_hot_find(&log->hot, info->base_offset);
     om_batch_info found;
     uint64_t position;
-    if (index == log->segment_count || (hot < log->hot.count && om_hot_at(&log->hot, hot)->base_offset <= info->base_offset))
+    if (index == log->segment_count ||
+        (hot < log->hot.count && om_hot_at(&log->hot, hot)->base_offset <= info->base_offset))
         return 1; /* it came from the WAL */
     return om_segment_find(log->segments[index], info->base_offset, &position, &found) == OM_OK &&
            found.base_offset == info->base_offset && found.size == info->size && found.crc == info->crc &&
@@ -59,8 +60,8 @@ static int replay_batch(om_recovery *recovery, om_log *log, om_buffer *bytes, om
         believe(patient, info->base_offset);
         return OM_OK;
     }
-    if (recovery->pass == 2 && (patient->rebuild_from < 0 || info->base_offset < patient->rebuild_from ||
-                                is_cut_off(patient, info, seq)))
+    if (recovery->pass == 2 &&
+        (patient->rebuild_from < 0 || info->base_offset < patient->rebuild_from || is_cut_off(patient, info, seq)))
         return OM_OK;
     if (info->base_offset < log->next_offset)
         return om_ranges_add(&patient->missing, info->base_offset, last);

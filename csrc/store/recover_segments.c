@@ -71,7 +71,7 @@ typedef struct listing {
 
 typedef struct folder {
     listing segments;
-    listing damaged;         /* an earlier life marked them so */
+    listing damaged; /* an earlier life marked them so */
 } folder;
 
 static int by_offset(const void *a, const void *b) {
@@ -200,7 +200,8 @@ static int note_present(om_log_recovery *patient, om_segment *segment, uint64_t 
            (size_t)info.size <= view.len - at) {
         int64_t last = info.base_offset + info.last_offset_delta;
         if (om_ranges_add(&patient->present, info.base_offset, last) != OM_OK ||
-            ((info.attributes & OM_ATTR_CONTROL) && om_ranges_add(&patient->control, info.base_offset, last) != OM_OK) ||
+            ((info.attributes & OM_ATTR_CONTROL) &&
+             om_ranges_add(&patient->control, info.base_offset, last) != OM_OK) ||
             om_seen_note(&patient->seen, view.data + at, (size_t)info.size, &info, 0) != OM_OK)
             break;
         if (info.base_offset > end && info.base_offset > patient->saved_next && info.leader_epoch <= epoch &&
@@ -232,8 +233,8 @@ static void keep_copy(const om_segment *segment, const om_scan *scan) {
         om_segment_copy_aside(segment, aside, sizeof aside);
 }
 
-static int scan_tail(om_store *store, om_log_recovery *patient, om_segment *segment, uint64_t from, int64_t first_offset,
-                     int64_t counted, int64_t *weight) {
+static int scan_tail(om_store *store, om_log_recovery *patient, om_segment *segment, uint64_t from,
+                     int64_t first_offset, int64_t counted, int64_t *weight) {
     om_log *log = patient->log;
     om_scan scan;
     uint64_t on_disk = segment->size > from ? segment->size : from;
@@ -253,8 +254,8 @@ static int scan_tail(om_store *store, om_log_recovery *patient, om_segment *segm
                             "%s/%020lld.log: %llu bytes after the recovery point cut at %llu (%s)", log->folder,
                             (long long)segment->base_offset, (unsigned long long)(on_disk - scan.valid_size),
                             (unsigned long long)scan.valid_size, om_result_text(scan.stopped));
-        result = om_removal_record_one(log, segment, OM_RULE_TAIL_CUT, scan.next_offset, scan.next_offset,
-                                       scan.valid_size);
+        result =
+            om_removal_record_one(log, segment, OM_RULE_TAIL_CUT, scan.next_offset, scan.next_offset, scan.valid_size);
         if (result == OM_OK)
             result = om_segment_trim_file(segment, scan.valid_size);
         if (result != OM_OK)
@@ -335,8 +336,8 @@ void om_segment_doubt_name(const om_store *store, const om_log *log, om_segment 
     __atomic_store_n(&segment->unsynced_folders, (uint8_t)folders, __ATOMIC_RELEASE);
 }
 
-static int load_tail_segment(om_store *store, om_log_recovery *patient, om_segment *segment, int64_t end, int64_t counted,
-                             int64_t *weight) {
+static int load_tail_segment(om_store *store, om_log_recovery *patient, om_segment *segment, int64_t end,
+                             int64_t counted, int64_t *weight) {
     int result = scan_tail(store, patient, segment, 0, end, counted, weight);
     if (result != OM_OK && result != OM_E_IO && result != OM_E_UNREADABLE)
         return result;
@@ -436,8 +437,8 @@ static int note_missing_files(om_log_recovery *patient, const listing *listing, 
             result = note_damage(patient, entry->base_offset, entry->next_offset - 1, -1, "missing");
     }
     if (result == OM_OK && log->recovery_base >= 0 && log->recovery_base >= patient->first_segment &&
-        log->recovery_point > log->start_offset &&
-        !is_listed(listing, log->recovery_base) && !om_manifest_find(manifest, log->recovery_base))
+        log->recovery_point > log->start_offset && !is_listed(listing, log->recovery_base) &&
+        !om_manifest_find(manifest, log->recovery_base))
         result = note_damage(patient, log->recovery_base, log->recovery_point - 1, -1, "missing");
     return result;
 }

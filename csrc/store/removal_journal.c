@@ -21,20 +21,20 @@
 #define HEADER 16
 #define FIXED 96
 #define SUFFIX ".removals"
-#define FILE_MAX (64u << 20)  /* more than we write: what is larger isn't ours */
-#define FILE_SIZE (8u << 20)  /* when nobody says another */
-#define RESERVE (256u << 10)  /* a thousand records or more */
+#define FILE_MAX (64u << 20) /* more than we write: what is larger isn't ours */
+#define FILE_SIZE (8u << 20) /* when nobody says another */
+#define RESERVE (256u << 10) /* a thousand records or more */
 
 struct om_removal_journal_file {
     pthread_mutex_t mutex;
     char dir[OM_PATH_MAX];
-    uint64_t file_size;      /* a new one begins behind this */
-    uint64_t number;         /* of the file that is written; 0: none yet */
-    uint64_t seq;            /* of the last record */
+    uint64_t file_size; /* a new one begins behind this */
+    uint64_t number;    /* of the file that is written; 0: none yet */
+    uint64_t seq;       /* of the last record */
     uint64_t size, reserved;
-    int fd;                  /* -1: the next write begins a new file */
-    int named;               /* its name is on disk, and the folder's */
-    int lived;               /* this life is told of */
+    int fd;    /* -1: the next write begins a new file */
+    int named; /* its name is on disk, and the folder's */
+    int lived; /* this life is told of */
 };
 
 /* ---- reading what is there ---- */
@@ -54,8 +54,8 @@ static size_t record_at(const uint8_t *data, size_t size, size_t at) {
 }
 
 typedef struct found {
-    uint64_t first, last;    /* sequences; 0: no record */
-    int whole;               /* nothing but records: may be written on */
+    uint64_t first, last; /* sequences; 0: no record */
+    int whole;            /* nothing but records: may be written on */
 } found;
 
 static void path_of(const om_removal_journal_file *file, uint64_t number, char *path, size_t cap) {
@@ -178,7 +178,8 @@ static int find_end(om_removal_journal_file *file) {
     return whole ? go_on(file) : begin(file);
 }
 
-om_removal_journal_file *om_removal_journal_open(const char *data, uint64_t file_size, int *fresh, char *err, size_t err_len) {
+om_removal_journal_file *om_removal_journal_open(const char *data, uint64_t file_size, int *fresh, char *err,
+                                                 size_t err_len) {
     om_removal_journal_file *file = calloc(1, sizeof *file);
     snprintf(err, err_len, "out of memory");
     if (!file)
@@ -289,9 +290,14 @@ static void drop_oldest(om_removal_journal_file *file) {
     if (list(file, &oldest, &newest) != OM_OK || newest - oldest < OM_REMOVED_FILES ||
         scan(file, oldest, &found) != OM_OK)
         return;
-    om_removal_journal dropped = {.folder = "", .name = "", .segment = -1, .rule = OM_RULE_DROPPED,
-                          .first = (int64_t)found.first, .next = (int64_t)found.last + 1,
-                          .first_timestamp = -1, .max_timestamp = -1};
+    om_removal_journal dropped = {.folder = "",
+                                  .name = "",
+                                  .segment = -1,
+                                  .rule = OM_RULE_DROPPED,
+                                  .first = (int64_t)found.first,
+                                  .next = (int64_t)found.last + 1,
+                                  .first_timestamp = -1,
+                                  .max_timestamp = -1};
     path_of(file, oldest, path, sizeof path);
     if (append(file, &dropped, 1) == OM_OK)
         unlink(path);
@@ -309,8 +315,8 @@ int om_removal_journal_write(om_removal_journal_file *file, const om_removal_jou
         result = file->fd >= 0 ? OM_OK : OM_E_IO;
     }
     if (result == OM_OK && !file->lived) {
-        om_removal_journal life = {.folder = "", .name = "", .segment = -1, .rule = OM_RULE_LIFE,
-                           .first_timestamp = -1, .max_timestamp = -1};
+        om_removal_journal life = {
+            .folder = "", .name = "", .segment = -1, .rule = OM_RULE_LIFE, .first_timestamp = -1, .max_timestamp = -1};
         result = append(file, &life, 1);
         file->lived = result == OM_OK;
     }

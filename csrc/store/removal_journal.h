@@ -24,7 +24,8 @@
 
 typedef struct om_removal_journal_file om_removal_journal_file; /* its own lock, any thread */
 /* fresh: nothing was ever recorded here. */
-om_removal_journal_file *om_removal_journal_open(const char *data, uint64_t file_size, int *fresh, char *err, size_t err_len);
+om_removal_journal_file *om_removal_journal_open(const char *data, uint64_t file_size, int *fresh, char *err,
+                                                 size_t err_len);
 void om_removal_journal_close(om_removal_journal_file *file);
 /* All of them with one write and one sync. */
 int om_removal_journal_write(om_removal_journal_file *file, const om_removal_journal *items, size_t count);

@@ -21,7 +21,7 @@
 
 #define SLICE_CPU_NS 20000000u
 #define SLICE_NS 1000000000u
-#define SHARE 50             /* one part in so many of a core */
+#define SHARE 50 /* one part in so many of a core */
 
 om_segment_node *om_segment_node_new(om_log *log, om_segment *segment) {
     om_segment_node *node = calloc(1, sizeof *node);
@@ -188,7 +188,8 @@ int om_removal_record_deleted(om_store *store, const om_deleted_log *graves) {
     return write_list(store, &list, result);
 }
 
-int om_removal_record_one(om_log *log, const om_segment *segment, int rule, int64_t first, int64_t next, uint64_t left) {
+int om_removal_record_one(om_log *log, const om_segment *segment, int rule, int64_t first, int64_t next,
+                          uint64_t left) {
     list list = {0};
     om_removal_journal removed = about(log, segment, rule);
     removed.first = first;

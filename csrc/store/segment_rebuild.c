@@ -25,9 +25,9 @@ typedef struct redo {
     om_store *store;
     om_log *log;
     om_segment *old;
-    int64_t from;            /* the first offset that isn't known to be on disk */
-    uint64_t good;           /* ... and where it starts */
-    copy *copies;            /* of the WAL's batches, in offset order */
+    int64_t from;  /* the first offset that isn't known to be on disk */
+    uint64_t good; /* ... and where it starts */
+    copy *copies;  /* of the WAL's batches, in offset order */
     size_t count, cap;
 } redo;
 
@@ -172,7 +172,8 @@ static om_segment *make_segment(redo *redo, int *result) {
     if (*result != OM_OK)
         return NULL;
     *result = write_rest(redo, fd);
-    om_segment *fresh = *result == OM_OK ? om_segment_new(redo->store->files, redo->log->folder, redo->old->base_offset) : NULL;
+    om_segment *fresh =
+        *result == OM_OK ? om_segment_new(redo->store->files, redo->log->folder, redo->old->base_offset) : NULL;
     if (!fresh) {
         om_segment_rewrite_abort(redo->old, fd);
         *result = *result == OM_OK ? OM_E_NO_MEMORY : *result;

@@ -122,7 +122,8 @@ static void suffix_of(const char *kind, int64_t next, char *suffix) {
 
 static int rename_to(const om_log *log, int64_t base, const char *from, const char *to) {
     char before[OM_PATH_MAX], after[OM_PATH_MAX];
-    if (path_of(log, base, from, before, sizeof before) != OM_OK || path_of(log, base, to, after, sizeof after) != OM_OK)
+    if (path_of(log, base, from, before, sizeof before) != OM_OK ||
+        path_of(log, base, to, after, sizeof after) != OM_OK)
         return OM_E_IO;
     return rename(before, after) == 0 ? OM_OK : om_errno_result();
 }
@@ -170,7 +171,8 @@ static void hand_over_txnindex(const om_segment *from, const om_segment *to) {
     if (source < 0)
         return;
     int target = om_segment_path(to, ".txnindex", path, sizeof path) == OM_OK
-                     ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640) : -1;
+                     ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640)
+                     : -1;
     for (ssize_t got; target >= 0 && (got = read(source, entries, sizeof entries)) > 0;)
         if (write(target, entries, (size_t)got) != got)
             break;
@@ -222,7 +224,8 @@ static int remove_between(const char *folder, int64_t base, int64_t next) {
         int goes = 0;
         for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
             goes |= strcmp(end, suffixes[i]) == 0;
-        if (end - entry->d_name == 20 && named > base && named < next && goes && unlinkat(dirfd(dir), entry->d_name, 0) < 0)
+        if (end - entry->d_name == 20 && named > base && named < next && goes &&
+            unlinkat(dirfd(dir), entry->d_name, 0) < 0)
             result = om_errno_result();
     }
     closedir(dir);
@@ -287,7 +290,8 @@ static om_segment *take_name(om_log *log, const group *group, const om_rewritten
             om_segment_fence(group->items[i]);
         return NULL;
     }
-    om_segment_trust(fresh, rewritten->next_offset, rewritten->size, rewritten->first_timestamp, rewritten->max_timestamp);
+    om_segment_trust(fresh, rewritten->next_offset, rewritten->size, rewritten->first_timestamp,
+                     rewritten->max_timestamp);
     om_segment_seal(fresh);
     fresh->snapshot = old->snapshot;
     return fresh;

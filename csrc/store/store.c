@@ -129,8 +129,8 @@ int om_store_hot_is_full(om_store *store) {
 
 /* ---- reports ---- */
 
-void om_store_add_report(om_store *store, int kind, const om_log *log, int64_t first, int64_t last,
-                         const char *format, ...) {
+void om_store_add_report(om_store *store, int kind, const om_log *log, int64_t first, int64_t last, const char *format,
+                         ...) {
     om_report_node *node = calloc(1, sizeof *node);
     if (!node)
         return;
@@ -396,9 +396,8 @@ om_store *om_store_open(const char *dir, const om_store_options *options, char *
     pthread_cond_init(&store->reader_wake, NULL);
     snprintf(err, err_len, "out of memory");
     if (!store->dir || !store->table || !store->files || store->event_fd < 0 || store->wal_fd < 0 ||
-        store->poll_fd < 0 ||
-        prepare_folder(store, err, err_len) != OM_OK ||
-        om_writer_init(store) != OM_OK || om_saved_load(store, err, err_len) != OM_OK) {
+        store->poll_fd < 0 || prepare_folder(store, err, err_len) != OM_OK || om_writer_init(store) != OM_OK ||
+        om_saved_load(store, err, err_len) != OM_OK) {
         store_free(store);
         return NULL;
     }
@@ -412,7 +411,8 @@ static int open_wal(om_store *store, const om_wal_tail *tail, char *err, size_t 
         .file_size = options->wal_file_size,
         .max_size = options->wal_max_size,
         /* A file at least: how much of the others is used up nobody knows before they are full. */
-        .reserve = options->wal_max_size / 8 > options->wal_file_size ? options->wal_max_size / 8 : options->wal_file_size,
+        .reserve =
+            options->wal_max_size / 8 > options->wal_file_size ? options->wal_max_size / 8 : options->wal_file_size,
         .batch_max_size = options->batch_max_size,
         .backlog_max = options->batch_max_size * 4,
         .batch_max_wait_us = options->batch_max_wait_us,
@@ -454,7 +454,8 @@ static void lease_what_came_back(om_store *store) {
 int om_store_recover(om_store *store, char *err, size_t err_len) {
     om_saved_reserve(store); /* before recovery and the writer take what space there is */
     om_delivered_mark_open(store);
-    store->removed = om_removal_journal_open(store->dir, store->options.removals_file_size, &store->fresh, err, err_len);
+    store->removed =
+        om_removal_journal_open(store->dir, store->options.removals_file_size, &store->fresh, err, err_len);
     if (!store->removed)
         return OM_E_IO;
     int result = om_recover(store, &store->tail, err, err_len);
@@ -480,7 +481,11 @@ int om_store_start(om_store *store, char *err, size_t err_len) {
     }
     /* What was replayed is in segments but not synced: the first checkpoint frees its WAL. */
     store->checkpoint_kick = store->progress.replayed > 0;
-    struct { pthread_t *thread; void *(*main)(void *); const char *name; } threads[] = {
+    struct {
+        pthread_t *thread;
+        void *(*main)(void *);
+        const char *name;
+    } threads[] = {
         {&store->engine, om_engine_main, "otter-engine"},
         {&store->writer, om_writer_main, "otter-writer"},
         {&store->reader, om_reader_main, "otter-reader"},

@@ -37,8 +37,9 @@ static const char *cause(const om_store *store, uint64_t now) {
         return store->writer_error;
     if (is_over(trouble->checkpoint_since_ns, now))
         return trouble->checkpoint;
-    return is_over(trouble->still_since_ns, now) ? "the WAL hasn't moved for 10 s: the disk doesn't answer, or nothing is released"
-                                                 : NULL;
+    return is_over(trouble->still_since_ns, now)
+               ? "the WAL hasn't moved for 10 s: the disk doesn't answer, or nothing is released"
+               : NULL;
 }
 
 void om_trouble_look(om_store *store) {
@@ -71,7 +72,7 @@ int om_store_trouble(om_store *store, char *out, size_t len) {
     om_store_enter(store);
     om_trouble_look(store);
     const om_trouble *trouble = &store->trouble;
-    int kind = trouble->alarm               ? OM_TROUBLE_STALLED
+    int kind = trouble->alarm                 ? OM_TROUBLE_STALLED
                : trouble->writer_since_ns     ? OM_TROUBLE_WRITER
                : trouble->checkpoint_since_ns ? OM_TROUBLE_CHECKPOINT
                                               : OM_TROUBLE_NONE;

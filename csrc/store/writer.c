@@ -35,8 +35,8 @@ typedef struct run {
     om_log *log;
     om_segment *segment;
     uint64_t position, len;
-    uint32_t first, count;   /* in the round's batches */
-    int result, error;       /* OM_E_IO: the errno that goes with it */
+    uint32_t first, count; /* in the round's batches */
+    int result, error;     /* OM_E_IO: the errno that goes with it */
 } run;
 
 typedef struct om_round {
@@ -120,8 +120,7 @@ static void add_to_run(om_round *round, om_log *log, om_hot *hot) {
     run *last = round->run_count ? &round->runs[round->run_count - 1] : NULL;
     if (!last || last->log != log || last->segment != hot->segment) {
         last = &round->runs[round->run_count++];
-        *last = (run){.log = log, .segment = hot->segment, .position = hot->position,
-                      .first = round->batch_count};
+        *last = (run){.log = log, .segment = hot->segment, .position = hot->position, .first = round->batch_count};
         om_log_ref(log);
         om_segment_ref(hot->segment);
         round->iov_first[round->run_count - 1] = round->iov_count;
@@ -165,8 +164,8 @@ static uint64_t durable_now(const om_store *store) {
 }
 
 int om_writer_wants(const om_store *store) {
-    return store->prompted.head || store->seals || store->graves || store->flush_left || om_delivered_mark_wants_more(store) ||
-           store->hot_bytes > store->options.hot_buffer_size / 2;
+    return store->prompted.head || store->seals || store->graves || store->flush_left ||
+           om_delivered_mark_wants_more(store) || store->hot_bytes > store->options.hot_buffer_size / 2;
 }
 
 /* While memory is the reason, stop at a quarter: what stays may yet be settled or joined. Not after
@@ -360,7 +359,8 @@ static void forget_contents(om_log *log) {
 }
 
 /* Off that list: those that may be dealt with now. */
-static om_deleted_log *take_graves(om_deleted_log **link, int (*may)(const om_deleted_log *, uint64_t), uint64_t durable) {
+static om_deleted_log *take_graves(om_deleted_log **link, int (*may)(const om_deleted_log *, uint64_t),
+                                   uint64_t durable) {
     om_deleted_log *taken = NULL;
     while (*link) {
         om_deleted_log *grave = *link;
@@ -470,8 +470,8 @@ static void note_result(om_store *store, int result) {
         om_store_add_report(store, OM_REPORT_NO_SPACE, NULL, 0, 0,
                             "no space left for segments on %s: appends are refused", where);
     } else if (result != OM_OK)
-        om_store_add_report(store, OM_REPORT_WRITE_FAILED, NULL, 0, 0, "a segment can't be written: %.200s; trying again",
-                            store->writer_error);
+        om_store_add_report(store, OM_REPORT_WRITE_FAILED, NULL, 0, 0,
+                            "a segment can't be written: %.200s; trying again", store->writer_error);
     else if (was == OM_E_NO_SPACE)
         om_store_add_report(store, OM_REPORT_SPACE_BACK, NULL, 0, 0, "segments can be written again");
     else

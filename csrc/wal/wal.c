@@ -5,8 +5,8 @@
  * one short lock; it wakes the committer only if that sleeps. CRCs, files and syncs are the
  * committer's business (wal_commit.c). See wal_internal.h for who owns what. */
 #define _GNU_SOURCE
-#include "wal/wal_internal.h"
 #include "base/bytes.h"
+#include "wal/wal_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -15,8 +15,7 @@
 
 /* ---- buffers ---- */
 
-static om_wal_buffer *buffer_new(uint32_t size)
-{
+static om_wal_buffer *buffer_new(uint32_t size) {
     om_wal_buffer *buffer = calloc(1, sizeof *buffer);
     if (buffer == NULL)
         return NULL;
@@ -27,8 +26,7 @@ static om_wal_buffer *buffer_new(uint32_t size)
     return buffer;
 }
 
-void om_wal_buffers_delete(om_wal_buffer *buffer)
-{
+void om_wal_buffers_delete(om_wal_buffer *buffer) {
     while (buffer != NULL) {
         om_wal_buffer *next = buffer->next;
         free(buffer->data);
@@ -37,8 +35,7 @@ void om_wal_buffers_delete(om_wal_buffer *buffer)
     }
 }
 
-void om_wal_buffer_free(om_wal *wal, om_wal_buffer *buffer)
-{
+void om_wal_buffer_free(om_wal *wal, om_wal_buffer *buffer) {
     for (; buffer->loans_taken < buffer->loans_used; buffer->loans_taken++)
         om_buffer_unref(buffer->loans[buffer->loans_taken].lender);
     if (wal->pool_count >= OM_WAL_POOL_MAX) {
@@ -54,8 +51,7 @@ void om_wal_buffer_free(om_wal *wal, om_wal_buffer *buffer)
 }
 
 /* A chain of `count` empty buffers, or NULL. */
-static om_wal_buffer *buffers_get(om_wal *wal, size_t count)
-{
+static om_wal_buffer *buffers_get(om_wal *wal, size_t count) {
     om_wal_buffer *chain = NULL;
     pthread_mutex_lock(&wal->lock);
     for (; count > 0 && wal->pool != NULL; count--) {
@@ -78,8 +74,7 @@ static om_wal_buffer *buffers_get(om_wal *wal, size_t count)
     return chain;
 }
 
-void om_wal_drop_buffers(om_wal *wal)
-{
+void om_wal_drop_buffers(om_wal *wal) {
     om_wal_buffer *buffer = wal->head != NULL ? wal->head : wal->from;
     while (buffer != NULL) {
         om_wal_buffer *next = buffer->next;
@@ -103,12 +98,11 @@ typedef struct rest {
 /* The next part of it. */
 typedef struct part {
     uint32_t len, copied, lent;
-    uint32_t size;            /* of the record */
-    uint32_t need;            /* in the buffer */
+    uint32_t size; /* of the record */
+    uint32_t need; /* in the buffer */
 } part;
 
-static part cut_part(rest *rest)
-{
+static part cut_part(rest *rest) {
     part part = {0};
     part.copied = rest->copied < OM_WAL_RECORD_MAX ? (uint32_t)rest->copied : OM_WAL_RECORD_MAX;
     uint32_t room = OM_WAL_RECORD_MAX - part.copied;
@@ -121,15 +115,13 @@ static part cut_part(rest *rest)
     return part;
 }
 
-static int has_more(const rest *rest)
-{
+static int has_more(const rest *rest) {
     return rest->copied + rest->lent > 0;
 }
 
 /* Room for all its parts before the first byte is copied, so that a record is taken whole or
  * not at all. */
-static int reserve(om_wal *wal, rest rest)
-{
+static int reserve(om_wal *wal, rest rest) {
     size_t buffers = 0;
     uint32_t room = wal->open == NULL ? 0 : wal->buffer_size - wal->open->used;
     uint32_t loans = wal->open == NULL ? 0 : OM_WAL_LOANS - wal->open->loans_used;
@@ -160,8 +152,7 @@ typedef struct source {
     size_t at;
 } source;
 
-static void copy(source *source, uint8_t *to, size_t len)
-{
+static void copy(source *source, uint8_t *to, size_t len) {
     while (len > 0) {
         size_t left = source->iov->iov_len - source->at;
         size_t part = left < len ? left : len;
@@ -177,18 +168,15 @@ static void copy(source *source, uint8_t *to, size_t len)
     }
 }
 
-static void lend(om_wal_buffer *buffer, uint32_t at, uint32_t len, const uint8_t *data, om_buffer *lender)
-{
+static void lend(om_wal_buffer *buffer, uint32_t at, uint32_t len, const uint8_t *data, om_buffer *lender) {
     om_buffer_ref(lender);
     buffer->loans[buffer->loans_used++] =
         (om_wal_loan){.record = buffer->used, .at = at, .len = len, .data = data, .lender = lender};
 }
 
 static uint64_t append(om_wal *wal, uint8_t type, uint64_t log_id, const struct iovec *iov, rest rest,
-                       const uint8_t *lent, om_buffer *lender)
-{
-    if (type <= OM_WAL_PART || atomic_load_explicit(&wal->fenced, memory_order_acquire) ||
-        !reserve(wal, rest))
+                       const uint8_t *lent, om_buffer *lender) {
+    if (type <= OM_WAL_PART || atomic_load_explicit(&wal->fenced, memory_order_acquire) || !reserve(wal, rest))
         return 0;
     source source = {.iov = iov};
     uint64_t appended = atomic_load_explicit(&wal->appended, memory_order_relaxed);
@@ -197,8 +185,7 @@ static uint64_t append(om_wal *wal, uint8_t type, uint64_t log_id, const struct 
     uint8_t flags = 0;
     do {
         part part = cut_part(&rest);
-        if (part.need > wal->buffer_size - wal->open->used ||
-            (part.lent > 0 && wal->open->loans_used == OM_WAL_LOANS))
+        if (part.need > wal->buffer_size - wal->open->used || (part.lent > 0 && wal->open->loans_used == OM_WAL_LOANS))
             wal->open = wal->open->next;
         uint8_t *record = wal->open->data + wal->open->used;
         om_put_le32(record + OM_WAL_AT_LEN, OM_WAL_RECORD_HEADER + part.len);
@@ -226,8 +213,7 @@ static uint64_t append(om_wal *wal, uint8_t type, uint64_t log_id, const struct 
     return seq;
 }
 
-uint64_t om_wal_append(om_wal *wal, uint8_t type, uint64_t log_id, const struct iovec *iov, int iovcnt)
-{
+uint64_t om_wal_append(om_wal *wal, uint8_t type, uint64_t log_id, const struct iovec *iov, int iovcnt) {
     rest rest = {0};
     for (int i = 0; i < iovcnt; i++)
         rest.copied += iov[i].iov_len;
@@ -235,8 +221,7 @@ uint64_t om_wal_append(om_wal *wal, uint8_t type, uint64_t log_id, const struct 
 }
 
 uint64_t om_wal_append_lent(om_wal *wal, uint8_t type, uint64_t log_id, const struct iovec *iov, int iovcnt,
-                            om_buffer *lender)
-{
+                            om_buffer *lender) {
     const struct iovec *last = &iov[iovcnt - 1];
     if (last->iov_len < OM_WAL_LOAN_MIN)
         return om_wal_append(wal, type, log_id, iov, iovcnt);
@@ -246,8 +231,7 @@ uint64_t om_wal_append_lent(om_wal *wal, uint8_t type, uint64_t log_id, const st
     return append(wal, type, log_id, iov, rest, last->iov_base, lender);
 }
 
-void om_wal_submit(om_wal *wal, int lazy)
-{
+void om_wal_submit(om_wal *wal, int lazy) {
     uint64_t appended = atomic_load_explicit(&wal->appended, memory_order_relaxed);
     if (appended == wal->submitted_bytes || atomic_load_explicit(&wal->fenced, memory_order_acquire))
         return;
@@ -284,8 +268,7 @@ void om_wal_submit(om_wal *wal, int lazy)
     wal->submitted_bytes = appended;
 }
 
-int om_wal_admit(const om_wal *wal, enum om_wal_class klass)
-{
+int om_wal_admit(const om_wal *wal, enum om_wal_class klass) {
     const om_wal_options *options = &wal->options;
     if (atomic_load_explicit(&wal->fenced, memory_order_acquire))
         return OM_E_FENCED;
@@ -305,47 +288,39 @@ int om_wal_admit(const om_wal *wal, enum om_wal_class klass)
     return used + pending > limit || pending > backlog ? OM_E_FULL : OM_OK;
 }
 
-uint64_t om_wal_last_seq(const om_wal *wal)
-{
+uint64_t om_wal_last_seq(const om_wal *wal) {
     return atomic_load_explicit(&wal->last_seq, memory_order_acquire);
 }
 
-uint64_t om_wal_durable_seq(const om_wal *wal)
-{
+uint64_t om_wal_durable_seq(const om_wal *wal) {
     return atomic_load_explicit(&wal->durable_seq, memory_order_acquire);
 }
 
-uint32_t om_wal_epoch(const om_wal *wal)
-{
+uint32_t om_wal_epoch(const om_wal *wal) {
     return (uint32_t)atomic_load_explicit(&wal->epoch, memory_order_acquire);
 }
 
-uint64_t om_wal_used(const om_wal *wal)
-{
+uint64_t om_wal_used(const om_wal *wal) {
     return atomic_load_explicit(&wal->used, memory_order_relaxed);
 }
 
-int om_wal_starved(const om_wal *wal)
-{
+int om_wal_starved(const om_wal *wal) {
     return om_wal_stands_still(wal) ||
            (atomic_load_explicit(&wal->lean, memory_order_relaxed) &&
             atomic_load_explicit(&wal->head_room, memory_order_relaxed) < om_wal_lean_reserve(wal));
 }
 
-int om_wal_stands_still(const om_wal *wal)
-{
+int om_wal_stands_still(const om_wal *wal) {
     return atomic_load_explicit(&wal->starved, memory_order_relaxed);
 }
 
 /* ---- telling others ---- */
 
-void om_wal_notify_fd(om_wal *wal, int event_fd)
-{
+void om_wal_notify_fd(om_wal *wal, int event_fd) {
     atomic_store(&wal->notify_fd, event_fd);
 }
 
-void om_wal_notify(om_wal *wal)
-{
+void om_wal_notify(om_wal *wal) {
     uint64_t one = 1;
     int fd = atomic_load(&wal->notify_fd);
     /* EAGAIN: the counter is full, so it is readable already. */
@@ -354,16 +329,14 @@ void om_wal_notify(om_wal *wal)
 }
 
 /* A later sync doesn't speak for it, nor does a later fence make it forgotten. */
-static int is_refused(const om_wal *wal, uint64_t seq)
-{
+static int is_refused(const om_wal *wal, uint64_t seq) {
     for (size_t i = 0; i < wal->refused_count; i++)
         if (seq >= wal->refused[i].first && seq <= wal->refused[i].last)
             return 1;
     return 0;
 }
 
-int om_wal_wait(om_wal *wal, uint64_t seq, int timeout_ms)
-{
+int om_wal_wait(om_wal *wal, uint64_t seq, int timeout_ms) {
     uint64_t patience = timeout_ms < 0 ? 0 : (uint64_t)timeout_ms * 1000000u;
     struct timespec until = om_wal_timespec(om_wal_now() + patience);
     int result = OM_OK, timed_out = 0;
@@ -401,8 +374,7 @@ int om_wal_wait(om_wal *wal, uint64_t seq, int timeout_ms)
     return result;
 }
 
-void om_wal_release(om_wal *wal, uint64_t seq)
-{
+void om_wal_release(om_wal *wal, uint64_t seq) {
     uint64_t durable = om_wal_durable_seq(wal);
     pthread_mutex_lock(&wal->lock);
     if (seq > durable)
@@ -415,8 +387,7 @@ void om_wal_release(om_wal *wal, uint64_t seq)
         om_wal_notify(wal);
 }
 
-void om_wal_stat_get(const om_wal *wal, om_wal_stat *out)
-{
+void om_wal_stat_get(const om_wal *wal, om_wal_stat *out) {
     pthread_mutex_t *lock = (pthread_mutex_t *)&wal->lock;
     *out = (om_wal_stat){
         .groups = atomic_load(&wal->groups),

@@ -24,8 +24,8 @@
  */
 #ifndef OM_WAL_H
 #define OM_WAL_H
-#include "ottermq.h"
 #include "base/buffer.h"
+#include "ottermq.h"
 #include <sys/uio.h>
 
 #define OM_WAL_BLOCK 4096
@@ -38,15 +38,15 @@
 typedef struct om_wal om_wal;
 
 typedef struct om_wal_options {
-    uint64_t file_size;      /* a multiple of 4 KiB, at least 1 MiB */
-    uint64_t max_size;       /* all files together: at least 3 files */
-    uint64_t reserve;        /* share of max_size kept for settles; leaves at least 2 files */
-    uint64_t batch_max_size; /* a commit takes at most this much at once */
-    uint64_t backlog_max;    /* unsynced bytes in memory before appends are told FULL */
-    uint32_t batch_max_wait_us;  /* how long a commit may wait for company; 0: never */
-    uint32_t lazy_sync_ms;   /* lazy records are synced after this at the latest (1000) */
-    int flush_immediate;     /* each submit is a commit of its own */
-    int direct_io;           /* 0 off, 1 on, 2 measure at open and choose */
+    uint64_t file_size;         /* a multiple of 4 KiB, at least 1 MiB */
+    uint64_t max_size;          /* all files together: at least 3 files */
+    uint64_t reserve;           /* share of max_size kept for settles; leaves at least 2 files */
+    uint64_t batch_max_size;    /* a commit takes at most this much at once */
+    uint64_t backlog_max;       /* unsynced bytes in memory before appends are told FULL */
+    uint32_t batch_max_wait_us; /* how long a commit may wait for company; 0: never */
+    uint32_t lazy_sync_ms;      /* lazy records are synced after this at the latest (1000) */
+    int flush_immediate;        /* each submit is a commit of its own */
+    int direct_io;              /* 0 off, 1 on, 2 measure at open and choose */
 } om_wal_options;
 
 enum om_wal_class { OM_WAL_APPEND, OM_WAL_SETTLE };
@@ -55,20 +55,20 @@ enum om_wal_class { OM_WAL_APPEND, OM_WAL_SETTLE };
  * believed: files past good_number are set aside as *.damaged when the log is opened, and
  * sequences go on past any that those files may hold. */
 typedef struct om_wal_tail {
-    uint64_t last_seq;       /* of the last record believed */
-    uint64_t next_seq;       /* the next to give out */
+    uint64_t last_seq; /* of the last record believed */
+    uint64_t next_seq; /* the next to give out */
     uint64_t last_number;
     uint64_t good_number;
-    uint64_t good_end;       /* of what that file holds; 0: not known */
+    uint64_t good_end; /* of what that file holds; 0: not known */
     uint32_t epoch;
-    uint32_t hole;           /* 1: it ended at one */
+    uint32_t hole; /* 1: it ended at one */
 } om_wal_tail;
 
 /* Starts a new file with a new epoch; files that hold records > released_seq stay, the
  * others are recycled. Makes the folder if it isn't there. err gets one line of text when NULL
  * comes back; `after` must be what the reader of this very folder said. */
-om_wal *om_wal_open(const char *dir, const om_wal_options *options, const om_wal_tail *after,
-                    uint64_t released_seq, char *err, size_t err_len);
+om_wal *om_wal_open(const char *dir, const om_wal_options *options, const om_wal_tail *after, uint64_t released_seq,
+                    char *err, size_t err_len);
 /* Commits what was appended, stops the threads. OM_E_FENCED if that failed. */
 int om_wal_close(om_wal *wal);
 
@@ -88,7 +88,7 @@ uint64_t om_wal_append_lent(om_wal *wal, uint8_t type, uint64_t log_id, const st
  * group, or within lazy_sync_ms, or once somebody waits for it. */
 void om_wal_submit(om_wal *wal, int lazy);
 uint64_t om_wal_last_seq(const om_wal *wal);
-uint64_t om_wal_durable_seq(const om_wal *wal);  /* of the last whole record; atomic, any thread */
+uint64_t om_wal_durable_seq(const om_wal *wal); /* of the last whole record; atomic, any thread */
 uint32_t om_wal_epoch(const om_wal *wal);
 /* The eventfd that becomes readable when durable_seq moves, the WAL gets fenced, or room
  * returns. Owned by the caller (the engine); set once before the first append. */
@@ -100,7 +100,7 @@ int om_wal_wait(om_wal *wal, uint64_t seq, int timeout_ms);
 /* No record <= seq, which is a whole one's, is needed any more: recycle. The checkpoint that says
  * so must be on disk. */
 void om_wal_release(om_wal *wal, uint64_t seq);
-uint64_t om_wal_used(const om_wal *wal);         /* bytes between the oldest needed and the head */
+uint64_t om_wal_used(const om_wal *wal); /* bytes between the oldest needed and the head */
 
 /* -- faults -- */
 /* There is no spare file, no space for one, and what is left of the head is for settles: appends are
@@ -121,9 +121,9 @@ int om_wal_unfence(om_wal *wal, char *err, size_t err_len);
 
 typedef struct om_wal_stat {
     uint64_t groups, bytes, records; /* commits; what they wrote, padding included; parts count */
-    uint64_t sync_ns;        /* spent in fdatasync */
+    uint64_t sync_ns;                /* spent in fdatasync */
     uint64_t files, spare_files;
-    int direct_io;           /* as chosen */
+    int direct_io; /* as chosen */
 } om_wal_stat;
 void om_wal_stat_get(const om_wal *wal, om_wal_stat *out);
 

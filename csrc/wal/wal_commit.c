@@ -8,8 +8,8 @@
  * where a later group exists, the earlier ones were on disk, and if they can't be read now
  * that is damage, not a torn end. */
 #define _GNU_SOURCE
-#include "wal/wal_internal.h"
 #include "base/bytes.h"
+#include "wal/wal_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,8 +25,7 @@
 /* ---- gathering: with the lock held ---- */
 
 /* When the next group should start, in ns; 0: now. */
-static uint64_t due_at(const om_wal *wal, enum om_wal_sleep *sleep)
-{
+static uint64_t due_at(const om_wal *wal, enum om_wal_sleep *sleep) {
     const om_wal_options *options = &wal->options;
     if (atomic_load(&wal->stop) || wal->queued >= options->batch_max_size)
         return 0;
@@ -41,8 +40,7 @@ static uint64_t due_at(const om_wal *wal, enum om_wal_sleep *sleep)
 }
 
 /* Sleeps until there is a group to commit; 0: the WAL is being closed and nothing is left. */
-static int wait_for_work(om_wal *wal)
-{
+static int wait_for_work(om_wal *wal) {
     for (;;) {
         if (atomic_load(&wal->fenced) || wal->queued == 0) {
             if (atomic_load(&wal->stop))
@@ -62,8 +60,7 @@ static int wait_for_work(om_wal *wal)
     }
 }
 
-static void take_ranges(om_wal *wal, om_wal_group *group)
-{
+static void take_ranges(om_wal *wal, om_wal_group *group) {
     group->count = 0;
     group->leftover = 0;
     group->direct = atomic_load(&wal->direct);
@@ -73,8 +70,8 @@ static void take_ranges(om_wal *wal, om_wal_group *group)
             break;
         }
         if (buffer->submitted > buffer->taken)
-            group->ranges[group->count++] = (om_wal_range){buffer, buffer->taken, buffer->submitted,
-                                                    buffer->loans_taken, buffer->loans_submitted};
+            group->ranges[group->count++] =
+                (om_wal_range){buffer, buffer->taken, buffer->submitted, buffer->loans_taken, buffer->loans_submitted};
         if (buffer == wal->tail)
             break;
     }
@@ -85,22 +82,19 @@ static void take_ranges(om_wal *wal, om_wal_group *group)
 
 /* ---- sealing: without it ---- */
 
-static uint32_t record_room(const uint8_t *record)
-{
+static uint32_t record_room(const uint8_t *record) {
     return (uint32_t)om_wal_round(om_get_le32(record + OM_WAL_AT_LEN), 8);
 }
 
 /* What isn't in the buffer of the record that starts there; *loan is the next one in this range. */
-static const om_wal_loan *loan_of(const om_wal_range *range, uint32_t loan, uint32_t at)
-{
+static const om_wal_loan *loan_of(const om_wal_range *range, uint32_t loan, uint32_t at) {
     const om_wal_loan *next = &range->buffer->loans[loan];
     return loan < range->loans_end && next->record == at ? next : NULL;
 }
 
 /* How much of it makes one group: as much as may be committed at once, and in immediate mode no
  * more than one urgent submit (its last record carries 1 where the CRC will be). */
-static void measure(const om_wal *wal, om_wal_group *group)
-{
+static void measure(const om_wal *wal, om_wal_group *group) {
     uint32_t loans = 0;
     group->bytes = group->records = group->size = group->whole_seq = 0;
     group->last_seq = wal->chain_seq;
@@ -137,8 +131,7 @@ static void measure(const om_wal *wal, om_wal_group *group)
 }
 
 /* A batch brings the CRC of nearly all of it along. */
-static uint32_t chain_loan(uint32_t chain, const om_wal_loan *loan)
-{
+static uint32_t chain_loan(uint32_t chain, const om_wal_loan *loan) {
     const om_buffer *whole = loan->lender;
     if (whole->crc_from == 0 || loan->data != whole->data || loan->len != whole->len)
         return om_crc32c(chain, loan->data, loan->len);
@@ -146,8 +139,7 @@ static uint32_t chain_loan(uint32_t chain, const om_wal_loan *loan)
     return om_crc32c_join(chain, whole->crc, loan->len - whole->crc_from);
 }
 
-static void chain_crcs(om_wal *wal, const om_wal_group *group, uint64_t position)
-{
+static void chain_crcs(om_wal *wal, const om_wal_group *group, uint64_t position) {
     const om_wal_header *header = &wal->head_file->header;
     uint8_t *first = group->ranges[0].buffer->data + group->ranges[0].start;
     first[OM_WAL_AT_FLAGS] |= OM_WAL_GROUP_START;
@@ -175,13 +167,11 @@ static void chain_crcs(om_wal *wal, const om_wal_group *group, uint64_t position
 /* Next file. Without a spare one and without space to make one the group waits: nothing of it
  * was written, so nothing is lost, and appends are told NO_SPACE until a checkpoint releases a
  * file or the disk has room again. Only a closing WAL can't wait. */
-static int roll(om_wal *wal, uint64_t first_seq)
-{
+static int roll(om_wal *wal, uint64_t first_seq) {
     char err[320];
     om_wal_file *file;
     for (;;) {
-        int result = om_wal_take_file(wal, atomic_load(&wal->epoch), wal->chain_seq, first_seq,
-                                      &file, err, sizeof err);
+        int result = om_wal_take_file(wal, atomic_load(&wal->epoch), wal->chain_seq, first_seq, &file, err, sizeof err);
         if (result == OM_OK)
             break;
         if ((result != OM_E_NO_SPACE && result != OM_E_NO_MEMORY) || atomic_load(&wal->stop)) {
@@ -204,8 +194,7 @@ static int roll(om_wal *wal, uint64_t first_seq)
 
 /* Bytes at the head's end that stay unused while no spare file is there nor will be: the next start may
  * find no other place (wal_open.c). An empty head is as good as any other file. */
-static uint64_t kept_for_a_start(om_wal *wal, uint64_t end)
-{
+static uint64_t kept_for_a_start(om_wal *wal, uint64_t end) {
     uint64_t size = wal->head_file->size, kept = KEPT_FOR_A_START < size / 4 ? KEPT_FOR_A_START : size / 4;
     if (end + kept <= size || wal->position == OM_WAL_BLOCK)
         return 0;
@@ -219,14 +208,12 @@ static uint64_t kept_for_a_start(om_wal *wal, uint64_t end)
  * or the whole data directory. Once a group, beside a sync: a third of a microsecond. Only the number of
  * links is asked for: once the times were looked at, as fstat does, kernels with fine-grained timestamps give
  * the next write a new one, and the sync behind it brings that to disk, too. */
-static int has_name(const om_wal_file *file)
-{
+static int has_name(const om_wal_file *file) {
     struct statx info;
     return statx(file->fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_NLINK, &info) == 0 && info.stx_nlink > 0;
 }
 
-static int commit(om_wal *wal, om_wal_group *group)
-{
+static int commit(om_wal *wal, om_wal_group *group) {
     char text[384];
     uint64_t size = om_wal_round(group->size, OM_WAL_BLOCK), end = wal->position + size;
     if (end + kept_for_a_start(wal, end) > wal->head_file->size && !roll(wal, group->first_seq))
@@ -257,8 +244,7 @@ static int commit(om_wal *wal, om_wal_group *group)
 }
 
 /* It is on disk: the lenders may do with it what they like. */
-static void give_loans_back(const om_wal_group *group)
-{
+static void give_loans_back(const om_wal_group *group) {
     for (int i = 0; i < group->count; i++) {
         om_wal_buffer *buffer = group->ranges[i].buffer;
         for (; buffer->loans_taken < group->ranges[i].loans_end; buffer->loans_taken++)
@@ -269,8 +255,7 @@ static void give_loans_back(const om_wal_group *group)
 /* ---- publishing: with the lock held ---- */
 
 /* Buffers before the tail take no more records; the tail may still be the engine's. */
-static void retire_buffers(om_wal *wal)
-{
+static void retire_buffers(om_wal *wal) {
     while (wal->head != wal->tail && wal->head->taken == wal->head->submitted) {
         om_wal_buffer *buffer = wal->head;
         wal->head = buffer->next;
@@ -278,8 +263,7 @@ static void retire_buffers(om_wal *wal)
     }
 }
 
-static void publish(om_wal *wal, const om_wal_group *group)
-{
+static void publish(om_wal *wal, const om_wal_group *group) {
     for (int i = 0; i < group->count; i++)
         group->ranges[i].buffer->taken = group->ranges[i].end;
     wal->chain_seq = group->last_seq;
@@ -303,8 +287,7 @@ static void publish(om_wal *wal, const om_wal_group *group)
         pthread_cond_broadcast(&wal->done);
 }
 
-void *om_wal_commit_main(void *argument)
-{
+void *om_wal_commit_main(void *argument) {
     om_wal *wal = argument;
     om_wal_group group;
     pthread_mutex_lock(&wal->lock);

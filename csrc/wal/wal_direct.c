@@ -15,28 +15,24 @@
 #define ROUNDS 5
 #define SMALL (64u << 10)
 #define LARGE (256u << 10)
-#define BUDGET_NS 100000000u   /* a slow disk has told enough by then */
+#define BUDGET_NS 100000000u /* a slow disk has told enough by then */
 #define CLEARLY 1.25
 
-int om_wal_direct_set(int fd, int on)
-{
+int om_wal_direct_set(int fd, int on) {
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT) != 0)
         return OM_E_INVALID;
     return OM_OK;
 }
 
-static uint64_t now_ns(void)
-{
+static uint64_t now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 /* One write and one sync; OM_E_INVALID: this way of writing can't be had here. */
-static int time_commit(int fd, int direct, const uint8_t *zeros, size_t len, uint64_t at,
-                       uint64_t *ns)
-{
+static int time_commit(int fd, int direct, const uint8_t *zeros, size_t len, uint64_t at, uint64_t *ns) {
     if (om_wal_direct_set(fd, direct) != OM_OK)
         return OM_E_INVALID;
     uint64_t start = now_ns();
@@ -48,22 +44,19 @@ static int time_commit(int fd, int direct, const uint8_t *zeros, size_t len, uin
     return OM_OK;
 }
 
-static int by_time(const void *left, const void *right)
-{
+static int by_time(const void *left, const void *right) {
     uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
     return a < b ? -1 : a > b;
 }
 
-static uint64_t median(uint64_t *times, int count)
-{
+static uint64_t median(uint64_t *times, int count) {
     qsort(times, (size_t)count, sizeof *times, by_time);
     return times[count / 2];
 }
 
 /* Takes turns, so that a busy moment hits both; each way has blocks of its own, since a direct
  * write throws the cached pages away. Returns 0 when direct is clearly slower, 1, or OM_E_*. */
-static int measure(int fd, const uint8_t *zeros)
-{
+static int measure(int fd, const uint8_t *zeros) {
     uint64_t buffered[2][ROUNDS], direct[2][ROUNDS];
     uint64_t start = now_ns();
     int rounds = 0;
@@ -72,8 +65,7 @@ static int measure(int fd, const uint8_t *zeros)
             size_t len = size == 0 ? SMALL : LARGE;
             int result = time_commit(fd, 0, zeros, len, OM_WAL_BLOCK, &buffered[size][rounds]);
             if (result == OM_OK)
-                result = time_commit(fd, 1, zeros, len, OM_WAL_BLOCK + 2 * LARGE,
-                                     &direct[size][rounds]);
+                result = time_commit(fd, 1, zeros, len, OM_WAL_BLOCK + 2 * LARGE, &direct[size][rounds]);
             if (result != OM_OK)
                 return result;
         }
@@ -87,8 +79,7 @@ static int measure(int fd, const uint8_t *zeros)
     return past < CLEARLY * cached;
 }
 
-int om_wal_direct_choose(int fd, int wish)
-{
+int om_wal_direct_choose(int fd, int wish) {
     uint8_t *zeros;
     uint64_t ns;
     if (wish == 0)

@@ -9,8 +9,8 @@
  * where the epoch ended; either one is enough. The file is needed until the next file's header,
  * whose prev_last_seq says the same, is on disk. */
 #define _GNU_SOURCE
-#include "wal/wal_internal.h"
 #include "base/bytes.h"
+#include "wal/wal_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,8 +26,7 @@
 #define FENCE_VERSION 1
 #define FENCE_LEN 32
 
-int om_wal_fence_read(int dir_fd, om_wal_fence *fence, char *err, size_t err_len)
-{
+int om_wal_fence_read(int dir_fd, om_wal_fence *fence, char *err, size_t err_len) {
     uint8_t bytes[FENCE_LEN + 1];
     int fd = openat(dir_fd, FENCE_NAME, O_RDONLY | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT)
@@ -40,11 +39,11 @@ int om_wal_fence_read(int dir_fd, om_wal_fence *fence, char *err, size_t err_len
     if (got < 0)
         return OM_E_IO;
     /* It is replaced atomically, so a damaged one is damage, not a crash. */
-    if (got != FENCE_LEN || memcmp(bytes, FENCE_MAGIC, 8) != 0 ||
-        om_get_le32(bytes + 28) != om_crc32c(0, bytes, 28) ||
+    if (got != FENCE_LEN || memcmp(bytes, FENCE_MAGIC, 8) != 0 || om_get_le32(bytes + 28) != om_crc32c(0, bytes, 28) ||
         om_get_le32(bytes + 8) != FENCE_VERSION) {
-        snprintf(err, err_len, "the WAL's fence file is damaged: which records were refused "
-                               "can't be told");
+        snprintf(err, err_len,
+                 "the WAL's fence file is damaged: which records were refused "
+                 "can't be told");
         return OM_E_CORRUPT;
     }
     fence->epoch = om_get_le32(bytes + 12);
@@ -52,8 +51,7 @@ int om_wal_fence_read(int dir_fd, om_wal_fence *fence, char *err, size_t err_len
     return OM_OK;
 }
 
-int om_wal_fence_write(int dir_fd, const om_wal_fence *fence)
-{
+int om_wal_fence_write(int dir_fd, const om_wal_fence *fence) {
     uint8_t bytes[FENCE_LEN] = {0};
     memcpy(bytes, FENCE_MAGIC, 8);
     om_put_le32(bytes + 8, FENCE_VERSION);
@@ -71,21 +69,18 @@ int om_wal_fence_write(int dir_fd, const om_wal_fence *fence)
     return OM_OK;
 }
 
-void om_wal_fence_remove(int dir_fd)
-{
+void om_wal_fence_remove(int dir_fd) {
     unlinkat(dir_fd, FENCE_NAME, 0);
 }
 
-static int zero_block(int fd, uint64_t position)
-{
+static int zero_block(int fd, uint64_t position) {
     static const uint8_t zeros[OM_WAL_BLOCK];
     struct iovec iov = {.iov_base = (void *)zeros, .iov_len = sizeof zeros};
     om_wal_direct_set(fd, 0);
     return om_wal_file_write(fd, &iov, 1, position) == OM_OK && fdatasync(fd) == 0;
 }
 
-void om_wal_fence_raise(om_wal *wal, const char *why, uint64_t position)
-{
+void om_wal_fence_raise(om_wal *wal, const char *why, uint64_t position) {
     int kept = 1;
     if (position != 0) {
         om_wal_fence fence = {.epoch = atomic_load(&wal->epoch), .last_seq = wal->chain_seq};
@@ -95,8 +90,8 @@ void om_wal_fence_raise(om_wal *wal, const char *why, uint64_t position)
         wal->head_file->suspect = 1;
     }
     pthread_mutex_lock(&wal->lock);
-    snprintf(wal->fence_text, sizeof wal->fence_text, "%s; the last good WAL sequence is %" PRIu64,
-             why, wal->chain_seq);
+    snprintf(wal->fence_text, sizeof wal->fence_text, "%s; the last good WAL sequence is %" PRIu64, why,
+             wal->chain_seq);
     wal->fence_kept = kept;
     atomic_store(&wal->fenced, 1);
     pthread_cond_broadcast(&wal->done);
@@ -104,8 +99,7 @@ void om_wal_fence_raise(om_wal *wal, const char *why, uint64_t position)
     om_wal_notify(wal);
 }
 
-int om_wal_fenced(const om_wal *wal, int *fence_kept, char *text, size_t text_len)
-{
+int om_wal_fenced(const om_wal *wal, int *fence_kept, char *text, size_t text_len) {
     if (!atomic_load(&wal->fenced))
         return 0;
     pthread_mutex_t *lock = (pthread_mutex_t *)&wal->lock;
@@ -122,8 +116,7 @@ int om_wal_fenced(const om_wal *wal, int *fence_kept, char *text, size_t text_le
  * comes down. Sequences go on after the refused ones, so that nobody who still holds one of
  * those can take a later group's sync for theirs. One number is left out between: it becomes
  * last_seq and durable_seq, so that whoever waits for "all until now" isn't told of the past. */
-int om_wal_unfence(om_wal *wal, char *err, size_t err_len)
-{
+int om_wal_unfence(om_wal *wal, char *err, size_t err_len) {
     if (!atomic_load(&wal->fenced))
         return OM_OK;
     pthread_mutex_lock(&wal->lock);

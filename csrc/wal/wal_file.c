@@ -17,8 +17,7 @@
 
 /* ---- the header block ---- */
 
-void om_wal_header_encode(const om_wal_header *header, uint8_t *block)
-{
+void om_wal_header_encode(const om_wal_header *header, uint8_t *block) {
     memset(block, 0, OM_WAL_BLOCK);
     memcpy(block, OM_WAL_MAGIC, 8);
     om_put_le32(block + 8, OM_WAL_VERSION);
@@ -31,8 +30,7 @@ void om_wal_header_encode(const om_wal_header *header, uint8_t *block)
     memcpy(block + OM_WAL_HEADER_COPY, block, OM_WAL_HEADER_LEN);
 }
 
-static int decode_copy(const uint8_t *at, om_wal_header *header)
-{
+static int decode_copy(const uint8_t *at, om_wal_header *header) {
     if (memcmp(at, OM_WAL_MAGIC, 8) != 0 || om_get_le32(at + 44) != om_crc32c(0, at, 44))
         return OM_E_CORRUPT;
     if (om_get_le32(at + 8) != OM_WAL_VERSION)
@@ -47,8 +45,7 @@ static int decode_copy(const uint8_t *at, om_wal_header *header)
     return OM_OK;
 }
 
-int om_wal_header_decode(const uint8_t *block, om_wal_header *header)
-{
+int om_wal_header_decode(const uint8_t *block, om_wal_header *header) {
     static const uint8_t blank[OM_WAL_HEADER_LEN];
     const uint8_t *copy = block + OM_WAL_HEADER_COPY;
     om_wal_header first, second;
@@ -67,11 +64,9 @@ int om_wal_header_decode(const uint8_t *block, om_wal_header *header)
     return OM_OK;
 }
 
-void om_wal_header_make(om_wal_header *header, uint64_t number, uint32_t epoch,
-                        uint64_t prev_last_seq, uint64_t first_seq)
-{
-    *header = (om_wal_header){.number = number, .epoch = epoch, .prev_last_seq = prev_last_seq,
-                              .first_seq = first_seq};
+void om_wal_header_make(om_wal_header *header, uint64_t number, uint32_t epoch, uint64_t prev_last_seq,
+                        uint64_t first_seq) {
+    *header = (om_wal_header){.number = number, .epoch = epoch, .prev_last_seq = prev_last_seq, .first_seq = first_seq};
     if (getrandom(&header->seed, sizeof header->seed, GRND_NONBLOCK) != sizeof header->seed) {
         struct timespec now;
         clock_gettime(CLOCK_REALTIME, &now);
@@ -79,8 +74,7 @@ void om_wal_header_make(om_wal_header *header, uint64_t number, uint32_t epoch,
     }
 }
 
-uint16_t om_wal_group_mark(const om_wal_header *header, uint64_t seq, uint64_t position)
-{
+uint16_t om_wal_group_mark(const om_wal_header *header, uint64_t seq, uint64_t position) {
     uint8_t at[20];
     om_put_le64(at, seq);
     om_put_le64(at + 8, position);
@@ -91,8 +85,7 @@ uint16_t om_wal_group_mark(const om_wal_header *header, uint64_t seq, uint64_t p
 
 /* ---- a directory of them ---- */
 
-int om_wal_io_result(void)
-{
+int om_wal_io_result(void) {
     switch (errno) {
     case ENOSPC:
     case EDQUOT:
@@ -106,8 +99,7 @@ int om_wal_io_result(void)
     }
 }
 
-om_wal_file *om_wal_file_new(const char *name)
-{
+om_wal_file *om_wal_file_new(const char *name) {
     om_wal_file *file = calloc(1, sizeof *file);
     if (file == NULL)
         return NULL;
@@ -116,8 +108,7 @@ om_wal_file *om_wal_file_new(const char *name)
     return file;
 }
 
-static int read_header(int dir_fd, om_wal_file *file, char *err, size_t err_len)
-{
+static int read_header(int dir_fd, om_wal_file *file, char *err, size_t err_len) {
     uint8_t block[OM_WAL_BLOCK];
     struct stat stat;
     int result = om_wal_file_open(dir_fd, file, O_RDONLY, err, err_len);
@@ -143,16 +134,14 @@ static int read_header(int dir_fd, om_wal_file *file, char *err, size_t err_len)
     return OM_OK;
 }
 
-static int by_number(const void *left, const void *right)
-{
+static int by_number(const void *left, const void *right) {
     const om_wal_file *a = *(om_wal_file *const *)left, *b = *(om_wal_file *const *)right;
     if (a->header.number != b->header.number)
         return a->header.number < b->header.number ? -1 : 1;
     return strcmp(a->name, b->name);
 }
 
-void om_wal_files_free(om_wal_file **files, size_t count)
-{
+void om_wal_files_free(om_wal_file **files, size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (files[i] != NULL)
             om_wal_file_close(files[i]);
@@ -161,14 +150,12 @@ void om_wal_files_free(om_wal_file **files, size_t count)
     free(files);
 }
 
-static int ends_with(const char *name, const char *end)
-{
+static int ends_with(const char *name, const char *end) {
     size_t len = strlen(name), end_len = strlen(end);
     return len > end_len && strcmp(name + len - end_len, end) == 0;
 }
 
-static DIR *open_listing(int dir_fd)
-{
+static DIR *open_listing(int dir_fd) {
     int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (dir == NULL && fd >= 0)
@@ -177,8 +164,7 @@ static DIR *open_listing(int dir_fd)
 }
 
 /* The next name that ends so, in `name`; 0 at the end, -1 with errno when the listing failed. */
-static int next_name(DIR *dir, const char *end, const char **name)
-{
+static int next_name(DIR *dir, const char *end, const char **name) {
     struct dirent *entry;
     do {
         errno = 0;
@@ -190,8 +176,7 @@ static int next_name(DIR *dir, const char *end, const char **name)
     return 1;
 }
 
-static int add_file(om_wal_file ***files, size_t *count, const char *name)
-{
+static int add_file(om_wal_file ***files, size_t *count, const char *name) {
     om_wal_file *file = om_wal_file_new(name);
     om_wal_file **grown = file == NULL ? NULL : realloc(*files, (*count + 1) * sizeof **files);
     if (grown == NULL) {
@@ -203,8 +188,7 @@ static int add_file(om_wal_file ***files, size_t *count, const char *name)
     return OM_OK;
 }
 
-int om_wal_files_list(int dir_fd, om_wal_file ***files, size_t *count, char *err, size_t err_len)
-{
+int om_wal_files_list(int dir_fd, om_wal_file ***files, size_t *count, char *err, size_t err_len) {
     om_wal_file **list = NULL;
     size_t used = 0;
     const char *name;
@@ -234,8 +218,7 @@ int om_wal_files_list(int dir_fd, om_wal_file ***files, size_t *count, char *err
     return OM_OK;
 }
 
-int om_wal_remove_temporaries(int dir_fd, char *err, size_t err_len)
-{
+int om_wal_remove_temporaries(int dir_fd, char *err, size_t err_len) {
     const char *name;
     int more = -1;
     DIR *dir = open_listing(dir_fd);
@@ -248,8 +231,7 @@ int om_wal_remove_temporaries(int dir_fd, char *err, size_t err_len)
     return more < 0 ? OM_E_IO : OM_OK;
 }
 
-int om_wal_file_open(int dir_fd, om_wal_file *file, int flags, char *err, size_t err_len)
-{
+int om_wal_file_open(int dir_fd, om_wal_file *file, int flags, char *err, size_t err_len) {
     file->fd = openat(dir_fd, file->name, flags | O_CLOEXEC);
     if (file->fd >= 0)
         return OM_OK;
@@ -257,22 +239,19 @@ int om_wal_file_open(int dir_fd, om_wal_file *file, int flags, char *err, size_t
     return om_wal_io_result();
 }
 
-void om_wal_file_close(om_wal_file *file)
-{
+void om_wal_file_close(om_wal_file *file) {
     if (file->fd >= 0)
         close(file->fd);
     file->fd = -1;
 }
 
-void om_wal_file_remove(int dir_fd, om_wal_file *file)
-{
+void om_wal_file_remove(int dir_fd, om_wal_file *file) {
     om_wal_file_close(file);
     unlinkat(dir_fd, file->name, 0);
     free(file);
 }
 
-void om_wal_file_rename(int dir_fd, om_wal_file *file)
-{
+void om_wal_file_rename(int dir_fd, om_wal_file *file) {
     char name[32];
     snprintf(name, sizeof name, "%016" PRIu64 ".wal", file->header.number);
     /* After a crash another file may sit under this name: names are for people, and it stays. */
@@ -281,8 +260,7 @@ void om_wal_file_rename(int dir_fd, om_wal_file *file)
     memcpy(file->name, name, sizeof name);
 }
 
-int om_wal_file_set_aside(int dir_fd, const om_wal_file *file, int needed, char *err, size_t err_len)
-{
+int om_wal_file_set_aside(int dir_fd, const om_wal_file *file, int needed, char *err, size_t err_len) {
     char name[sizeof file->name + 32];
     int failed;
     for (int n = 0;; n++) {
@@ -301,8 +279,7 @@ int om_wal_file_set_aside(int dir_fd, const om_wal_file *file, int needed, char 
     return failed ? OM_E_IO : OM_OK;
 }
 
-int om_wal_file_write(int fd, struct iovec *iov, int iovcnt, uint64_t offset)
-{
+int om_wal_file_write(int fd, struct iovec *iov, int iovcnt, uint64_t offset) {
     while (iovcnt > 0) {
         ssize_t wrote = pwritev(fd, iov, iovcnt, (off_t)offset);
         if (wrote < 0 && errno == EINTR)

@@ -40,30 +40,29 @@
 #define OM_WAL_AT_EPOCH 12
 #define OM_WAL_AT_SEQ 16
 #define OM_WAL_AT_LOG_ID 24
-#define OM_WAL_GROUP_START 1   /* the first record of a commit; its mark is set */
-#define OM_WAL_CONTINUES 2     /* belongs to the part before it */
+#define OM_WAL_GROUP_START 1 /* the first record of a commit; its mark is set */
+#define OM_WAL_CONTINUES 2   /* belongs to the part before it */
 
 typedef struct om_wal_header {
-    uint64_t number;         /* counts up from 1 */
-    uint64_t prev_last_seq;  /* nothing later of the files before is believed */
-    uint64_t first_seq;      /* prev_last_seq + 1, or later when refused records lie between */
+    uint64_t number;        /* counts up from 1 */
+    uint64_t prev_last_seq; /* nothing later of the files before is believed */
+    uint64_t first_seq;     /* prev_last_seq + 1, or later when refused records lie between */
     uint32_t epoch;
-    uint32_t seed;           /* of the CRC chain; random, so that no other file's records fit */
+    uint32_t seed; /* of the CRC chain; random, so that no other file's records fit */
 } om_wal_header;
 
 typedef struct om_wal_file {
     struct om_wal_file *next;
-    om_wal_header header;    /* number 0: never used */
-    uint64_t last_seq;       /* once another file follows */
+    om_wal_header header; /* number 0: never used */
+    uint64_t last_seq;    /* once another file follows */
     uint64_t size;
-    int fd;                  /* -1: closed */
-    uint8_t suspect;         /* a write or sync failed: not to be used again */
-    uint8_t unreadable;      /* neither copy of the header is right: left alone */
+    int fd;             /* -1: closed */
+    uint8_t suspect;    /* a write or sync failed: not to be used again */
+    uint8_t unreadable; /* neither copy of the header is right: left alone */
     char name[256];
 } om_wal_file;
 
-static inline uint64_t om_wal_round(uint64_t size, uint64_t unit)
-{
+static inline uint64_t om_wal_round(uint64_t size, uint64_t unit) {
     return (size + unit - 1) / unit * unit;
 }
 
@@ -72,8 +71,8 @@ void om_wal_header_encode(const om_wal_header *header, uint8_t *block);
 /* OM_OK; OM_END: a blank block; OM_E_INVALID: another version; OM_E_CORRUPT. */
 int om_wal_header_decode(const uint8_t *block, om_wal_header *header);
 /* A new header with a random seed. */
-void om_wal_header_make(om_wal_header *header, uint64_t number, uint32_t epoch,
-                        uint64_t prev_last_seq, uint64_t first_seq);
+void om_wal_header_make(om_wal_header *header, uint64_t number, uint32_t epoch, uint64_t prev_last_seq,
+                        uint64_t first_seq);
 /* What the first record of a group carries, so that a later group can be known for one even
  * when the chain before it is broken. The seed never leaves the file, so a payload can't fake it. */
 uint16_t om_wal_group_mark(const om_wal_header *header, uint64_t seq, uint64_t position);
@@ -100,7 +99,7 @@ typedef struct om_wal_making {
     om_wal_file *file;
     uint64_t filled;
     uint8_t *zeros;
-    char spare[32];          /* the name it will have */
+    char spare[32]; /* the name it will have */
 } om_wal_making;
 int om_wal_make_begin(om_wal_making *making, int dir_fd, uint64_t size, char *err, size_t err_len);
 /* At most OM_WAL_MAKE_STEP more, on the disk when it returns. */
@@ -124,7 +123,7 @@ int om_wal_direct_set(int fd, int on); /* OM_OK, or OM_E_INVALID where the file 
 
 /* wal_fence.c: the fence file. OM_OK, OM_END: there is none, OM_E_CORRUPT, OM_E_IO. */
 typedef struct om_wal_fence {
-    uint64_t last_seq;       /* the last good one of that epoch */
+    uint64_t last_seq; /* the last good one of that epoch */
     uint32_t epoch;
 } om_wal_fence;
 int om_wal_fence_read(int dir_fd, om_wal_fence *fence, char *err, size_t err_len);

@@ -31,22 +31,22 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#define OM_WAL_BUFFER ((1u << 20) + OM_WAL_BLOCK)  /* two full records fit */
+#define OM_WAL_BUFFER ((1u << 20) + OM_WAL_BLOCK) /* two full records fit */
 #define OM_WAL_POOL_MAX 8
-#define OM_WAL_RANGES 62      /* buffers in one group; with header and padding, one iovec */
+#define OM_WAL_RANGES 62 /* buffers in one group; with header and padding, one iovec */
 #define OM_WAL_STAGING (1u << 20)
 #define OM_WAL_SLICE (1u << 20) /* of a large group: its write-back begins while the next is copied */
 
 #define OM_WAL_LOAN_MIN (32u << 10)
-#define OM_WAL_LOANS 64       /* in one buffer */
+#define OM_WAL_LOANS 64        /* in one buffer */
 #define OM_WAL_GROUP_LOANS 448 /* in one group: two iovecs each */
 
 typedef struct om_wal_loan {
-    uint32_t record;          /* where in the buffer it starts */
-    uint32_t at;              /* ... and where these bytes belong */
+    uint32_t record; /* where in the buffer it starts */
+    uint32_t at;     /* ... and where these bytes belong */
     uint32_t len;
     const uint8_t *data;
-    om_buffer *lender;         /* held */
+    om_buffer *lender; /* held */
 } om_wal_loan;
 
 typedef struct om_wal_buffer {
@@ -67,12 +67,12 @@ typedef struct om_wal_range {
 typedef struct om_wal_group {
     om_wal_range ranges[OM_WAL_RANGES];
     int count;
-    int direct;               /* written past the page cache: large records begin on a block */
-    int leftover;             /* not all that was queued fits */
-    uint64_t bytes, records;  /* as they were appended */
-    uint64_t size;            /* ... and so much of the file, to the end of the last record */
+    int direct;              /* written past the page cache: large records begin on a block */
+    int leftover;            /* not all that was queued fits */
+    uint64_t bytes, records; /* as they were appended */
+    uint64_t size;           /* ... and so much of the file, to the end of the last record */
     uint64_t first_seq, last_seq;
-    uint64_t whole_seq;       /* the last one that isn't a part with more to come; 0: none */
+    uint64_t whole_seq; /* the last one that isn't a part with more to come; 0: none */
     uint64_t urgent_since, lazy_deadline;
 } om_wal_group;
 
@@ -85,17 +85,17 @@ struct om_wal {
     om_wal_options options;
     int dir_fd;
     uint32_t buffer_size;
-    uint64_t group_max;       /* bytes of one group */
+    uint64_t group_max; /* bytes of one group */
     uint64_t max_files;
     pthread_t committer, preparer;
-    int started;              /* threads to join */
+    int started; /* threads to join */
 
     /* -- the appending side -- */
     _Alignas(64) om_wal_buffer *open;
-    om_wal_buffer *from;      /* the first buffer with bytes not yet submitted */
+    om_wal_buffer *from; /* the first buffer with bytes not yet submitted */
     uint8_t *last_record;
     uint64_t submitted_bytes;
-    atomic_uint_fast64_t appended;  /* bytes, ever */
+    atomic_uint_fast64_t appended; /* bytes, ever */
     atomic_uint_fast64_t last_seq;
 
     /* -- the committer; read by all -- */
@@ -104,56 +104,56 @@ struct om_wal {
     atomic_uint_fast64_t used;
     atomic_uint_fast32_t epoch;
     atomic_int fenced, starved, notify_fd, stop;
-    atomic_int lean;          /* no spare file, and no space for one */
+    atomic_int lean;                /* no spare file, and no space for one */
     atomic_uint_fast64_t head_room; /* bytes that the head can still take */
     atomic_int direct;
     atomic_uint_fast64_t groups, group_bytes, group_records, sync_ns;
-    om_wal_file *head_file;   /* changed under the lock; the file itself is the committer's */
-    uint64_t position;        /* of the next group in it */
-    uint64_t last_number;     /* of any header ever written, or tried to */
-    uint64_t chain_seq;       /* the last sequence in the log's chain */
-    uint32_t chain;           /* the CRC the next record is seeded with */
-    uint8_t *staging;         /* direct writes go through it */
+    om_wal_file *head_file; /* changed under the lock; the file itself is the committer's */
+    uint64_t position;      /* of the next group in it */
+    uint64_t last_number;   /* of any header ever written, or tried to */
+    uint64_t chain_seq;     /* the last sequence in the log's chain */
+    uint32_t chain;         /* the CRC the next record is seeded with */
+    uint8_t *staging;       /* direct writes go through it */
 
     /* -- under the lock -- */
     _Alignas(64) pthread_mutex_t lock;
-    pthread_cond_t work;      /* the committer sleeps here */
-    pthread_cond_t room;      /* ... and here for a file */
-    pthread_cond_t prepare;   /* the preparer */
-    pthread_cond_t done;      /* whoever waits for a sequence */
+    pthread_cond_t work;    /* the committer sleeps here */
+    pthread_cond_t room;    /* ... and here for a file */
+    pthread_cond_t prepare; /* the preparer */
+    pthread_cond_t done;    /* whoever waits for a sequence */
     om_wal_buffer *head, *tail, *pool;
     uint32_t pool_count;
-    uint64_t queued;          /* bytes submitted, not taken */
-    uint64_t urgent_seq;      /* the last one submitted urgently */
-    uint64_t wanted_seq;      /* the last one somebody waits for */
-    uint64_t urgent_since;    /* ns; 0: nothing urgent queued */
-    uint64_t lazy_deadline;   /* ns; 0: nothing lazy queued */
+    uint64_t queued;        /* bytes submitted, not taken */
+    uint64_t urgent_seq;    /* the last one submitted urgently */
+    uint64_t wanted_seq;    /* the last one somebody waits for */
+    uint64_t urgent_since;  /* ns; 0: nothing urgent queued */
+    uint64_t lazy_deadline; /* ns; 0: nothing lazy queued */
     enum om_wal_sleep sleep;
     int waiters;
-    om_wal_file *oldest;      /* files in use, by number, to head_file */
+    om_wal_file *oldest; /* files in use, by number, to head_file */
     om_wal_file *spares, *doomed;
     uint64_t live_files, spare_files, making_files;
-    int header_pending;       /* head_file's header goes with its first group: not on disk yet */
-    int preparing;            /* the preparer is making a file right now */
-    int hurry;                /* ... and the committer waits for it */
+    int header_pending; /* head_file's header goes with its first group: not on disk yet */
+    int preparing;      /* the preparer is making a file right now */
+    int hurry;          /* ... and the committer waits for it */
     uint64_t released_seq;
-    uint64_t sealed_bytes;    /* of the files in use without the head */
+    uint64_t sealed_bytes; /* of the files in use without the head */
     uint64_t head_bytes;
-    struct { uint64_t first, last; } *refused; /* by each fence that was lifted, oldest first */
+    struct {
+        uint64_t first, last;
+    } * refused; /* by each fence that was lifted, oldest first */
     size_t refused_count;
     int fence_kept;
     char fence_text[512];
 };
 
-static inline uint64_t om_wal_now(void)
-{
+static inline uint64_t om_wal_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static inline struct timespec om_wal_timespec(uint64_t ns)
-{
+static inline struct timespec om_wal_timespec(uint64_t ns) {
     return (struct timespec){.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
 }
 
@@ -174,8 +174,8 @@ int om_wal_write_group(om_wal *wal, const om_wal_group *group);
 /* wal_prepare.c */
 void *om_wal_prepare_main(void *wal);
 /* A spare file, or a new one, open and with a header for what comes next; not yet in use. */
-int om_wal_take_file(om_wal *wal, uint32_t epoch, uint64_t prev_last_seq, uint64_t first_seq,
-                     om_wal_file **file, char *err, size_t err_len);
+int om_wal_take_file(om_wal *wal, uint32_t epoch, uint64_t prev_last_seq, uint64_t first_seq, om_wal_file **file,
+                     char *err, size_t err_len);
 /* Write and sync its header block by itself. A file that can't take it is removed. */
 int om_wal_write_header(om_wal *wal, om_wal_file *file, char *err, size_t err_len);
 /* Let it be the head file; the one before is sealed. The committer, or whoever stands in for it. */
@@ -185,8 +185,7 @@ int om_wal_recycle(om_wal *wal);
 void om_wal_update_used(om_wal *wal); /* with the lock held */
 /* Of the head of a lean WAL, the share that only settles may use: consumers must be able to drain
  * what fills the disk, and a start needs room, too (wal_open.c). */
-static inline uint64_t om_wal_lean_reserve(const om_wal *wal)
-{
+static inline uint64_t om_wal_lean_reserve(const om_wal *wal) {
     return wal->options.file_size / 4;
 }
 

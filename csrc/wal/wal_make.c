@@ -20,8 +20,7 @@
 
 /* A temporary file whose number n also reserves the name spare-n.wal: whoever holds new-n.tmp
  * may take it, and the preparer and the committer may both be making files. */
-static int create_temporary(int dir_fd, char *temporary, char *name, size_t len)
-{
+static int create_temporary(int dir_fd, char *temporary, char *name, size_t len) {
     for (int n = 1; n < SPARE_NAMES; n++) {
         snprintf(temporary, len, "new-%06d.tmp", n);
         snprintf(name, len, "spare-%06d.wal", n);
@@ -40,16 +39,14 @@ static int create_temporary(int dir_fd, char *temporary, char *name, size_t len)
 }
 
 /* errno is told, and gone with the file. */
-static int give_up(om_wal_making *making, int dir_fd, const char *doing, char *err, size_t err_len)
-{
+static int give_up(om_wal_making *making, int dir_fd, const char *doing, char *err, size_t err_len) {
     int result = om_wal_io_result();
     snprintf(err, err_len, "%s: %m", doing);
     om_wal_make_drop(making, dir_fd);
     return result;
 }
 
-int om_wal_make_begin(om_wal_making *making, int dir_fd, uint64_t size, char *err, size_t err_len)
-{
+int om_wal_make_begin(om_wal_making *making, int dir_fd, uint64_t size, char *err, size_t err_len) {
     char temporary[32];
     *making = (om_wal_making){.file = om_wal_file_new(""), .zeros = calloc(1, OM_WAL_MAKE_STEP)};
     if (making->file == NULL || making->zeros == NULL) {
@@ -73,8 +70,7 @@ int om_wal_make_begin(om_wal_making *making, int dir_fd, uint64_t size, char *er
     return OM_OK;
 }
 
-int om_wal_make_step(om_wal_making *making, int dir_fd, uint64_t len, char *err, size_t err_len)
-{
+int om_wal_make_step(om_wal_making *making, int dir_fd, uint64_t len, char *err, size_t err_len) {
     const unsigned through = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
     uint64_t left = making->file->size - making->filled;
     len = len < left ? len : left;
@@ -91,8 +87,7 @@ int om_wal_make_step(om_wal_making *making, int dir_fd, uint64_t len, char *err,
     return OM_OK;
 }
 
-int om_wal_make_end(om_wal_making *making, int dir_fd, om_wal_file **file, char *err, size_t err_len)
-{
+int om_wal_make_end(om_wal_making *making, int dir_fd, om_wal_file **file, char *err, size_t err_len) {
     om_wal_file *made = making->file;
     if (fsync(made->fd) != 0 || renameat(dir_fd, made->name, dir_fd, making->spare) != 0)
         return give_up(making, dir_fd, "filling a new WAL file", err, err_len);
@@ -104,14 +99,12 @@ int om_wal_make_end(om_wal_making *making, int dir_fd, om_wal_file **file, char 
     return OM_OK;
 }
 
-void om_wal_make_drop(om_wal_making *making, int dir_fd)
-{
+void om_wal_make_drop(om_wal_making *making, int dir_fd) {
     om_wal_file_remove(dir_fd, making->file);
     free(making->zeros);
 }
 
-int om_wal_file_create(int dir_fd, uint64_t size, om_wal_file **file, char *err, size_t err_len)
-{
+int om_wal_file_create(int dir_fd, uint64_t size, om_wal_file **file, char *err, size_t err_len) {
     om_wal_making making;
     int result = om_wal_make_begin(&making, dir_fd, size, err, err_len);
     while (result == OM_OK && making.filled < size)

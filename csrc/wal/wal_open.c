@@ -17,24 +17,22 @@
 
 #define LEAST_FILE (4 * OM_WAL_BLOCK)
 
-static const char *refuse_options(const om_wal_options *options)
-{
+static const char *refuse_options(const om_wal_options *options) {
     if (options->file_size < 1u << 20 || options->file_size % OM_WAL_BLOCK != 0)
         return "file_size must be a multiple of 4 KiB and at least 1 MiB";
     if (options->max_size < 3 * options->file_size)
         return "max_size must hold at least 3 files";
     if (options->reserve > options->max_size - 2 * options->file_size)
         return "reserve must leave room for 2 files";
-    if (options->batch_max_size == 0 || options->backlog_max == 0 ||
-        options->backlog_max > UINT64_MAX / 4 || options->max_size > UINT64_MAX / 4)
+    if (options->batch_max_size == 0 || options->backlog_max == 0 || options->backlog_max > UINT64_MAX / 4 ||
+        options->max_size > UINT64_MAX / 4)
         return "sizes out of range";
     if (options->direct_io < 0 || options->direct_io > 2)
         return "direct_io must be 0, 1 or 2";
     return NULL;
 }
 
-static int open_folder(const char *dir, char *err, size_t err_len)
-{
+static int open_folder(const char *dir, char *err, size_t err_len) {
     /* Each time: whoever made it may have been killed before it came to sync its name. */
     if (mkdir(dir, 0750) == 0 || errno == EEXIST) {
         char parent[PATH_MAX];
@@ -54,8 +52,7 @@ static int open_folder(const char *dir, char *err, size_t err_len)
     return fd;
 }
 
-static om_wal *wal_new(const om_wal_options *options)
-{
+static om_wal *wal_new(const om_wal_options *options) {
     om_wal *wal = NULL;
     if (posix_memalign((void **)&wal, 64, sizeof *wal) != 0)
         return NULL;
@@ -80,8 +77,7 @@ static om_wal *wal_new(const om_wal_options *options)
     return wal;
 }
 
-static void files_free(om_wal_file *file)
-{
+static void files_free(om_wal_file *file) {
     while (file != NULL) {
         om_wal_file *next = file->next;
         om_wal_file_close(file);
@@ -90,8 +86,7 @@ static void files_free(om_wal_file *file)
     }
 }
 
-static void wal_free(om_wal *wal)
-{
+static void wal_free(om_wal *wal) {
     om_wal_drop_buffers(wal);
     om_wal_buffers_delete(wal->pool);
     files_free(wal->oldest);
@@ -115,8 +110,7 @@ static void wal_free(om_wal *wal)
 
 /* A file that is needed, or the newest: even without a needed record it is what tells the next
  * start where things stand, until a newer header is on disk. */
-static void keep(om_wal *wal, om_wal_file *file)
-{
+static void keep(om_wal *wal, om_wal_file *file) {
     if (wal->head_file == NULL) {
         wal->oldest = file;
     } else {
@@ -127,8 +121,7 @@ static void keep(om_wal *wal, om_wal_file *file)
     wal->live_files++;
 }
 
-static void set_free(om_wal *wal, om_wal_file *file)
-{
+static void set_free(om_wal *wal, om_wal_file *file) {
     int useful = file->size == wal->options.file_size && wal->spare_files < wal->max_files;
     om_wal_file **list = useful ? &wal->spares : &wal->doomed;
     file->next = *list;
@@ -138,8 +131,7 @@ static void set_free(om_wal *wal, om_wal_file *file)
 
 /* Sort what is there into files in use, spare ones, ones to be removed, and, behind a hole, ones
  * to be set aside. The file the hole is in stays until it is released; its copy stays longer. */
-static int adopt(om_wal *wal, const om_wal_tail *after, om_wal_file *file, char *err, size_t err_len)
-{
+static int adopt(om_wal *wal, const om_wal_tail *after, om_wal_file *file, char *err, size_t err_len) {
     uint64_t number = file->header.number;
     int damaged = number != 0 && number == after->good_number && after->hole;
     if (number > after->good_number || damaged) {
@@ -152,16 +144,14 @@ static int adopt(om_wal *wal, const om_wal_tail *after, om_wal_file *file, char 
     }
     if (file->unreadable)
         free(file);
-    else if (number != 0 && (wal->oldest != NULL || number == after->good_number ||
-                             file->last_seq > wal->released_seq))
+    else if (number != 0 && (wal->oldest != NULL || number == after->good_number || file->last_seq > wal->released_seq))
         keep(wal, file);
     else
         set_free(wal, file);
     return OM_OK;
 }
 
-static int adopt_files(om_wal *wal, const om_wal_tail *after, char *err, size_t err_len)
-{
+static int adopt_files(om_wal *wal, const om_wal_tail *after, char *err, size_t err_len) {
     om_wal_file **files = NULL;
     size_t count = 0;
     int result = om_wal_files_list(wal->dir_fd, &files, &count, err, err_len);
@@ -169,8 +159,7 @@ static int adopt_files(om_wal *wal, const om_wal_tail *after, char *err, size_t 
         return result;
     uint64_t newest = count > 0 ? files[count - 1]->header.number : 0;
     if (newest != after->last_number) {
-        snprintf(err, err_len,
-                 "the newest WAL file is %" PRIu64 ", but recovery ended with %" PRIu64, newest,
+        snprintf(err, err_len, "the newest WAL file is %" PRIu64 ", but recovery ended with %" PRIu64, newest,
                  after->last_number);
         result = OM_E_INVALID;
     }
@@ -192,8 +181,7 @@ static int adopt_files(om_wal *wal, const om_wal_tail *after, char *err, size_t 
 
 /* After a kill, records may have been read that were never synced. The new file's header will
  * say they are there, so first they must be. */
-static int sync_adopted(om_wal *wal, char *err, size_t err_len)
-{
+static int sync_adopted(om_wal *wal, char *err, size_t err_len) {
     for (om_wal_file *file = wal->oldest; file != NULL; file = file->next) {
         int result = om_wal_file_open(wal->dir_fd, file, O_RDONLY, err, err_len);
         if (result != OM_OK)
@@ -210,8 +198,7 @@ static int sync_adopted(om_wal *wal, char *err, size_t err_len)
 /* The last life's head was seldom full, and nobody will write there again. Killed again and again without
  * a checkpoint, such files would fill the WAL with nothing, and a disk without a block left would keep
  * the broker from starting: what is behind the head's end goes back. Failing that, it stays as it is. */
-static void cut_last_head(om_wal *wal, const om_wal_tail *after)
-{
+static void cut_last_head(om_wal *wal, const om_wal_tail *after) {
     char err[256];
     om_wal_file *last = wal->head_file;
     if (last == NULL || after->hole || after->good_end == 0 || last->header.number != after->good_number ||
@@ -223,15 +210,13 @@ static void cut_last_head(om_wal *wal, const om_wal_tail *after)
 }
 
 /* Are more files in use than a life that ended well would leave? */
-static int is_crowded(const om_wal *wal)
-{
+static int is_crowded(const om_wal *wal) {
     return wal->live_files + 1 > wal->max_files / 2;
 }
 
 /* Consumers must be able to drain a full disk: acks need no more than a small file. That there is room
  * for one, in the last life's head, is om_wal_lean_reserve's doing. */
-static int make_small_file(om_wal *wal, const om_wal_tail *after, char *err, size_t err_len)
-{
+static int make_small_file(om_wal *wal, const om_wal_tail *after, char *err, size_t err_len) {
     om_wal_file *file;
     int result = wal->head_file == NULL ? OM_E_INVALID : OM_E_NO_SPACE; /* a new log has nobody to serve */
     cut_last_head(wal, after);
@@ -245,8 +230,7 @@ static int make_small_file(om_wal *wal, const om_wal_tail *after, char *err, siz
     return OM_OK;
 }
 
-static int start_file(om_wal *wal, const om_wal_tail *after, char *err, size_t err_len)
-{
+static int start_file(om_wal *wal, const om_wal_tail *after, char *err, size_t err_len) {
     om_wal_file *file;
     uint32_t epoch = after->epoch + 1;
     uint64_t first_seq = atomic_load(&wal->last_seq) + 1;
@@ -280,8 +264,7 @@ static int start_file(om_wal *wal, const om_wal_tail *after, char *err, size_t e
     return OM_OK;
 }
 
-static int start_threads(om_wal *wal)
-{
+static int start_threads(om_wal *wal) {
     if (pthread_create(&wal->committer, NULL, om_wal_commit_main, wal) != 0)
         return 0;
     pthread_setname_np(wal->committer, "otter-commit");
@@ -293,8 +276,7 @@ static int start_threads(om_wal *wal)
     return 1;
 }
 
-static void stop_threads(om_wal *wal)
-{
+static void stop_threads(om_wal *wal) {
     pthread_mutex_lock(&wal->lock);
     atomic_store(&wal->stop, 1);
     pthread_cond_broadcast(&wal->work);
@@ -307,9 +289,8 @@ static void stop_threads(om_wal *wal)
         pthread_join(wal->preparer, NULL);
 }
 
-om_wal *om_wal_open(const char *dir, const om_wal_options *options, const om_wal_tail *after,
-                    uint64_t released_seq, char *err, size_t err_len)
-{
+om_wal *om_wal_open(const char *dir, const om_wal_options *options, const om_wal_tail *after, uint64_t released_seq,
+                    char *err, size_t err_len) {
     const char *refused = refuse_options(options);
     if (refused != NULL) {
         snprintf(err, err_len, "%s", refused);
@@ -342,8 +323,7 @@ om_wal *om_wal_open(const char *dir, const om_wal_options *options, const om_wal
     return wal;
 }
 
-int om_wal_close(om_wal *wal)
-{
+int om_wal_close(om_wal *wal) {
     om_wal_submit(wal, 0);
     stop_threads(wal);
     int result = atomic_load(&wal->fenced) ? OM_E_FENCED : OM_OK;

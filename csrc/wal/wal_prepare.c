@@ -20,29 +20,25 @@
 #define SMALL_STEP (64u << 10)
 #define PAUSE_NS 10000000u
 
-static uint64_t total_files(const om_wal *wal)
-{
+static uint64_t total_files(const om_wal *wal) {
     return wal->live_files + wal->spare_files + wal->making_files;
 }
 
-static void push_spare(om_wal *wal, om_wal_file *file)
-{
+static void push_spare(om_wal *wal, om_wal_file *file) {
     file->next = wal->spares;
     wal->spares = file;
     wal->spare_files++;
     atomic_store(&wal->lean, 0);
 }
 
-void om_wal_update_used(om_wal *wal)
-{
+void om_wal_update_used(om_wal *wal) {
     atomic_store_explicit(&wal->used, wal->sealed_bytes + wal->head_bytes, memory_order_relaxed);
     atomic_store_explicit(&wal->head_room, wal->head_file->size - wal->head_bytes, memory_order_relaxed);
 }
 
 /* A sealed file stays until its successor's header is on disk: the newest durable header is
  * what tells the next start where number, epoch and sequence stand. */
-static int is_released(const om_wal *wal, const om_wal_file *file)
-{
+static int is_released(const om_wal *wal, const om_wal_file *file) {
     if (file == NULL || file == wal->head_file)
         return 0;
     if (file->next == wal->head_file && wal->header_pending)
@@ -50,16 +46,14 @@ static int is_released(const om_wal *wal, const om_wal_file *file)
     return file->last_seq <= wal->released_seq;
 }
 
-int om_wal_recycle(om_wal *wal)
-{
+int om_wal_recycle(om_wal *wal) {
     int freed = 0;
     while (is_released(wal, wal->oldest)) {
         om_wal_file *file = wal->oldest;
         wal->oldest = file->next;
         wal->sealed_bytes -= file->size;
         wal->live_files--;
-        if (file->suspect || file->size != wal->options.file_size ||
-            total_files(wal) >= wal->max_files) {
+        if (file->suspect || file->size != wal->options.file_size || total_files(wal) >= wal->max_files) {
             file->next = wal->doomed;
             wal->doomed = file;
         } else {
@@ -75,13 +69,11 @@ int om_wal_recycle(om_wal *wal)
     return freed;
 }
 
-int om_wal_dir_fd(const om_wal *wal)
-{
+int om_wal_dir_fd(const om_wal *wal) {
     return wal->dir_fd;
 }
 
-int om_wal_files_in_use(om_wal *wal, om_wal_file ***files, size_t *count, uint64_t *durable_seq)
-{
+int om_wal_files_in_use(om_wal *wal, om_wal_file ***files, size_t *count, uint64_t *durable_seq) {
     int result = OM_OK;
     pthread_mutex_lock(&wal->lock);
     *durable_seq = om_wal_durable_seq(wal);
@@ -107,8 +99,7 @@ int om_wal_files_in_use(om_wal *wal, om_wal_file ***files, size_t *count, uint64
     return result;
 }
 
-static om_wal_file *pop_spare(om_wal *wal)
-{
+static om_wal_file *pop_spare(om_wal *wal) {
     pthread_mutex_lock(&wal->lock);
     /* Better wait for a file that is half made than make the disk write two. */
     while (wal->spares == NULL && wal->preparing) {
@@ -128,8 +119,7 @@ static om_wal_file *pop_spare(om_wal *wal)
     return file;
 }
 
-static void unmake(om_wal *wal, om_wal_file *file, int keep)
-{
+static void unmake(om_wal *wal, om_wal_file *file, int keep) {
     pthread_mutex_lock(&wal->lock);
     wal->making_files--;
     if (keep)
@@ -140,8 +130,7 @@ static void unmake(om_wal *wal, om_wal_file *file, int keep)
 }
 
 /* An open file, spare or new. A spare one that can't be opened (somebody removed it) is no loss. */
-static int get_file(om_wal *wal, om_wal_file **file, char *err, size_t err_len)
-{
+static int get_file(om_wal *wal, om_wal_file **file, char *err, size_t err_len) {
     for (;;) {
         *file = pop_spare(wal);
         int result = OM_OK;
@@ -159,9 +148,8 @@ static int get_file(om_wal *wal, om_wal_file **file, char *err, size_t err_len)
     }
 }
 
-int om_wal_take_file(om_wal *wal, uint32_t epoch, uint64_t prev_last_seq, uint64_t first_seq,
-                     om_wal_file **file, char *err, size_t err_len)
-{
+int om_wal_take_file(om_wal *wal, uint32_t epoch, uint64_t prev_last_seq, uint64_t first_seq, om_wal_file **file,
+                     char *err, size_t err_len) {
     int result = get_file(wal, file, err, err_len);
     if (result != OM_OK)
         return result;
@@ -172,8 +160,7 @@ int om_wal_take_file(om_wal *wal, uint32_t epoch, uint64_t prev_last_seq, uint64
     return OM_OK;
 }
 
-int om_wal_write_header(om_wal *wal, om_wal_file *file, char *err, size_t err_len)
-{
+int om_wal_write_header(om_wal *wal, om_wal_file *file, char *err, size_t err_len) {
     _Alignas(OM_WAL_BLOCK) uint8_t block[OM_WAL_BLOCK];
     om_wal_header_encode(&file->header, block);
     struct iovec iov = {.iov_base = block, .iov_len = sizeof block};
@@ -184,8 +171,7 @@ int om_wal_write_header(om_wal *wal, om_wal_file *file, char *err, size_t err_le
     return OM_E_IO;
 }
 
-void om_wal_use_file(om_wal *wal, om_wal_file *file, int header_pending)
-{
+void om_wal_use_file(om_wal *wal, om_wal_file *file, int header_pending) {
     om_wal_file *sealed = wal->head_file;
     if (sealed != NULL)
         om_wal_file_close(sealed);
@@ -212,14 +198,12 @@ void om_wal_use_file(om_wal *wal, om_wal_file *file, int header_pending)
 
 /* One more than the limit: without a spare file settles have no place to go on, and whether one can be
  * had must be known while there is still room in the head (om_wal_lean_reserve). */
-static int wants_file(const om_wal *wal)
-{
+static int wants_file(const om_wal *wal) {
     return wal->spares == NULL && total_files(wal) <= wal->max_files;
 }
 
 /* With the lock held; let go meanwhile. */
-static void remove_doomed(om_wal *wal)
-{
+static void remove_doomed(om_wal *wal) {
     om_wal_file *file = wal->doomed;
     wal->doomed = file->next;
     pthread_mutex_unlock(&wal->lock);
@@ -233,8 +217,7 @@ static void remove_doomed(om_wal *wal)
  * moment wait for milliseconds. It isn't needed before the head is full, so it keeps a little ahead of the
  * head, in small steps; while the head stands still, it gets on by a small step now and then, for the
  * burst that may come. Only when the committer stands there waiting is it made as fast as can be. */
-static uint64_t next_step(om_wal *wal, uint64_t filled)
-{
+static uint64_t next_step(om_wal *wal, uint64_t filled) {
     struct timespec until = om_wal_timespec(om_wal_now() + PAUSE_NS);
     uint64_t step = 0;
     pthread_mutex_lock(&wal->lock);
@@ -251,8 +234,7 @@ static uint64_t next_step(om_wal *wal, uint64_t filled)
     return step;
 }
 
-static int make_slowly(om_wal *wal, om_wal_file **file, char *err, size_t err_len)
-{
+static int make_slowly(om_wal *wal, om_wal_file **file, char *err, size_t err_len) {
     om_wal_making making;
     int result = om_wal_make_begin(&making, wal->dir_fd, wal->options.file_size, err, err_len);
     while (result == OM_OK && making.filled < making.file->size) {
@@ -266,8 +248,7 @@ static int make_slowly(om_wal *wal, om_wal_file **file, char *err, size_t err_le
     return result == OM_OK ? om_wal_make_end(&making, wal->dir_fd, file, err, err_len) : result;
 }
 
-static int prepare_one(om_wal *wal)
-{
+static int prepare_one(om_wal *wal) {
     char err[256];
     om_wal_file *file = NULL;
     wal->preparing = 1;
@@ -288,8 +269,7 @@ static int prepare_one(om_wal *wal)
     return result;
 }
 
-void *om_wal_prepare_main(void *argument)
-{
+void *om_wal_prepare_main(void *argument) {
     om_wal *wal = argument;
     uint64_t retry_at = 0;
     pthread_mutex_lock(&wal->lock);

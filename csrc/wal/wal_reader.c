@@ -14,8 +14,8 @@
  * Sequences up to after_seq may be missing; nobody needs them. Files are read with plain reads
  * in large pieces: a bad sector is an error here, not a signal. */
 #define _GNU_SOURCE
-#include "wal/wal_file.h"
 #include "base/bytes.h"
+#include "wal/wal_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,27 +25,27 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define WINDOW (2u << 20)     /* at most: more than the longest record */
+#define WINDOW (2u << 20) /* at most: more than the longest record */
 #define NO_BOUND UINT64_MAX
 
 struct om_wal_reader {
     int dir_fd;
-    om_wal_file **files;      /* by number, those with a header only */
+    om_wal_file **files; /* by number, those with a header only */
     size_t count;
-    size_t index;             /* the one being read; count: none left */
+    size_t index; /* the one being read; count: none left */
     uint64_t after_seq;
-    uint64_t live_bound;      /* of a log that is open: what was durable; else NO_BOUND */
+    uint64_t live_bound; /* of a log that is open: what was durable; else NO_BOUND */
     om_wal_fence fence;
     om_wal_tail tail;
-    uint64_t most_seq;        /* no file can hold a later one */
+    uint64_t most_seq; /* no file can hold a later one */
     uint64_t bytes, total;
-    int state;                /* OM_OK, or how it ended */
+    int state; /* OM_OK, or how it ended */
     char error[320];
 
     /* the current file */
     om_wal_file *file;
-    uint64_t bound;           /* nothing later of it is believed */
-    uint64_t position;        /* of the next record */
+    uint64_t bound;    /* nothing later of it is believed */
+    uint64_t position; /* of the next record */
     uint64_t next_seq;
     uint32_t chain;
 
@@ -62,8 +62,7 @@ struct om_wal_reader {
     int joining;
 };
 
-static int fail(om_wal_reader *reader, int result, const char *format, ...)
-{
+static int fail(om_wal_reader *reader, int result, const char *format, ...) {
     va_list args;
     va_start(args, format);
     vsnprintf(reader->error, sizeof reader->error, format, args);
@@ -75,8 +74,7 @@ static int fail(om_wal_reader *reader, int result, const char *format, ...)
 /* ---- opening ---- */
 
 /* Nothing later than this of the file is believed. */
-static uint64_t bound_of(const om_wal_reader *reader, size_t index)
-{
+static uint64_t bound_of(const om_wal_reader *reader, size_t index) {
     uint64_t bound = reader->live_bound;
     if (index + 1 < reader->count)
         bound = reader->files[index + 1]->header.prev_last_seq;
@@ -86,15 +84,13 @@ static uint64_t bound_of(const om_wal_reader *reader, size_t index)
 }
 
 /* No record in it can have a higher sequence: there isn't room for so many. */
-static uint64_t most_seq(const om_wal_file *file)
-{
+static uint64_t most_seq(const om_wal_file *file) {
     uint64_t room = file->size / OM_WAL_RECORD_HEADER;
     return file->header.first_seq > UINT64_MAX - room ? UINT64_MAX : file->header.first_seq + room;
 }
 
 /* Keep the files that have a header, and start at the first with a record that is needed. */
-static int survey(om_wal_reader *reader, char *err, size_t err_len)
-{
+static int survey(om_wal_reader *reader, char *err, size_t err_len) {
     size_t kept = 0;
     for (size_t i = 0; i < reader->count; i++) {
         om_wal_file *file = reader->files[i];
@@ -104,8 +100,8 @@ static int survey(om_wal_reader *reader, char *err, size_t err_len)
             continue;
         }
         if (kept > 0 && reader->files[kept - 1]->header.number == file->header.number) {
-            snprintf(err, err_len, "%s and %s are both WAL file %" PRIu64,
-                     reader->files[kept - 1]->name, file->name, file->header.number);
+            snprintf(err, err_len, "%s and %s are both WAL file %" PRIu64, reader->files[kept - 1]->name, file->name,
+                     file->header.number);
             free(file);
             reader->count = kept;
             return OM_E_CORRUPT;
@@ -137,8 +133,7 @@ static int survey(om_wal_reader *reader, char *err, size_t err_len)
     return OM_OK;
 }
 
-static om_wal_reader *reader_new(uint64_t after_seq)
-{
+static om_wal_reader *reader_new(uint64_t after_seq) {
     om_wal_reader *reader = calloc(1, sizeof *reader);
     if (reader == NULL)
         return NULL;
@@ -148,8 +143,7 @@ static om_wal_reader *reader_new(uint64_t after_seq)
     return reader;
 }
 
-om_wal_reader *om_wal_reader_open(const char *dir, uint64_t after_seq, char *err, size_t err_len)
-{
+om_wal_reader *om_wal_reader_open(const char *dir, uint64_t after_seq, char *err, size_t err_len) {
     om_wal_reader *reader = reader_new(after_seq);
     if (reader == NULL) {
         snprintf(err, err_len, "out of memory");
@@ -177,11 +171,9 @@ om_wal_reader *om_wal_reader_open(const char *dir, uint64_t after_seq, char *err
     return NULL;
 }
 
-om_wal_reader *om_wal_reader_live(om_wal *wal, uint64_t after_seq, char *err, size_t err_len)
-{
+om_wal_reader *om_wal_reader_live(om_wal *wal, uint64_t after_seq, char *err, size_t err_len) {
     om_wal_reader *reader = reader_new(after_seq);
-    if (reader != NULL &&
-        om_wal_files_in_use(wal, &reader->files, &reader->count, &reader->live_bound) == OM_OK) {
+    if (reader != NULL && om_wal_files_in_use(wal, &reader->files, &reader->count, &reader->live_bound) == OM_OK) {
         reader->dir_fd = openat(om_wal_dir_fd(wal), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (reader->dir_fd < 0)
             snprintf(err, err_len, "opening the WAL's folder: %m");
@@ -194,8 +186,7 @@ om_wal_reader *om_wal_reader_live(om_wal *wal, uint64_t after_seq, char *err, si
     return NULL;
 }
 
-void om_wal_reader_close(om_wal_reader *reader)
-{
+void om_wal_reader_close(om_wal_reader *reader) {
     if (reader == NULL)
         return;
     om_wal_files_free(reader->files, reader->count);
@@ -206,8 +197,7 @@ void om_wal_reader_close(om_wal_reader *reader)
     free(reader);
 }
 
-void om_wal_reader_tail(const om_wal_reader *reader, om_wal_tail *tail)
-{
+void om_wal_reader_tail(const om_wal_reader *reader, om_wal_tail *tail) {
     *tail = reader->tail;
     tail->hole = reader->state == OM_E_CORRUPT;
     tail->next_seq = (tail->hole ? reader->most_seq : tail->last_seq) + 1;
@@ -215,13 +205,11 @@ void om_wal_reader_tail(const om_wal_reader *reader, om_wal_tail *tail)
         tail->good_number = tail->last_number;
 }
 
-const char *om_wal_reader_error(const om_wal_reader *reader)
-{
+const char *om_wal_reader_error(const om_wal_reader *reader) {
     return reader->error;
 }
 
-uint64_t om_wal_reader_bytes(const om_wal_reader *reader, uint64_t *total)
-{
+uint64_t om_wal_reader_bytes(const om_wal_reader *reader, uint64_t *total) {
     *total = reader->total;
     if (reader->file == NULL)
         return reader->bytes;
@@ -234,8 +222,7 @@ uint64_t om_wal_reader_bytes(const om_wal_reader *reader, uint64_t *total)
 
 /* `need` bytes at `position` of the current file, in the window. OM_END: the file is shorter, and
  * so is the window then. */
-static int load(om_wal_reader *reader, uint64_t position, size_t need, uint8_t **at)
-{
+static int load(om_wal_reader *reader, uint64_t position, size_t need, uint8_t **at) {
     uint64_t end = reader->window_at + reader->window_len;
     if (position < reader->window_at || position > end) {
         reader->window_at = position;
@@ -248,8 +235,7 @@ static int load(om_wal_reader *reader, uint64_t position, size_t need, uint8_t *
     }
     while (reader->window_at + reader->window_len < position + need) {
         ssize_t got = pread(reader->file->fd, reader->window + reader->window_len,
-                            reader->window_cap - reader->window_len,
-                            (off_t)(reader->window_at + reader->window_len));
+                            reader->window_cap - reader->window_len, (off_t)(reader->window_at + reader->window_len));
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -272,8 +258,7 @@ typedef struct found {
 } found;
 
 /* OM_OK; OM_END: what lies there isn't the next record; OM_E_IO. */
-static int parse(om_wal_reader *reader, found *found)
-{
+static int parse(om_wal_reader *reader, found *found) {
     const om_wal_header *header = &reader->file->header;
     uint8_t *at;
     int result = load(reader, reader->position, 8, &at);
@@ -292,8 +277,8 @@ static int parse(om_wal_reader *reader, found *found)
     result = load(reader, reader->position, len, &at);
     if (result != OM_OK)
         return result;
-    if (om_get_le32(at + OM_WAL_AT_EPOCH) != header->epoch ||
-        om_get_le64(at + OM_WAL_AT_SEQ) != reader->next_seq || at[OM_WAL_AT_TYPE] == 0)
+    if (om_get_le32(at + OM_WAL_AT_EPOCH) != header->epoch || om_get_le64(at + OM_WAL_AT_SEQ) != reader->next_seq ||
+        at[OM_WAL_AT_TYPE] == 0)
         return OM_END;
     uint32_t crc = om_get_le32(at + OM_WAL_AT_CRC);
     om_put_le32(at + OM_WAL_AT_CRC, 0); /* as it was when the CRC was made */
@@ -305,8 +290,7 @@ static int parse(om_wal_reader *reader, found *found)
     return OM_OK;
 }
 
-static int join(om_wal_reader *reader, const uint8_t *payload, size_t len)
-{
+static int join(om_wal_reader *reader, const uint8_t *payload, size_t len) {
     if (len > reader->joined_cap - reader->joined_len) {
         size_t cap = reader->joined_cap == 0 ? 2 * OM_WAL_RECORD_MAX : reader->joined_cap;
         while (cap - reader->joined_len < len)
@@ -325,8 +309,7 @@ static int join(om_wal_reader *reader, const uint8_t *payload, size_t len)
 }
 
 /* Turn a chained record into one to give out: OM_OK, OM_END: not (yet), or OM_E_*. */
-static int deliver(om_wal_reader *reader, const found *found, om_wal_record *out)
-{
+static int deliver(om_wal_reader *reader, const found *found, om_wal_record *out) {
     const uint8_t *payload = found->record + OM_WAL_RECORD_HEADER;
     size_t len = found->len - OM_WAL_RECORD_HEADER;
     uint8_t type = found->record[OM_WAL_AT_TYPE];
@@ -341,8 +324,7 @@ static int deliver(om_wal_reader *reader, const found *found, om_wal_record *out
         /* Its first parts lie in a file that is gone: fine only if nobody needs it. */
         if (type == OM_WAL_PART || seq <= reader->after_seq)
             return OM_END;
-        return fail(reader, OM_E_CORRUPT,
-                    "WAL sequence %" PRIu64 " ends a record whose first parts are missing", seq);
+        return fail(reader, OM_E_CORRUPT, "WAL sequence %" PRIu64 " ends a record whose first parts are missing", seq);
     }
     if (reader->joining) {
         int result = join(reader, payload, len);
@@ -356,24 +338,26 @@ static int deliver(om_wal_reader *reader, const found *found, om_wal_record *out
     }
     if (seq <= reader->after_seq)
         return OM_END;
-    *out = (om_wal_record){.seq = seq, .log_id = log_id, .payload = payload, .len = len,
-                           .epoch = reader->file->header.epoch, .type = type};
+    *out = (om_wal_record){.seq = seq,
+                           .log_id = log_id,
+                           .payload = payload,
+                           .len = len,
+                           .epoch = reader->file->header.epoch,
+                           .type = type};
     return OM_OK;
 }
 
 /* ---- from file to file ---- */
 
-static int missing(om_wal_reader *reader, uint64_t last)
-{
+static int missing(om_wal_reader *reader, uint64_t last) {
     uint64_t first = reader->tail.last_seq;
     if (first < reader->after_seq)
         first = reader->after_seq;
-    return fail(reader, OM_E_CORRUPT, "WAL sequences %" PRIu64 " to %" PRIu64 " are missing (%s)",
-                first + 1, last, reader->file->name);
+    return fail(reader, OM_E_CORRUPT, "WAL sequences %" PRIu64 " to %" PRIu64 " are missing (%s)", first + 1, last,
+                reader->file->name);
 }
 
-static int open_next(om_wal_reader *reader)
-{
+static int open_next(om_wal_reader *reader) {
     om_wal_file *file = reader->files[reader->index];
     const om_wal_header *header = &file->header;
     uint64_t before = reader->tail.last_seq;
@@ -401,8 +385,7 @@ static int open_next(om_wal_reader *reader)
 }
 
 /* The first sequence of a group that begins after the place where the chain broke; 0: none. */
-static int later_group(om_wal_reader *reader, uint64_t *seq)
-{
+static int later_group(om_wal_reader *reader, uint64_t *seq) {
     const om_wal_header *header = &reader->file->header;
     uint8_t *at;
     *seq = 0;
@@ -421,8 +404,7 @@ static int later_group(om_wal_reader *reader, uint64_t *seq)
 }
 
 /* The chain ended: is anything missing? OM_OK: go on with the next file. */
-static int end_file(om_wal_reader *reader)
-{
+static int end_file(om_wal_reader *reader) {
     uint64_t last = reader->tail.last_seq;
     if (reader->bound != NO_BOUND && last < reader->bound && reader->bound > reader->after_seq)
         return missing(reader, reader->bound);
@@ -442,8 +424,7 @@ static int end_file(om_wal_reader *reader)
     return OM_OK;
 }
 
-static int end_log(om_wal_reader *reader)
-{
+static int end_log(om_wal_reader *reader) {
     reader->file = NULL;
     if (reader->tail.last_seq >= reader->after_seq) {
         reader->state = OM_END;
@@ -451,17 +432,15 @@ static int end_log(om_wal_reader *reader)
     }
     return fail(reader, OM_E_CORRUPT,
                 "the WAL ends at sequence %" PRIu64 ", but %" PRIu64 " was durable once: whatever "
-                "came after it is missing", reader->tail.last_seq, reader->after_seq);
+                "came after it is missing",
+                reader->tail.last_seq, reader->after_seq);
 }
 
-static int in_file(const om_wal_reader *reader)
-{
-    return reader->index < reader->count && reader->file == reader->files[reader->index] &&
-           reader->file->fd >= 0;
+static int in_file(const om_wal_reader *reader) {
+    return reader->index < reader->count && reader->file == reader->files[reader->index] && reader->file->fd >= 0;
 }
 
-int om_wal_reader_next(om_wal_reader *reader, om_wal_record *record)
-{
+int om_wal_reader_next(om_wal_reader *reader, om_wal_record *record) {
     while (reader->state == OM_OK) {
         if (reader->index == reader->count)
             return end_log(reader);

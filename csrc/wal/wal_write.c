@@ -22,13 +22,12 @@
 _Static_assert(sizeof(om_buffer) == OM_WAL_RECORD_HEADER, "data lies as far from a page as a payload from a block");
 _Static_assert(OM_BYTES_PAGE % OM_WAL_BLOCK == 0 && OM_BYTES_LARGE <= OM_WAL_LOAN_MIN, "and what is lent is large");
 
-#define PIECES 256            /* of one direct write */
+#define PIECES 256 /* of one direct write */
 #define GATHERED (OM_WAL_RANGES + 2 + 4 * OM_WAL_GROUP_LOANS)
 
 /* ---- where records lie ---- */
 
-uint64_t om_wal_place(const om_wal_group *group, const om_wal_loan *loan, uint64_t at)
-{
+uint64_t om_wal_place(const om_wal_group *group, const om_wal_loan *loan, uint64_t at) {
     if (!group->direct || loan == NULL)
         return at;
     uintptr_t start = (uintptr_t)loan->data - (loan->at - loan->record); /* if the whole record lay there */
@@ -39,24 +38,22 @@ uint64_t om_wal_place(const om_wal_group *group, const om_wal_loan *loan, uint64
 
 typedef struct direct {
     om_wal *wal;
-    uint64_t offset;          /* in the file: of what is gathered here */
-    uint64_t len;             /* ... so much of it, whole blocks but for what is staged last */
-    size_t staged;            /* bytes of the staging buffer in use */
-    size_t piece;             /* where the last piece in it begins */
+    uint64_t offset; /* in the file: of what is gathered here */
+    uint64_t len;    /* ... so much of it, whole blocks but for what is staged last */
+    size_t staged;   /* bytes of the staging buffer in use */
+    size_t piece;    /* where the last piece in it begins */
     int count;
     struct iovec pieces[PIECES];
 } direct;
 
-static void end_piece(direct *it)
-{
+static void end_piece(direct *it) {
     if (it->staged > it->piece)
         it->pieces[it->count++] =
             (struct iovec){.iov_base = it->wal->staging + it->piece, .iov_len = it->staged - it->piece};
     it->piece = it->staged;
 }
 
-static int flush(direct *it)
-{
+static int flush(direct *it) {
     end_piece(it);
     if (it->count > 0 && om_wal_file_write(it->wal->head_file->fd, it->pieces, it->count, it->offset) != OM_OK)
         return OM_E_IO;
@@ -66,8 +63,7 @@ static int flush(direct *it)
     return OM_OK;
 }
 
-static int stage(direct *it, const uint8_t *from, size_t len)
-{
+static int stage(direct *it, const uint8_t *from, size_t len) {
     while (len > 0) {
         size_t room = OM_WAL_STAGING - it->staged;
         size_t part = len < room ? len : room;
@@ -83,22 +79,20 @@ static int stage(direct *it, const uint8_t *from, size_t len)
 }
 
 /* Whole blocks, from a place in memory to one in the file. */
-static int lend(direct *it, const uint8_t *from, size_t len)
-{
+static int lend(direct *it, const uint8_t *from, size_t len) {
     end_piece(it);
     it->pieces[it->count++] = (struct iovec){.iov_base = (void *)from, .iov_len = len};
     it->len += len;
     return it->count + 2 > PIECES ? flush(it) : OM_OK;
 }
 
-static int write_direct(om_wal *wal, const struct iovec *iov, int iovcnt, uint64_t offset)
-{
+static int write_direct(om_wal *wal, const struct iovec *iov, int iovcnt, uint64_t offset) {
     direct it = {.wal = wal, .offset = offset};
     int result = OM_OK;
     for (int i = 0; i < iovcnt && result == OM_OK; i++) {
         const uint8_t *from = iov[i].iov_base;
         size_t len = iov[i].iov_len;
-        size_t head = (size_t)-(uintptr_t)from % OM_WAL_BLOCK;
+        size_t head = (size_t) - (uintptr_t)from % OM_WAL_BLOCK;
         int fits = ((uintptr_t)from - (it.offset + it.len)) % OM_WAL_BLOCK == 0;
         if (fits && len >= head + OM_WAL_LOAN_MIN / 2) {
             size_t whole = (len - head) / OM_WAL_BLOCK * OM_WAL_BLOCK;
@@ -117,8 +111,7 @@ static int write_direct(om_wal *wal, const struct iovec *iov, int iovcnt, uint64
 /* ---- through it ---- */
 
 /* A large group goes in slices: while we copy one, the disk has the one before. */
-static int write_cached(om_wal *wal, struct iovec *iov, int iovcnt, uint64_t offset)
-{
+static int write_cached(om_wal *wal, struct iovec *iov, int iovcnt, uint64_t offset) {
     int fd = wal->head_file->fd;
     for (int next = 0; next < iovcnt;) {
         int first = next;
@@ -139,8 +132,7 @@ static int write_cached(om_wal *wal, struct iovec *iov, int iovcnt, uint64_t off
 static const uint8_t zeros[OM_WAL_BLOCK];
 
 /* Where its bytes are; `size` is how far into the group they begin, and end. */
-static int gather(const om_wal_group *group, const om_wal_range *range, struct iovec *iov, uint64_t *size)
-{
+static int gather(const om_wal_group *group, const om_wal_range *range, struct iovec *iov, uint64_t *size) {
     int count = 0;
     const uint8_t *data = range->buffer->data;
     uint32_t at = range->start;
@@ -165,8 +157,7 @@ static int gather(const om_wal_group *group, const om_wal_range *range, struct i
     return count;
 }
 
-int om_wal_write_group(om_wal *wal, const om_wal_group *group)
-{
+int om_wal_write_group(om_wal *wal, const om_wal_group *group) {
     uint8_t header[OM_WAL_BLOCK];
     struct iovec iov[GATHERED];
     int count = 0;

@@ -2,7 +2,8 @@
 
 It works in small slices and sleeps long between them, so that however many logs there are it
 takes a fiftieth of a core; removing the files is the log's own affair and as modest
-(csrc/store/segment_delete.c). When a walk takes longer than the interval, the next one follows at once.
+(csrc/store/segment_delete.c). When a walk takes longer than the interval, the next one follows
+at once.
 
 To look at a log is to wait for the engine's tick, which takes a millisecond under full load and
 no CPU of ours. So whoever else has something to do gets his turn after a millisecond of waiting,

@@ -17,12 +17,12 @@
 static const char *host;
 static int port;
 
-#define CHECK(holds) \
-    do { \
-        if (!(holds)) { \
-            fprintf(stderr, "line %d: %s\n", __LINE__, #holds); \
-            exit(1); \
-        } \
+#define CHECK(holds)                                                                                                   \
+    do {                                                                                                               \
+        if (!(holds)) {                                                                                                \
+            fprintf(stderr, "line %d: %s\n", __LINE__, #holds);                                                        \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
 static amqp_bytes_t text(const char *of) {
@@ -59,15 +59,16 @@ static amqp_table_entry_t argument(const char *name, uint8_t kind, const char *v
 /* Exclusive, named by the broker; the name is the caller's to keep. */
 static amqp_bytes_t declare(amqp_connection_state_t connection, amqp_table_entry_t *entries, int count) {
     amqp_table_t arguments = {count, entries};
-    amqp_queue_declare_ok_t *ok =
-        amqp_queue_declare(connection, CHANNEL, amqp_empty_bytes, 0, 0, 1, 1, arguments);
+    amqp_queue_declare_ok_t *ok = amqp_queue_declare(connection, CHANNEL, amqp_empty_bytes, 0, 0, 1, 1, arguments);
     CHECK(ok);
     return amqp_bytes_malloc_dup(ok->queue);
 }
 
-static void publish(amqp_connection_state_t connection, amqp_bytes_t key, const char *body, int mandatory, int priority) {
+static void publish(amqp_connection_state_t connection, amqp_bytes_t key, const char *body, int mandatory,
+                    int priority) {
     amqp_basic_properties_t properties = {._flags = AMQP_BASIC_DELIVERY_MODE_FLAG | AMQP_BASIC_PRIORITY_FLAG,
-                                          .delivery_mode = 2, .priority = (uint8_t)priority};
+                                          .delivery_mode = 2,
+                                          .priority = (uint8_t)priority};
     CHECK(amqp_basic_publish(connection, CHANNEL, amqp_empty_bytes, key, mandatory, 0, &properties, text(body)) == 0);
 }
 
@@ -252,9 +253,14 @@ static const struct {
     const char *name;
     void (*run)(amqp_connection_state_t);
 } SCENARIOS[] = {
-    {"publish_and_consume", publish_and_consume}, {"confirm", confirm}, {"returned", returned},
-    {"nack_and_requeue", nack_and_requeue}, {"priority", priority}, {"dead_letters", dead_letters},
-    {"tx", tx}, {"reconnect", reconnect},
+    {"publish_and_consume", publish_and_consume},
+    {"confirm", confirm},
+    {"returned", returned},
+    {"nack_and_requeue", nack_and_requeue},
+    {"priority", priority},
+    {"dead_letters", dead_letters},
+    {"tx", tx},
+    {"reconnect", reconnect},
 };
 
 int main(int count, char **arguments) {

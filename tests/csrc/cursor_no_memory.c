@@ -15,48 +15,41 @@ void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
 void *__real_realloc(void *block, size_t size);
 
-static unsigned odds;        /* one allocation in so many fails; 0: none */
+static unsigned odds; /* one allocation in so many fails; 0: none */
 static uint64_t dice = 1;
 static long refused;
 
-static uint64_t roll(uint64_t sides)
-{
+static uint64_t roll(uint64_t sides) {
     dice ^= dice << 13;
     dice ^= dice >> 7;
     dice ^= dice << 17;
     return dice % sides;
 }
 
-static int fails(void)
-{
+static int fails(void) {
     return odds > 0 && roll(odds) == 0;
 }
 
-void *__wrap_malloc(size_t size)
-{
+void *__wrap_malloc(size_t size) {
     return fails() ? NULL : __real_malloc(size);
 }
 
-void *__wrap_calloc(size_t count, size_t size)
-{
+void *__wrap_calloc(size_t count, size_t size) {
     return fails() ? NULL : __real_calloc(count, size);
 }
 
-void *__wrap_realloc(void *block, size_t size)
-{
+void *__wrap_realloc(void *block, size_t size) {
     return fails() ? NULL : __real_realloc(block, size);
 }
 
-static void demand(int holds, const char *what, int round)
-{
+static void demand(int holds, const char *what, int round) {
     if (!holds) {
         printf("round %d: %s\n", round, what);
         exit(1);
     }
 }
 
-static int same_members(const om_offset_set *a, const om_offset_set *b)
-{
+static int same_members(const om_offset_set *a, const om_offset_set *b) {
     int64_t first[2], last[2], from = 0;
     for (;;) {
         int more = om_offset_set_next_run(a, from, &first[0], &last[0]);
@@ -70,32 +63,28 @@ static int same_members(const om_offset_set *a, const om_offset_set *b)
     }
 }
 
-static int is_tidy(const om_offset_set *set)
-{
+static int is_tidy(const om_offset_set *set) {
     return set->len > 0 || set->chunks == NULL;
 }
 
 /* Counts are the one thing that may get lost; they never become too many. */
-static int counts_no_more(const om_cursor *poor, const om_cursor *twin, int64_t offset)
-{
+static int counts_no_more(const om_cursor *poor, const om_cursor *twin, int64_t offset) {
     int32_t acquired[2], delivered[2];
     om_cursor_counts(poor, offset, &acquired[0], &delivered[0]);
     om_cursor_counts(twin, offset, &acquired[1], &delivered[1]);
     return acquired[0] <= acquired[1] && delivered[0] <= delivered[1];
 }
 
-static int same(const om_cursor *a, const om_cursor *b)
-{
-    return is_tidy(&a->settled) && is_tidy(&a->returned) && a->floor == b->floor && a->next == b->next && a->end == b->end &&
-           a->ready_count == b->ready_count && a->unacked_count == b->unacked_count &&
+static int same(const om_cursor *a, const om_cursor *b) {
+    return is_tidy(&a->settled) && is_tidy(&a->returned) && a->floor == b->floor && a->next == b->next &&
+           a->end == b->end && a->ready_count == b->ready_count && a->unacked_count == b->unacked_count &&
            a->returned_count == b->returned_count && om_cursor_peek(a) == om_cursor_peek(b) &&
            same_members(&a->settled, &b->settled) && same_members(&a->returned, &b->returned);
 }
 
 enum { APPEND, ACQUIRE, SETTLE_ONE, SETTLE_RANGE, RETURN, WHOLE, SKIP = WHOLE, TRUNCATE, PURGE, RETURN_ALL, CALLS };
 
-static int64_t call(om_cursor *cursor, int what, int64_t first, int64_t last)
-{
+static int64_t call(om_cursor *cursor, int what, int64_t first, int64_t last) {
     switch (what) {
     case APPEND:
         return om_cursor_appended(cursor, first, last - first + 1, 1000);
@@ -120,8 +109,7 @@ static int64_t call(om_cursor *cursor, int what, int64_t first, int64_t last)
 
 /* The twin does it once; the poor one as often as it takes. Calls from WHOLE on may stop half
  * way, and add up to the same when they go on. */
-static void both(om_cursor *poor, om_cursor *twin, int what, int64_t first, int64_t last, int round)
-{
+static void both(om_cursor *poor, om_cursor *twin, int what, int64_t first, int64_t last, int round) {
     int64_t result;
     for (int tries = 0;; tries++) {
         odds = 2 + (unsigned)roll(3);
@@ -139,8 +127,7 @@ static void both(om_cursor *poor, om_cursor *twin, int what, int64_t first, int6
 }
 
 /* The bytes decode whole or not at all. */
-static void reload(om_cursor **poor, int round)
-{
+static void reload(om_cursor **poor, int round) {
     size_t size = (size_t)om_cursor_encode(*poor, NULL, 0);
     uint8_t *bytes = malloc(size);
     om_cursor *loaded = NULL;
@@ -158,8 +145,7 @@ static void reload(om_cursor **poor, int round)
     free(bytes);
 }
 
-static void live(int round)
-{
+static void live(int round) {
     om_cursor *poor = om_cursor_new(0), *twin = om_cursor_new(0);
     int64_t idle;
     om_cursor_stat stat;
@@ -199,8 +185,7 @@ static void live(int round)
     om_cursor_free(twin);
 }
 
-int main(void)
-{
+int main(void) {
     for (int round = 0; round < ROUNDS; round++) {
         dice = (uint64_t)round * 7919 + 1;
         live(round);

@@ -16,7 +16,7 @@ from cffi import FFI
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CSRC = ROOT / "csrc"
-PARTS = ("offset_chunk", "offset_set", "tally")
+PARTS = ("offset_chunk", "offset_set", "offset_counts")
 
 sys.path.insert(0, str(CSRC))
 import build_core  # noqa: E402  (csrc is not a package: it is reached by path)

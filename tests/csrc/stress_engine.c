@@ -19,8 +19,8 @@
 typedef struct stress {
     mini_door door;
     uint16_t port;
-    int stop;                /* atomic */
-    uint64_t rounds;         /* atomic */
+    int stop;        /* atomic */
+    uint64_t rounds; /* atomic */
 } stress;
 
 typedef struct worker {
@@ -50,7 +50,8 @@ static uint8_t *put_frame(uint8_t *at, int type, int channel, const void *load, 
 
 static uint8_t *put_publish(uint8_t *at, worker *worker, int channel) {
     static const uint8_t body[512];
-    uint8_t method[] = {0, 60, 0, 40, 0, 0, 2, 'e', 'x', 2, (uint8_t)('a' + draw(worker, 8)), (uint8_t)('a' + draw(worker, 8)), 1};
+    uint8_t method[] = {
+        0, 60, 0, 40, 0, 0, 2, 'e', 'x', 2, (uint8_t)('a' + draw(worker, 8)), (uint8_t)('a' + draw(worker, 8)), 1};
     uint8_t header[] = {0, 60, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 2};
     size_t len = (size_t)draw(worker, (int)sizeof body);
     if (draw(worker, 2)) { /* straight to a queue */
@@ -78,9 +79,12 @@ static uint8_t *put_method(uint8_t *at, worker *worker, int channel) {
     switch (draw(worker, 12)) {
     case 0:
         return put_frame(at, 1, channel, consume, sizeof consume);
-    case 1: case 2:
+    case 1:
+    case 2:
         return put_frame(at, 1, channel, get, sizeof get);
-    case 3: case 4: case 5:
+    case 3:
+    case 4:
+    case 5:
         return put_frame(at, 1, channel, ack, sizeof ack);
     case 6:
         return put_frame(at, 1, channel, nack, sizeof nack);
@@ -98,7 +102,8 @@ static uint8_t *put_method(uint8_t *at, worker *worker, int channel) {
 static size_t say_something(worker *worker, uint8_t *out) {
     uint8_t *at = out;
     for (int i = draw(worker, 20); i >= 0; i--)
-        at = draw(worker, 3) ? put_publish(at, worker, 1 + draw(worker, 2)) : put_method(at, worker, 1 + draw(worker, 2));
+        at = draw(worker, 3) ? put_publish(at, worker, 1 + draw(worker, 2))
+                             : put_method(at, worker, 1 + draw(worker, 2));
     return (size_t)(at - out);
 }
 
@@ -158,8 +163,8 @@ static void *with_socket(void *arg) {
     worker *worker = arg;
     uint8_t *words = malloc(1 << 16);
     while (is_running(worker)) {
-        struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = worker->stress->port,
-                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        struct sockaddr_in address = {
+            .sin_family = AF_INET, .sin_port = worker->stress->port, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
         int fd = socket(AF_INET, SOCK_STREAM, 0);
         PROMISE(fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0);
         send(fd, "AMQP\0\0\x09\x01", 8, MSG_NOSIGNAL);

@@ -20,7 +20,7 @@
 typedef struct stress {
     om_store *store;
     om_log *logs[LOGS];
-    int stop;                /* atomic */
+    int stop; /* atomic */
 } stress;
 
 typedef struct worker {
@@ -76,7 +76,8 @@ static void *appender(void *arg) {
     while (is_running(worker)) {
         om_record records[5] = {0};
         for (int i = 0; i < 5; i++)
-            records[i] = (om_record){.timestamp = om_now_ms(), .key = {NULL, -1}, .value = {value, draw(worker, VALUE_MAX)}};
+            records[i] =
+                (om_record){.timestamp = om_now_ms(), .key = {NULL, -1}, .value = {value, draw(worker, VALUE_MAX)}};
         int result = append_once(worker, records);
         demand(result == OM_OK || result == OM_E_FULL, "append", result);
         if (result == OM_E_FULL)

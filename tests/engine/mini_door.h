@@ -15,12 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PROMISE(holds)                                                                        \
-    do {                                                                                      \
-        if (!(holds)) {                                                                       \
-            fprintf(stderr, "%s:%d: broken promise: %s\n", __FILE__, __LINE__, #holds);       \
-            abort();                                                                          \
-        }                                                                                     \
+#define PROMISE(holds)                                                                                                 \
+    do {                                                                                                               \
+        if (!(holds)) {                                                                                                \
+            fprintf(stderr, "%s:%d: broken promise: %s\n", __FILE__, __LINE__, #holds);                                \
+            abort();                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
 #define VHOST 1
@@ -35,10 +35,10 @@ typedef struct mini_queue {
 } mini_queue;
 
 static const mini_queue QUEUES[] = {
-    {'a', 1, 0, -1, -1, -1, -1, NULL},                                        /* plain */
-    {'b', 1, 0, -1, 3, -1, -1, "x"},                                          /* drops its head */
-    {'c', LANES, 0, 1, -1, -1, -1, "x"},                                      /* priorities, expires */
-    {'d', 1, OM_QUEUE_QUORUM | OM_QUEUE_REJECT_PUBLISH, -1, 2, -1, 1, "x"},   /* refuses */
+    {'a', 1, 0, -1, -1, -1, -1, NULL},                                      /* plain */
+    {'b', 1, 0, -1, 3, -1, -1, "x"},                                        /* drops its head */
+    {'c', LANES, 0, 1, -1, -1, -1, "x"},                                    /* priorities, expires */
+    {'d', 1, OM_QUEUE_QUORUM | OM_QUEUE_REJECT_PUBLISH, -1, 2, -1, 1, "x"}, /* refuses */
     {'e', 1, OM_QUEUE_REJECT_PUBLISH | OM_QUEUE_REJECT_DLX, -1, 2, -1, -1, "x"},
     {'f', 1, OM_QUEUE_STREAM, -1, -1, -1, -1, NULL},
     {'g', 1, OM_QUEUE_DELAY, -1, -1, -1, -1, NULL},
@@ -50,7 +50,7 @@ typedef struct mini_door {
     om_store *store;
     om_engine *engine;
     om_log *logs[QUEUE_COUNT][LANES];
-    uint64_t sent_away;      /* the last connection that was told to close */
+    uint64_t sent_away; /* the last connection that was told to close */
 } mini_door;
 
 static inline om_span text_span(const char *text) {
@@ -69,8 +69,8 @@ static inline void add_queue(mini_door *door, int index) {
         .has_dlx = queue->dlx != NULL,
         .dlx = text_span(queue->dlx),
     };
-    PROMISE(om_queue_add(door->engine, (uint64_t)index + 1, VHOST, (const uint8_t *)&queue->name, 1,
-                         door->logs[index], queue->lanes, &options) == OM_OK);
+    PROMISE(om_queue_add(door->engine, (uint64_t)index + 1, VHOST, (const uint8_t *)&queue->name, 1, door->logs[index],
+                         queue->lanes, &options) == OM_OK);
 }
 
 static inline void start_door(mini_door *door, const char *dir) {
@@ -100,10 +100,11 @@ static inline void start_door(mini_door *door, const char *dir) {
     for (int i = 0; i < QUEUE_COUNT; i++)
         for (int lane = 0; lane < QUEUES[i].lanes; lane++) {
             char name[32];
-            om_log_options log_options = {
-                .flags = QUEUES[i].flags & OM_QUEUE_STREAM ? OM_LOG_NO_CURSOR : 0, .segment_size = 256u << 10};
+            om_log_options log_options = {.flags = QUEUES[i].flags & OM_QUEUE_STREAM ? OM_LOG_NO_CURSOR : 0,
+                                          .segment_size = 256u << 10};
             snprintf(name, sizeof name, "%c%d", QUEUES[i].name, lane);
-            door->logs[i][lane] = om_store_add(door->store, (uint64_t)(i * LANES + lane + 1), name, name, 0, &log_options);
+            door->logs[i][lane] =
+                om_store_add(door->store, (uint64_t)(i * LANES + lane + 1), name, name, 0, &log_options);
             PROMISE(door->logs[i][lane] != NULL);
         }
     PROMISE(om_store_start(door->store, err, sizeof err) == OM_OK);
@@ -166,7 +167,8 @@ static inline void answer_route(mini_door *door, const om_event *event) {
     }
     om_conn_may_publish(door->engine, event->conn, event->exchange.data, (size_t)event->exchange.len, 0,
                         event->exchange.len == 2 ? OM_EXCHANGE_BY_EVENT : 0);
-    while (om_publish_route(door->engine, event->conn, event->channel, ids, count, flags, generation) == OM_E_STALE_EPOCH)
+    while (om_publish_route(door->engine, event->conn, event->channel, ids, count, flags, generation) ==
+           OM_E_STALE_EPOCH)
         generation = om_route_generation(door->engine);
     if (event->key.len % 5 == 4)
         om_route_forget(door->engine, VHOST, event->exchange.len % 2 ? event->exchange.data : NULL,
@@ -185,7 +187,9 @@ static inline void answer_consume(mini_door *door, const om_event *event) {
     om_consume consume = {
         .queue = (uint64_t)index + 1,
         .tag = {p.data + p.len / 2, p.len / 4},
-        .flags = bits % 3 == 0 ? OM_CONSUME_NO_ACK : bits % 7 == 0 ? OM_CONSUME_EXCLUSIVE : 0,
+        .flags = bits % 3 == 0   ? OM_CONSUME_NO_ACK
+                 : bits % 7 == 0 ? OM_CONSUME_EXCLUSIVE
+                                 : 0,
         .prefetch = bits % 4,
         .priority = (int8_t)bits,
         .start = bits % 5,
@@ -214,13 +218,15 @@ static inline void answer_method(mini_door *door, const om_event *event) {
     uint64_t conn = event->conn, seq;
     int channel = event->channel;
     switch (event->method) {
-    case 10 << 16 | 50: case 10 << 16 | 51: /* connection.close, close-ok */
+    case 10 << 16 | 50:
+    case 10 << 16 | 51: /* connection.close, close-ok */
         om_conn_close(engine, conn, NULL, 0);
         return;
     case 20 << 16 | 10:
         om_channel_open(engine, conn, channel);
         break;
-    case 20 << 16 | 40: case 20 << 16 | 41:
+    case 20 << 16 | 40:
+    case 20 << 16 | 41:
         om_channel_close(engine, conn, channel, 0);
         break;
     case 50 << 16 | 30: /* purge */
@@ -240,8 +246,8 @@ static inline void answer_method(mini_door *door, const om_event *event) {
         answer_consume(door, event);
         break;
     case 60 << 16 | 30:
-        om_consumer_cancel(engine, conn, channel, event->payload.data + 5, (size_t)event->payload.len > 5 ? (size_t)event->payload.len - 5 : 0,
-                           NULL, 0);
+        om_consumer_cancel(engine, conn, channel, event->payload.data + 5,
+                           (size_t)event->payload.len > 5 ? (size_t)event->payload.len - 5 : 0, NULL, 0);
         break;
     case 60 << 16 | 70:
         if (om_basic_get(engine, conn, channel, (uint64_t)named_queue(event->payload) + 1,

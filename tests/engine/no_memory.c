@@ -13,8 +13,8 @@
 
 #define PUBLISHES 5
 #define LARGE 70000
-#define FRAME 8000           /* the little door allows no more */
-#define PATIENCE 60          /* seconds */
+#define FRAME 8000  /* the little door allows no more */
+#define PATIENCE 60 /* seconds */
 
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
@@ -110,11 +110,11 @@ typedef struct client {
     uint64_t conn;
     uint8_t held[2 * LARGE];
     size_t len;
-    uint64_t answered;       /* all up to this tag */
-    uint8_t good[64];        /* by tag: it was acked */
-    char body[64];           /* of the last get, its beginning */
-    uint64_t left;           /* ... and so much of it is still to come */
-    int got;                 /* 1: that, 2: there is none */
+    uint64_t answered; /* all up to this tag */
+    uint8_t good[64];  /* by tag: it was acked */
+    char body[64];     /* of the last get, its beginning */
+    uint64_t left;     /* ... and so much of it is still to come */
+    int got;           /* 1: that, 2: there is none */
 } client;
 
 static void feed(client *client, const uint8_t *data, size_t len) {

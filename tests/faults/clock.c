@@ -10,8 +10,7 @@
 
 static const volatile int64_t *shift_ms;
 
-__attribute__((constructor)) static void find_shift(void)
-{
+__attribute__((constructor)) static void find_shift(void) {
     const char *path = getenv("CLOCK_SHIFT_FILE");
     int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     void *page = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof *shift_ms, PROT_READ, MAP_SHARED, fd, 0);
@@ -21,8 +20,7 @@ __attribute__((constructor)) static void find_shift(void)
         close(fd);
 }
 
-int clock_gettime(clockid_t id, struct timespec *now)
-{
+int clock_gettime(clockid_t id, struct timespec *now) {
     static int (*next)(clockid_t, struct timespec *);
     if (!next)
         next = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");

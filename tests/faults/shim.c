@@ -25,8 +25,7 @@ _Static_assert(sizeof(off_t) == 8, "the 64-bit names are plain aliases here");
 
 /* ---- what can't be followed ---- */
 
-static void note_untraced(enum shim_place place, const char *relative, const char *why)
-{
+static void note_untraced(enum shim_place place, const char *relative, const char *why) {
     if (place != SHIM_BELOW_ROOT)
         return;
     shim_lock();
@@ -34,8 +33,7 @@ static void note_untraced(enum shim_place place, const char *relative, const cha
     shim_unlock();
 }
 
-FILE *fopen(const char *path, const char *mode)
-{
+FILE *fopen(const char *path, const char *mode) {
     char relative[PATH_MAX];
     if (strpbrk(mode, "wa+"))
         note_untraced(shim_locate(AT_FDCWD, path, relative), relative, "stdio");
@@ -43,55 +41,50 @@ FILE *fopen(const char *path, const char *mode)
 }
 FILE *fopen64(const char *path, const char *mode) ALIAS(fopen);
 
-void *mmap(void *address, size_t len, int protection, int flags, int fd, off_t offset)
-{
+void *mmap(void *address, size_t len, int protection, int flags, int fd, off_t offset) {
     char relative[PATH_MAX];
     if (fd >= 0 && (protection & PROT_WRITE) && (flags & MAP_TYPE) != MAP_PRIVATE)
         note_untraced(shim_locate_fd(fd, relative), relative, "writable mapping");
     return NEXT(mmap)(address, len, protection, flags, fd, offset);
 }
-void *mmap64(void *address, size_t len, int protection, int flags, int fd, off_t offset)
-    ALIAS(mmap);
+void *mmap64(void *address, size_t len, int protection, int flags, int fd, off_t offset) ALIAS(mmap);
 
 /* ---- writing ---- */
 
-static uint64_t inode_of(int fd)
-{
+static uint64_t inode_of(int fd) {
     struct stat st;
     return fstat(fd, &st) == 0 ? st.st_ino : 0;
 }
 
-static void record_sync(uint8_t event, uint8_t kind, uint64_t id, uint64_t inode,
-                        const char *path, int64_t offset, int64_t size, int error)
-{
-    shim_record record = {.event = event, .detail = kind, .sync = id, .inode = inode,
-                          .offset = offset, .size = size, .error = (uint16_t)error};
+static void record_sync(uint8_t event, uint8_t kind, uint64_t id, uint64_t inode, const char *path, int64_t offset,
+                        int64_t size, int error) {
+    shim_record record = {.event = event,
+                          .detail = kind,
+                          .sync = id,
+                          .inode = inode,
+                          .offset = offset,
+                          .size = size,
+                          .error = (uint16_t)error};
     shim_put(&record, path, "", NULL, 0);
 }
 
 /* O_DSYNC and RWF_DSYNC sync what they wrote and nothing else: a sync with a range. */
-static void record_written(int fd, const char *path, const struct iovec *iov, int count,
-                           int64_t offset, size_t len, int synced, int error)
-{
-    shim_record record = {.event = SHIM_EV_WRITE, .inode = inode_of(fd), .offset = offset,
-                          .size = (int64_t)len};
+static void record_written(int fd, const char *path, const struct iovec *iov, int count, int64_t offset, size_t len,
+                           int synced, int error) {
+    shim_record record = {.event = SHIM_EV_WRITE, .inode = inode_of(fd), .offset = offset, .size = (int64_t)len};
     shim_put_iov(&record, path, iov, count, len);
     if (!synced)
         return;
     uint64_t id = shim.page->next_sync++;
-    record_sync(SHIM_EV_SYNC_START, SHIM_KIND_FDATASYNC, id, record.inode, path, offset,
-                (int64_t)len, 0);
-    record_sync(SHIM_EV_SYNC_END, SHIM_KIND_FDATASYNC, id, record.inode, path, offset,
-                (int64_t)len, error);
+    record_sync(SHIM_EV_SYNC_START, SHIM_KIND_FDATASYNC, id, record.inode, path, offset, (int64_t)len, 0);
+    record_sync(SHIM_EV_SYNC_END, SHIM_KIND_FDATASYNC, id, record.inode, path, offset, (int64_t)len, error);
 }
 
-static int lost_answer(const shim_fault *fault)
-{
+static int lost_answer(const shim_fault *fault) {
     return fault->action == SHIM_FAIL && fault->carried_out ? fault->error : 0;
 }
 
-static int64_t place_in_file(int fd, int status, int rwf, int64_t offset)
-{
+static int64_t place_in_file(int fd, int status, int rwf, int64_t offset) {
     if ((status & O_APPEND) || (rwf & RWF_APPEND)) {
         struct stat st;
         return fstat(fd, &st) == 0 ? st.st_size : 0;
@@ -99,8 +92,7 @@ static int64_t place_in_file(int fd, int status, int rwf, int64_t offset)
     return offset >= 0 ? offset : lseek(fd, 0, SEEK_CUR);
 }
 
-static size_t total(const struct iovec *iov, int count)
-{
+static size_t total(const struct iovec *iov, int count) {
     size_t len = 0;
     for (int i = 0; i < count; i++)
         len += iov[i].iov_len;
@@ -108,8 +100,7 @@ static size_t total(const struct iovec *iov, int count)
 }
 
 /* How much of it may be written: all, or less because of a rule or a full disk. */
-static size_t allowed(const shim_fault *fault, int fd, int status, int64_t at, size_t len)
-{
+static size_t allowed(const shim_fault *fault, int fd, int status, int64_t at, size_t len) {
     size_t limit = len;
     if (fault->action == SHIM_SHORTEN && fault->amount < limit)
         limit = fault->amount;
@@ -119,9 +110,7 @@ static size_t allowed(const shim_fault *fault, int fd, int status, int64_t at, s
     return limit;
 }
 
-static ssize_t write_part(int fd, const struct iovec *iov, int count, size_t limit,
-                          int64_t offset, int rwf)
-{
+static ssize_t write_part(int fd, const struct iovec *iov, int count, size_t limit, int64_t offset, int rwf) {
     struct iovec cut[IOV_MAX];
     int used = 0;
     for (; used < count && limit > 0; used++) {
@@ -130,14 +119,11 @@ static ssize_t write_part(int fd, const struct iovec *iov, int count, size_t lim
             cut[used].iov_len = limit;
         limit -= cut[used].iov_len;
     }
-    return offset < 0 && rwf == 0 ? NEXT(writev)(fd, cut, used)
-                                  : NEXT(pwritev2)(fd, cut, used, offset, rwf);
+    return offset < 0 && rwf == 0 ? NEXT(writev)(fd, cut, used) : NEXT(pwritev2)(fd, cut, used, offset, rwf);
 }
 
 /* offset < 0: at the file's own position. */
-static ssize_t write_traced(int fd, const char *relative, const struct iovec *iov, int count,
-                            int64_t offset, int rwf)
-{
+static ssize_t write_traced(int fd, const char *relative, const struct iovec *iov, int count, int64_t offset, int rwf) {
     size_t len = total(iov, count);
     int status = fcntl(fd, F_GETFL);
     int synced = (status & O_DSYNC) || (rwf & (RWF_DSYNC | RWF_SYNC));
@@ -159,9 +145,7 @@ static ssize_t write_traced(int fd, const char *relative, const struct iovec *io
 }
 
 /* 1: the caller passes it on. Otherwise *result is the answer. */
-static int write_elsewhere(int fd, const struct iovec *iov, int count, int64_t offset, int rwf,
-                           ssize_t *result)
-{
+static int write_elsewhere(int fd, const struct iovec *iov, int count, int64_t offset, int rwf, ssize_t *result) {
     char relative[PATH_MAX];
     enum shim_place place = shim_locate_fd(fd, relative);
     if (place == SHIM_ELSEWHERE || count < 0 || count > IOV_MAX)
@@ -179,15 +163,13 @@ static int write_elsewhere(int fd, const struct iovec *iov, int count, int64_t o
     return 0;
 }
 
-ssize_t write(int fd, const void *data, size_t len)
-{
+ssize_t write(int fd, const void *data, size_t len) {
     struct iovec one = {(void *)data, len};
     ssize_t result;
     return write_elsewhere(fd, &one, 1, -1, 0, &result) ? NEXT(write)(fd, data, len) : result;
 }
 
-ssize_t pwrite(int fd, const void *data, size_t len, off_t offset)
-{
+ssize_t pwrite(int fd, const void *data, size_t len, off_t offset) {
     struct iovec one = {(void *)data, len};
     ssize_t result;
     if (offset < 0 || write_elsewhere(fd, &one, 1, offset, 0, &result))
@@ -196,14 +178,12 @@ ssize_t pwrite(int fd, const void *data, size_t len, off_t offset)
 }
 ssize_t pwrite64(int fd, const void *data, size_t len, off_t offset) ALIAS(pwrite);
 
-ssize_t writev(int fd, const struct iovec *iov, int count)
-{
+ssize_t writev(int fd, const struct iovec *iov, int count) {
     ssize_t result;
     return write_elsewhere(fd, iov, count, -1, 0, &result) ? NEXT(writev)(fd, iov, count) : result;
 }
 
-ssize_t pwritev(int fd, const struct iovec *iov, int count, off_t offset)
-{
+ssize_t pwritev(int fd, const struct iovec *iov, int count, off_t offset) {
     ssize_t result;
     if (offset < 0 || write_elsewhere(fd, iov, count, offset, 0, &result))
         return NEXT(pwritev)(fd, iov, count, offset);
@@ -211,20 +191,16 @@ ssize_t pwritev(int fd, const struct iovec *iov, int count, off_t offset)
 }
 ssize_t pwritev64(int fd, const struct iovec *iov, int count, off_t offset) ALIAS(pwritev);
 
-ssize_t pwritev2(int fd, const struct iovec *iov, int count, off_t offset, int flags)
-{
+ssize_t pwritev2(int fd, const struct iovec *iov, int count, off_t offset, int flags) {
     ssize_t result;
     if (offset < -1 || write_elsewhere(fd, iov, count, offset, flags, &result))
         return NEXT(pwritev2)(fd, iov, count, offset, flags);
     return result;
 }
-ssize_t pwritev64v2(int fd, const struct iovec *iov, int count, off_t offset, int flags)
-    ALIAS(pwritev2);
+ssize_t pwritev64v2(int fd, const struct iovec *iov, int count, off_t offset, int flags) ALIAS(pwritev2);
 
 /* The kernel moved the bytes: read them back, by a descriptor that may read. */
-static void record_copied(int fd, const char *relative, int64_t at, size_t len, int synced,
-                          int error)
-{
+static void record_copied(int fd, const char *relative, int64_t at, size_t len, int synced, int error) {
     char name[48], bytes[16384];
     snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
     int reader = NEXT(openat)(AT_FDCWD, name, O_RDONLY | O_CLOEXEC);
@@ -243,8 +219,7 @@ static void record_copied(int fd, const char *relative, int64_t at, size_t len, 
         shim_put_untraced(relative, "a copy that can't be read back");
 }
 
-ssize_t copy_file_range(int in, off_t *in_at, int out, off_t *out_at, size_t len, unsigned flags)
-{
+ssize_t copy_file_range(int in, off_t *in_at, int out, off_t *out_at, size_t len, unsigned flags) {
     char relative[PATH_MAX];
     if (shim_locate_fd(out, relative) != SHIM_BELOW_ROOT)
         return NEXT(copy_file_range)(in, in_at, out, out_at, len, flags);
@@ -255,16 +230,13 @@ ssize_t copy_file_range(int in, off_t *in_at, int out, off_t *out_at, size_t len
     int64_t at = place_in_file(out, status, 0, out_at ? *out_at : -1);
     size_t limit = allowed(&fault, out, status, at, len);
     errno = ENOSPC;
-    ssize_t done = limit == 0 && len > 0
-                       ? -1
-                       : NEXT(copy_file_range)(in, in_at, out, out_at, limit, flags);
+    ssize_t done = limit == 0 && len > 0 ? -1 : NEXT(copy_file_range)(in, in_at, out, out_at, limit, flags);
     if (done > 0)
         record_copied(out, relative, at, (size_t)done, status & O_DSYNC, lost_answer(&fault));
     return shim_leave(&fault, done);
 }
 
-ssize_t sendfile(int out, int in, off_t *in_at, size_t len)
-{
+ssize_t sendfile(int out, int in, off_t *in_at, size_t len) {
     char relative[PATH_MAX];
     if (shim_locate_fd(out, relative) != SHIM_BELOW_ROOT)
         return NEXT(sendfile)(out, in, in_at, len);
@@ -282,8 +254,7 @@ ssize_t sendfile(int out, int in, off_t *in_at, size_t len)
 }
 ssize_t sendfile64(int out, int in, off_t *in_at, size_t len) ALIAS(sendfile);
 
-ssize_t splice(int in, off_t *in_at, int out, off_t *out_at, size_t len, unsigned flags)
-{
+ssize_t splice(int in, off_t *in_at, int out, off_t *out_at, size_t len, unsigned flags) {
     char relative[PATH_MAX];
     note_untraced(shim_locate_fd(out, relative), relative, "splice");
     return NEXT(splice)(in, in_at, out, out_at, len, flags);
@@ -291,8 +262,7 @@ ssize_t splice(int in, off_t *in_at, int out, off_t *out_at, size_t len, unsigne
 
 /* ---- size ---- */
 
-int ftruncate(int fd, off_t size)
-{
+int ftruncate(int fd, off_t size) {
     char relative[PATH_MAX];
     if (shim_locate_fd(fd, relative) != SHIM_BELOW_ROOT)
         return NEXT(ftruncate)(fd, size);
@@ -307,8 +277,7 @@ int ftruncate(int fd, off_t size)
 }
 int ftruncate64(int fd, off_t size) ALIAS(ftruncate);
 
-int truncate(const char *path, off_t size)
-{
+int truncate(const char *path, off_t size) {
     int fd = NEXT(openat)(AT_FDCWD, path, O_WRONLY | O_CLOEXEC);
     if (fd < 0)
         return -1;
@@ -320,8 +289,7 @@ int truncate(const char *path, off_t size)
 }
 int truncate64(const char *path, off_t size) ALIAS(truncate);
 
-static void record_allocated(int fd, const char *relative, int mode, off_t offset, off_t len)
-{
+static void record_allocated(int fd, const char *relative, int mode, off_t offset, off_t len) {
     struct stat st;
     int known = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
     if (fstat(fd, &st) != 0 || (mode & ~known)) {
@@ -344,8 +312,7 @@ static void record_allocated(int fd, const char *relative, int mode, off_t offse
 }
 
 /* Both kinds: the error is returned as a number, as posix_fallocate does. */
-static int allocate(int fd, const char *relative, int posix, int mode, off_t offset, off_t len)
-{
+static int allocate(int fd, const char *relative, int posix, int mode, off_t offset, off_t len) {
     shim_fault fault;
     if (shim_enter(&fault, SHIM_ALLOCATE, relative) != 0)
         return errno;
@@ -362,8 +329,7 @@ static int allocate(int fd, const char *relative, int posix, int mode, off_t off
     return shim_leave(&fault, 0) == 0 ? error : errno;
 }
 
-int fallocate(int fd, int mode, off_t offset, off_t len)
-{
+int fallocate(int fd, int mode, off_t offset, off_t len) {
     char relative[PATH_MAX];
     if (shim_locate_fd(fd, relative) != SHIM_BELOW_ROOT)
         return NEXT(fallocate)(fd, mode, offset, len);
@@ -374,8 +340,7 @@ int fallocate(int fd, int mode, off_t offset, off_t len)
 }
 int fallocate64(int fd, int mode, off_t offset, off_t len) ALIAS(fallocate);
 
-int posix_fallocate(int fd, off_t offset, off_t len)
-{
+int posix_fallocate(int fd, off_t offset, off_t len) {
     char relative[PATH_MAX];
     if (shim_locate_fd(fd, relative) != SHIM_BELOW_ROOT)
         return NEXT(posix_fallocate)(fd, offset, len);
@@ -388,8 +353,7 @@ int posix_fallocate64(int fd, off_t offset, off_t len) ALIAS(posix_fallocate);
 
 /* ---- syncing ---- */
 
-static int sync_traced(int fd, const char *relative, unsigned op, uint8_t kind, int (*call)(int))
-{
+static int sync_traced(int fd, const char *relative, unsigned op, uint8_t kind, int (*call)(int)) {
     uint64_t inode = kind == SHIM_KIND_SYNCFS ? 0 : inode_of(fd);
     shim_lock();
     shim_fault fault = shim_match(op, relative);
@@ -416,16 +380,14 @@ static int sync_traced(int fd, const char *relative, unsigned op, uint8_t kind, 
     return error ? -1 : 0;
 }
 
-int fsync(int fd)
-{
+int fsync(int fd) {
     char relative[PATH_MAX];
     if (shim_locate_fd(fd, relative) != SHIM_BELOW_ROOT)
         return NEXT(fsync)(fd);
     return sync_traced(fd, relative, SHIM_FSYNC, SHIM_KIND_FSYNC, NEXT(fsync));
 }
 
-int fdatasync(int fd)
-{
+int fdatasync(int fd) {
     char relative[PATH_MAX];
     if (shim_locate_fd(fd, relative) != SHIM_BELOW_ROOT)
         return NEXT(fdatasync)(fd);
@@ -433,26 +395,22 @@ int fdatasync(int fd)
 }
 
 /* Any descriptor on the root's filesystem will do; its path may well be outside the root. */
-int syncfs(int fd)
-{
+int syncfs(int fd) {
     char relative[PATH_MAX] = "";
     struct stat st;
-    if (!__atomic_load_n(&shim.ready, __ATOMIC_ACQUIRE) || fstat(fd, &st) != 0 ||
-        st.st_dev != shim.root_device)
+    if (!__atomic_load_n(&shim.ready, __ATOMIC_ACQUIRE) || fstat(fd, &st) != 0 || st.st_dev != shim.root_device)
         return NEXT(syncfs)(fd);
     shim_locate_fd(fd, relative);
     return sync_traced(fd, relative, SHIM_SYNCFS, SHIM_KIND_SYNCFS, NEXT(syncfs));
 }
 
-static int sync_everything(int unused)
-{
+static int sync_everything(int unused) {
     (void)unused;
     NEXT(sync)();
     return 0;
 }
 
-void sync(void)
-{
+void sync(void) {
     if (__atomic_load_n(&shim.ready, __ATOMIC_ACQUIRE))
         sync_traced(-1, "", SHIM_SYNCFS, SHIM_KIND_SYNCFS, sync_everything);
     else
@@ -460,8 +418,7 @@ void sync(void)
 }
 
 /* Promises nothing about durability (no metadata, no disk cache), so the trace leaves it out. */
-int sync_file_range(int fd, off_t offset, off_t len, unsigned flags)
-{
+int sync_file_range(int fd, off_t offset, off_t len, unsigned flags) {
     char relative[PATH_MAX];
     if (shim_locate_fd(fd, relative) != SHIM_BELOW_ROOT)
         return NEXT(sync_file_range)(fd, offset, len, flags);
@@ -474,8 +431,7 @@ int sync_file_range(int fd, off_t offset, off_t len, unsigned flags)
 /* ---- free space ---- */
 
 /* The least of: the truth, what Python wants reported, what the budget leaves. */
-static fsblkcnt_t free_blocks(fsblkcnt_t truth, unsigned long block)
-{
+static fsblkcnt_t free_blocks(fsblkcnt_t truth, unsigned long block) {
     int64_t limits[] = {__atomic_load_n(&shim.page->free_bytes, __ATOMIC_ACQUIRE),
                         __atomic_load_n(&shim.page->budget, __ATOMIC_ACQUIRE)};
     for (int i = 0; i < 2; i++)
@@ -484,36 +440,32 @@ static fsblkcnt_t free_blocks(fsblkcnt_t truth, unsigned long block)
     return truth;
 }
 
-#define ADJUST_FREE(result, place, room)                                             \
-    if ((result) == 0 && (place) == SHIM_BELOW_ROOT && (room)->f_frsize) {           \
-        (room)->f_bfree = free_blocks((room)->f_bfree, (room)->f_frsize);            \
-        (room)->f_bavail = free_blocks((room)->f_bavail, (room)->f_frsize);          \
-    }                                                                                \
+#define ADJUST_FREE(result, place, room)                                                                               \
+    if ((result) == 0 && (place) == SHIM_BELOW_ROOT && (room)->f_frsize) {                                             \
+        (room)->f_bfree = free_blocks((room)->f_bfree, (room)->f_frsize);                                              \
+        (room)->f_bavail = free_blocks((room)->f_bavail, (room)->f_frsize);                                            \
+    }                                                                                                                  \
     return (result)
 
-int statvfs(const char *path, struct statvfs *room)
-{
+int statvfs(const char *path, struct statvfs *room) {
     char relative[PATH_MAX];
     int result = NEXT(statvfs)(path, room);
     ADJUST_FREE(result, shim_locate(AT_FDCWD, path, relative), room);
 }
 
-int statvfs64(const char *path, struct statvfs64 *room)
-{
+int statvfs64(const char *path, struct statvfs64 *room) {
     char relative[PATH_MAX];
     int result = NEXT(statvfs64)(path, room);
     ADJUST_FREE(result, shim_locate(AT_FDCWD, path, relative), room);
 }
 
-int fstatvfs(int fd, struct statvfs *room)
-{
+int fstatvfs(int fd, struct statvfs *room) {
     char relative[PATH_MAX];
     int result = NEXT(fstatvfs)(fd, room);
     ADJUST_FREE(result, shim_locate_fd(fd, relative), room);
 }
 
-int fstatvfs64(int fd, struct statvfs64 *room)
-{
+int fstatvfs64(int fd, struct statvfs64 *room) {
     char relative[PATH_MAX];
     int result = NEXT(fstatvfs64)(fd, room);
     ADJUST_FREE(result, shim_locate_fd(fd, relative), room);

@@ -52,33 +52,33 @@ enum shim_op {
 enum shim_action { SHIM_FAIL = 1, SHIM_SHORTEN, SHIM_DELAY, SHIM_KILL };
 
 typedef struct shim_rule {
-    uint32_t armed;       /* written last by Python: the rest is valid while it is 1 */
+    uint32_t armed; /* written last by Python: the rest is valid while it is 1 */
     uint32_t ops;
     uint32_t action;
     int32_t error;
     uint32_t carried_out; /* do it, then fail (or die): the answer is lost, not the deed */
     uint32_t reserved;
-    uint64_t skip;        /* let that many matches pass first */
-    int64_t times;        /* then fire that often; < 0: for ever */
-    uint64_t amount;      /* SHORTEN: bytes; DELAY: microseconds */
+    uint64_t skip;   /* let that many matches pass first */
+    int64_t times;   /* then fire that often; < 0: for ever */
+    uint64_t amount; /* SHORTEN: bytes; DELAY: microseconds */
     uint64_t matched;
     uint64_t fired;
-    char glob[192];       /* fnmatch(3) on the path relative to the root */
+    char glob[192]; /* fnmatch(3) on the path relative to the root */
 } shim_rule;
 
 typedef struct shim_page {
     uint32_t magic;
-    uint32_t lock_state;  /* 0 untouched, 1 being made, 2 ready */
+    uint32_t lock_state; /* 0 untouched, 1 being made, 2 ready */
     union {
         pthread_mutex_t lock;
         char lock_room[64];
     };
-    uint64_t trace_end;   /* bytes of the trace that are whole records */
+    uint64_t trace_end; /* bytes of the trace that are whole records */
     uint64_t next_sync;
-    int64_t budget;       /* bytes the disk still has; < 0: no limit */
-    int64_t free_bytes;   /* what statvfs may report at most; < 0: the truth */
-    uint32_t skip_sync;   /* don't bother the disk: the simulator is what counts */
-    uint32_t dying;       /* the lock's holder chose to end: no call was cut in two */
+    int64_t budget;     /* bytes the disk still has; < 0: no limit */
+    int64_t free_bytes; /* what statvfs may report at most; < 0: the truth */
+    uint32_t skip_sync; /* don't bother the disk: the simulator is what counts */
+    uint32_t dying;     /* the lock's holder chose to end: no call was cut in two */
     char pad[144];
     shim_rule rules[SHIM_RULES];
 } shim_page;
@@ -92,19 +92,19 @@ enum shim_event {
     SHIM_EV_CREATE = 1,
     SHIM_EV_TMPFILE,
     SHIM_EV_MKDIR,
-    SHIM_EV_SYMLINK,      /* data: the target */
+    SHIM_EV_SYMLINK, /* data: the target */
     SHIM_EV_LINK,
-    SHIM_EV_RENAME,       /* path -> other path; detail: 1 exchange */
-    SHIM_EV_UNLINK,       /* of a file or an empty folder */
-    SHIM_EV_WRITE,        /* detail: 1 all zeros, no data stored */
+    SHIM_EV_RENAME, /* path -> other path; detail: 1 exchange */
+    SHIM_EV_UNLINK, /* of a file or an empty folder */
+    SHIM_EV_WRITE,  /* detail: 1 all zeros, no data stored */
     SHIM_EV_TRUNCATE,
-    SHIM_EV_GROW,         /* fallocate that moved the size */
-    SHIM_EV_SYNC_START,   /* detail: shim_sync_kind; size < 0: the whole file */
-    SHIM_EV_SYNC_END,     /* error: 0 or errno */
+    SHIM_EV_GROW,       /* fallocate that moved the size */
+    SHIM_EV_SYNC_START, /* detail: shim_sync_kind; size < 0: the whole file */
+    SHIM_EV_SYNC_END,   /* error: 0 or errno */
     SHIM_EV_MARK,
-    SHIM_EV_FAULT,        /* a rule fired; size: the op, error: errno */
-    SHIM_EV_UNTRACED,     /* data: why */
-    SHIM_EV_BEGIN,        /* written by Python: what came before is the starting point */
+    SHIM_EV_FAULT,    /* a rule fired; size: the op, error: errno */
+    SHIM_EV_UNTRACED, /* data: why */
+    SHIM_EV_BEGIN,    /* written by Python: what came before is the starting point */
 };
 
 enum shim_sync_kind { SHIM_KIND_FSYNC, SHIM_KIND_FDATASYNC, SHIM_KIND_SYNCFS };
@@ -120,7 +120,7 @@ typedef struct shim_record {
     uint64_t inode;
     int64_t offset;
     int64_t size;
-    uint64_t sync;        /* pairs SYNC_START with SYNC_END */
+    uint64_t sync; /* pairs SYNC_START with SYNC_END */
 } shim_record;
 
 _Static_assert(sizeof(shim_record) == 48, "trace.py relies on it");
@@ -128,7 +128,7 @@ _Static_assert(sizeof(shim_record) == 48, "trace.py relies on it");
 /* The one object of the shim. A preloaded library has no caller who could hold it. */
 typedef struct shim_state {
     int ready;
-    long dying;           /* the thread that ends this process: no other starts a call now */
+    long dying; /* the thread that ends this process: no other starts a call now */
     shim_page *page;
     dev_t root_device;
     size_t root_len;
@@ -139,15 +139,15 @@ typedef struct shim_state {
 extern shim_state shim;
 
 /* The call that was stood in for. */
-#define NEXT(call)                                                                   \
-    ({                                                                               \
-        static typeof(&call) next_;                                                  \
-        typeof(&call) found_ = __atomic_load_n(&next_, __ATOMIC_RELAXED);            \
-        if (!found_) {                                                               \
-            found_ = (typeof(&call))dlsym(RTLD_NEXT, #call);                         \
-            __atomic_store_n(&next_, found_, __ATOMIC_RELAXED);                      \
-        }                                                                            \
-        found_;                                                                      \
+#define NEXT(call)                                                                                                     \
+    ({                                                                                                                 \
+        static typeof(&call) next_;                                                                                    \
+        typeof(&call) found_ = __atomic_load_n(&next_, __ATOMIC_RELAXED);                                              \
+        if (!found_) {                                                                                                 \
+            found_ = (typeof(&call))dlsym(RTLD_NEXT, #call);                                                           \
+            __atomic_store_n(&next_, found_, __ATOMIC_RELAXED);                                                        \
+        }                                                                                                              \
+        found_;                                                                                                        \
     })
 #define ALIAS(call) __attribute__((alias(#call)))
 
@@ -160,15 +160,13 @@ enum shim_place shim_locate_fd(int fd, char relative[PATH_MAX]);
 void shim_lock(void);
 void shim_unlock(void);
 /* With the lock held. The header's length and thread are filled in here; errno is kept. */
-void shim_put(shim_record *record, const char *path, const char *other, const void *data,
-              size_t len);
-void shim_put_iov(shim_record *record, const char *path, const struct iovec *iov, int count,
-                  size_t len);
+void shim_put(shim_record *record, const char *path, const char *other, const void *data, size_t len);
+void shim_put_iov(shim_record *record, const char *path, const struct iovec *iov, int count, size_t len);
 void shim_put_untraced(const char *path, const char *why);
 
 /* ---- shim_rules.c ---- */
 typedef struct shim_fault {
-    enum shim_action action;  /* 0: none */
+    enum shim_action action; /* 0: none */
     int error;
     int carried_out;
     uint64_t amount;

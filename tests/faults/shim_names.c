@@ -16,8 +16,7 @@
 
 /* ---- opening ---- */
 
-static int exists(int dirfd, const char *path, int64_t *size)
-{
+static int exists(int dirfd, const char *path, int64_t *size) {
     struct stat st;
     int kept = errno;
     int there = fstatat(dirfd, path, &st, 0) == 0;
@@ -26,8 +25,7 @@ static int exists(int dirfd, const char *path, int64_t *size)
     return there;
 }
 
-static void record_opened(int fd, int flags, int existed, int64_t old_size)
-{
+static void record_opened(int fd, int flags, int existed, int64_t old_size) {
     char relative[PATH_MAX];
     struct stat st;
     if (shim_locate_fd(fd, relative) != SHIM_BELOW_ROOT || fstat(fd, &st) != 0)
@@ -44,12 +42,10 @@ static void record_opened(int fd, int flags, int existed, int64_t old_size)
     shim_put(&record, relative, "", NULL, 0);
 }
 
-static int open_at(int dirfd, const char *path, int flags, mode_t mode)
-{
+static int open_at(int dirfd, const char *path, int flags, mode_t mode) {
     char relative[PATH_MAX];
     int changes = (flags & (O_CREAT | O_TRUNC)) || (flags & O_TMPFILE) == O_TMPFILE;
-    if ((!changes && !shim_watches(SHIM_OPEN)) ||
-        shim_locate(dirfd, path, relative) != SHIM_BELOW_ROOT)
+    if ((!changes && !shim_watches(SHIM_OPEN)) || shim_locate(dirfd, path, relative) != SHIM_BELOW_ROOT)
         return NEXT(openat)(dirfd, path, flags, mode);
     int64_t size;
     int creates = (flags & O_CREAT) && !exists(dirfd, path, &size);
@@ -69,50 +65,44 @@ static int open_at(int dirfd, const char *path, int flags, mode_t mode)
     return result;
 }
 
-#define MODE_OF(flags, mode)                                                         \
-    mode_t mode = 0;                                                                 \
-    if (((flags)&O_CREAT) || ((flags)&O_TMPFILE) == O_TMPFILE) {                     \
-        va_list rest;                                                                \
-        va_start(rest, flags);                                                       \
-        mode = va_arg(rest, mode_t);                                                 \
-        va_end(rest);                                                                \
+#define MODE_OF(flags, mode)                                                                                           \
+    mode_t mode = 0;                                                                                                   \
+    if (((flags)&O_CREAT) || ((flags)&O_TMPFILE) == O_TMPFILE) {                                                       \
+        va_list rest;                                                                                                  \
+        va_start(rest, flags);                                                                                         \
+        mode = va_arg(rest, mode_t);                                                                                   \
+        va_end(rest);                                                                                                  \
     }
 
-int open(const char *path, int flags, ...)
-{
+int open(const char *path, int flags, ...) {
     MODE_OF(flags, mode)
     return open_at(AT_FDCWD, path, flags, mode);
 }
 int open64(const char *path, int flags, ...) ALIAS(open);
 
-int openat(int dirfd, const char *path, int flags, ...)
-{
+int openat(int dirfd, const char *path, int flags, ...) {
     MODE_OF(flags, mode)
     return open_at(dirfd, path, flags, mode);
 }
 int openat64(int dirfd, const char *path, int flags, ...) ALIAS(openat);
 
 /* What the fortified headers call when the flags aren't known at compile time. */
-int __open_2(const char *path, int flags)
-{
+int __open_2(const char *path, int flags) {
     return open_at(AT_FDCWD, path, flags, 0);
 }
 int __open64_2(const char *path, int flags) ALIAS(__open_2);
 
-int __openat_2(int dirfd, const char *path, int flags)
-{
+int __openat_2(int dirfd, const char *path, int flags) {
     return open_at(dirfd, path, flags, 0);
 }
 int __openat64_2(int dirfd, const char *path, int flags) ALIAS(__openat_2);
 
-int creat(const char *path, mode_t mode)
-{
+int creat(const char *path, mode_t mode) {
     return open_at(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
 }
 int creat64(const char *path, mode_t mode) ALIAS(creat);
 
-int mkostemp(char *template, int flags)
-{
+int mkostemp(char *template, int flags) {
     char relative[PATH_MAX];
     if (shim_locate(AT_FDCWD, template, relative) != SHIM_BELOW_ROOT)
         return NEXT(mkostemp)(template, flags);
@@ -126,22 +116,19 @@ int mkostemp(char *template, int flags)
 }
 int mkostemp64(char *template, int flags) ALIAS(mkostemp);
 
-int mkstemp(char *template)
-{
+int mkstemp(char *template) {
     return mkostemp(template, 0);
 }
 int mkstemp64(char *template) ALIAS(mkstemp);
 
 /* ---- names ---- */
 
-static uint64_t inode_at(int dirfd, const char *path)
-{
+static uint64_t inode_at(int dirfd, const char *path) {
     struct stat st;
     return fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) == 0 ? st.st_ino : 0;
 }
 
-int renameat2(int old_dir, const char *old, int new_dir, const char *new, unsigned flags)
-{
+int renameat2(int old_dir, const char *old, int new_dir, const char *new, unsigned flags) {
     char from[PATH_MAX], to[PATH_MAX];
     int from_inside = shim_locate(old_dir, old, from) == SHIM_BELOW_ROOT;
     int to_inside = shim_locate(new_dir, new, to) == SHIM_BELOW_ROOT;
@@ -163,18 +150,15 @@ int renameat2(int old_dir, const char *old, int new_dir, const char *new, unsign
     return (int)shim_leave(&fault, result);
 }
 
-int renameat(int old_dir, const char *old, int new_dir, const char *new)
-{
+int renameat(int old_dir, const char *old, int new_dir, const char *new) {
     return renameat2(old_dir, old, new_dir, new, 0);
 }
 
-int rename(const char *old, const char *new)
-{
+int rename(const char *old, const char *new) {
     return renameat2(AT_FDCWD, old, AT_FDCWD, new, 0);
 }
 
-int unlinkat(int dirfd, const char *path, int flags)
-{
+int unlinkat(int dirfd, const char *path, int flags) {
     char relative[PATH_MAX];
     if (shim_locate(dirfd, path, relative) != SHIM_BELOW_ROOT)
         return NEXT(unlinkat)(dirfd, path, flags);
@@ -188,25 +172,21 @@ int unlinkat(int dirfd, const char *path, int flags)
     return (int)shim_leave(&fault, result);
 }
 
-int unlink(const char *path)
-{
+int unlink(const char *path) {
     return unlinkat(AT_FDCWD, path, 0);
 }
 
-int rmdir(const char *path)
-{
+int rmdir(const char *path) {
     return unlinkat(AT_FDCWD, path, AT_REMOVEDIR);
 }
 
-int remove(const char *path)
-{
+int remove(const char *path) {
     struct stat st;
     int folder = lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
     return unlinkat(AT_FDCWD, path, folder ? AT_REMOVEDIR : 0);
 }
 
-int mkdirat(int dirfd, const char *path, mode_t mode)
-{
+int mkdirat(int dirfd, const char *path, mode_t mode) {
     char relative[PATH_MAX];
     if (shim_locate(dirfd, path, relative) != SHIM_BELOW_ROOT)
         return NEXT(mkdirat)(dirfd, path, mode);
@@ -220,13 +200,11 @@ int mkdirat(int dirfd, const char *path, mode_t mode)
     return (int)shim_leave(&fault, result);
 }
 
-int mkdir(const char *path, mode_t mode)
-{
+int mkdir(const char *path, mode_t mode) {
     return mkdirat(AT_FDCWD, path, mode);
 }
 
-int linkat(int old_dir, const char *old, int new_dir, const char *new, int flags)
-{
+int linkat(int old_dir, const char *old, int new_dir, const char *new, int flags) {
     char relative[PATH_MAX];
     if (shim_locate(new_dir, new, relative) != SHIM_BELOW_ROOT)
         return NEXT(linkat)(old_dir, old, new_dir, new, flags);
@@ -240,13 +218,11 @@ int linkat(int old_dir, const char *old, int new_dir, const char *new, int flags
     return (int)shim_leave(&fault, result);
 }
 
-int link(const char *old, const char *new)
-{
+int link(const char *old, const char *new) {
     return linkat(AT_FDCWD, old, AT_FDCWD, new, 0);
 }
 
-int symlinkat(const char *target, int dirfd, const char *path)
-{
+int symlinkat(const char *target, int dirfd, const char *path) {
     char relative[PATH_MAX];
     if (shim_locate(dirfd, path, relative) != SHIM_BELOW_ROOT)
         return NEXT(symlinkat)(target, dirfd, path);
@@ -260,7 +236,6 @@ int symlinkat(const char *target, int dirfd, const char *path)
     return (int)shim_leave(&fault, result);
 }
 
-int symlink(const char *target, const char *path)
-{
+int symlink(const char *target, const char *path) {
     return symlinkat(target, AT_FDCWD, path);
 }

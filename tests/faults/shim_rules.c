@@ -22,13 +22,11 @@
 
 #define BLOCK 4096
 
-static int armed(const shim_rule *rule)
-{
+static int armed(const shim_rule *rule) {
     return __atomic_load_n(&rule->armed, __ATOMIC_ACQUIRE) != 0;
 }
 
-int shim_watches(unsigned ops)
-{
+int shim_watches(unsigned ops) {
     if (!__atomic_load_n(&shim.ready, __ATOMIC_ACQUIRE))
         return 0;
     for (int i = 0; i < SHIM_RULES; i++)
@@ -37,16 +35,14 @@ int shim_watches(unsigned ops)
     return 0;
 }
 
-shim_fault shim_match(unsigned ops, const char *path)
-{
+shim_fault shim_match(unsigned ops, const char *path) {
     shim_fault fault = {0};
     for (int i = 0; i < SHIM_RULES; i++) {
         shim_rule *rule = &shim.page->rules[i];
         if (!armed(rule) || !(rule->ops & ops) || fnmatch(rule->glob, path, 0) != 0)
             continue;
         uint64_t before = rule->matched++;
-        if (fault.action || before < rule->skip ||
-            (rule->times >= 0 && before - rule->skip >= (uint64_t)rule->times))
+        if (fault.action || before < rule->skip || (rule->times >= 0 && before - rule->skip >= (uint64_t)rule->times))
             continue;
         rule->fired++;
         fault = (shim_fault){.action = rule->action,
@@ -64,30 +60,26 @@ shim_fault shim_match(unsigned ops, const char *path)
 
 /* The lock is never let go: another thread's call, done but cut off before its record, would
  * leave a change on the disk that the trace knows nothing of. */
-void shim_last_call(void)
-{
+void shim_last_call(void) {
     shim.page->dying = 1;
     __atomic_store_n(&shim.dying, syscall(SYS_gettid), __ATOMIC_RELEASE);
 }
 
-_Noreturn void shim_die(void)
-{
+_Noreturn void shim_die(void) {
     shim_last_call();
     syscall(SYS_kill, syscall(SYS_getpid), SIGKILL);
     for (;;)
         syscall(SYS_pause);
 }
 
-void shim_wait(const shim_fault *fault)
-{
+void shim_wait(const shim_fault *fault) {
     struct timespec left = {.tv_sec = (time_t)(fault->amount / 1000000),
                             .tv_nsec = (long)(fault->amount % 1000000) * 1000};
     while (nanosleep(&left, &left) != 0 && errno == EINTR)
         continue;
 }
 
-int shim_enter(shim_fault *fault, unsigned ops, const char *path)
-{
+int shim_enter(shim_fault *fault, unsigned ops, const char *path) {
     shim_lock();
     *fault = shim_match(ops, path);
     if (fault->action == SHIM_DELAY) {
@@ -104,8 +96,7 @@ int shim_enter(shim_fault *fault, unsigned ops, const char *path)
     return 0;
 }
 
-long shim_leave(const shim_fault *fault, long result)
-{
+long shim_leave(const shim_fault *fault, long result) {
     if (fault->action == SHIM_KILL && fault->carried_out)
         shim_die();
     shim_unlock();
@@ -116,8 +107,7 @@ long shim_leave(const shim_fault *fault, long result)
     return result;
 }
 
-size_t shim_spend(int fd, int64_t offset, size_t len, int whole)
-{
+size_t shim_spend(int fd, int64_t offset, size_t len, int whole) {
     struct stat st;
     int64_t budget = __atomic_load_n(&shim.page->budget, __ATOMIC_ACQUIRE);
     if (budget < 0 || len == 0 || fstat(fd, &st) != 0)
@@ -132,8 +122,7 @@ size_t shim_spend(int fd, int64_t offset, size_t len, int whole)
         return 0;
     int64_t granted = needed <= budget ? needed : budget / BLOCK * BLOCK;
     /* Python may lift the limit at this very moment: that must not be undone. */
-    __atomic_compare_exchange_n(&shim.page->budget, &budget, budget - granted, 0,
-                                __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    __atomic_compare_exchange_n(&shim.page->budget, &budget, budget - granted, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
     if (granted == needed)
         return len;
     int64_t fits = from + granted - offset;

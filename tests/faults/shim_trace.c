@@ -22,19 +22,16 @@
 
 shim_state shim;
 
-static _Noreturn void broken(const char *what)
-{
+static _Noreturn void broken(const char *what) {
     char text[256];
     int len = snprintf(text, sizeof text, "ottermq shim: %s: %s\n", what, strerror(errno));
     syscall(SYS_write, 2, text, (size_t)len);
     abort();
 }
 
-static void make_lock(shim_page *page)
-{
+static void make_lock(shim_page *page) {
     uint32_t untouched = 0;
-    if (__atomic_compare_exchange_n(&page->lock_state, &untouched, 1, 0, __ATOMIC_ACQ_REL,
-                                    __ATOMIC_ACQUIRE)) {
+    if (__atomic_compare_exchange_n(&page->lock_state, &untouched, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
         pthread_mutexattr_t attr;
         pthread_mutexattr_init(&attr);
         pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
@@ -48,8 +45,7 @@ static void make_lock(shim_page *page)
         sched_yield();
 }
 
-__attribute__((constructor)) static void start(void)
-{
+__attribute__((constructor)) static void start(void) {
     const char *root = getenv("OTTERMQ_SHIM_ROOT");
     const char *trace = getenv("OTTERMQ_SHIM_TRACE");
     const char *mark = getenv("OTTERMQ_SHIM_MARK");
@@ -75,16 +71,14 @@ __attribute__((constructor)) static void start(void)
 }
 
 /* An exit ends the other threads wherever they are, like a kill. */
-__attribute__((destructor)) static void end(void)
-{
+__attribute__((destructor)) static void end(void) {
     if (!shim.ready)
         return;
     shim_lock();
     shim_last_call();
 }
 
-_Noreturn void _exit(int status)
-{
+_Noreturn void _exit(int status) {
     end();
     for (;;)
         syscall(SYS_exit_group, status);
@@ -93,8 +87,7 @@ _Noreturn void _Exit(int status) ALIAS(_exit);
 
 /* ---- where ---- */
 
-static enum shim_place place_of(const char *absolute, char relative[PATH_MAX])
-{
+static enum shim_place place_of(const char *absolute, char relative[PATH_MAX]) {
     if (strcmp(absolute, shim.mark) == 0) {
         strcpy(relative, "");
         return SHIM_MARK;
@@ -108,8 +101,7 @@ static enum shim_place place_of(const char *absolute, char relative[PATH_MAX])
     return SHIM_BELOW_ROOT;
 }
 
-static int link_of_fd(int fd, char target[PATH_MAX])
-{
+static int link_of_fd(int fd, char target[PATH_MAX]) {
     char name[48];
     snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
     ssize_t len = readlink(name, target, PATH_MAX - 1);
@@ -119,13 +111,12 @@ static int link_of_fd(int fd, char target[PATH_MAX])
     return 0;
 }
 
-enum shim_place shim_locate_fd(int fd, char relative[PATH_MAX])
-{
+enum shim_place shim_locate_fd(int fd, char relative[PATH_MAX]) {
     char absolute[PATH_MAX];
     int kept = errno;
     enum shim_place place = SHIM_ELSEWHERE;
-    if (__atomic_load_n(&shim.ready, __ATOMIC_ACQUIRE) && fd >= 0 &&
-        link_of_fd(fd, absolute) == 0 && absolute[0] == '/') {
+    if (__atomic_load_n(&shim.ready, __ATOMIC_ACQUIRE) && fd >= 0 && link_of_fd(fd, absolute) == 0 &&
+        absolute[0] == '/') {
         static const char deleted[] = " (deleted)";
         size_t len = strlen(absolute);
         if (len > sizeof deleted && strcmp(absolute + len - sizeof deleted + 1, deleted) == 0)
@@ -137,8 +128,7 @@ enum shim_place shim_locate_fd(int fd, char relative[PATH_MAX])
 }
 
 /* The folder part is resolved, the last part is taken as it stands: it may not exist yet. */
-static int absolute_path(int dirfd, const char *path, char absolute[PATH_MAX])
-{
+static int absolute_path(int dirfd, const char *path, char absolute[PATH_MAX]) {
     char whole[PATH_MAX], folder[PATH_MAX];
     int len;
     if (path[0] == '/') {
@@ -168,13 +158,11 @@ static int absolute_path(int dirfd, const char *path, char absolute[PATH_MAX])
     return len < PATH_MAX ? 0 : -1;
 }
 
-enum shim_place shim_locate(int dirfd, const char *path, char relative[PATH_MAX])
-{
+enum shim_place shim_locate(int dirfd, const char *path, char relative[PATH_MAX]) {
     char absolute[PATH_MAX];
     int kept = errno;
     enum shim_place place = SHIM_ELSEWHERE;
-    if (__atomic_load_n(&shim.ready, __ATOMIC_ACQUIRE) && path && *path &&
-        absolute_path(dirfd, path, absolute) == 0)
+    if (__atomic_load_n(&shim.ready, __ATOMIC_ACQUIRE) && path && *path && absolute_path(dirfd, path, absolute) == 0)
         place = place_of(absolute, relative);
     errno = kept;
     return place;
@@ -182,8 +170,7 @@ enum shim_place shim_locate(int dirfd, const char *path, char relative[PATH_MAX]
 
 /* ---- the lock ---- */
 
-void shim_lock(void)
-{
+void shim_lock(void) {
     int kept = errno;
     int died = pthread_mutex_lock(&shim.page->lock) == EOWNERDEAD;
     long dying = __atomic_load_n(&shim.dying, __ATOMIC_ACQUIRE);
@@ -200,15 +187,13 @@ void shim_lock(void)
     errno = kept;
 }
 
-void shim_unlock(void)
-{
+void shim_unlock(void) {
     pthread_mutex_unlock(&shim.page->lock);
 }
 
 /* ---- the trace ---- */
 
-static void write_all(int fd, const void *data, size_t len, uint64_t at)
-{
+static void write_all(int fd, const void *data, size_t len, uint64_t at) {
     const char *bytes = data;
     while (len > 0) {
         long done = syscall(SYS_pwrite64, fd, bytes, len, at);
@@ -222,8 +207,7 @@ static void write_all(int fd, const void *data, size_t len, uint64_t at)
     }
 }
 
-static int all_zero(const struct iovec *iov, int count, size_t len)
-{
+static int all_zero(const struct iovec *iov, int count, size_t len) {
     for (int i = 0; i < count && len > 0; i++) {
         const char *bytes = iov[i].iov_base;
         size_t part = iov[i].iov_len < len ? iov[i].iov_len : len;
@@ -234,9 +218,8 @@ static int all_zero(const struct iovec *iov, int count, size_t len)
     return 1;
 }
 
-static void put(shim_record *record, const char *path, const char *other, const struct iovec *iov,
-                int count, size_t len)
-{
+static void put(shim_record *record, const char *path, const char *other, const struct iovec *iov, int count,
+                size_t len) {
     int kept = errno;
     char head[sizeof *record + 2 * PATH_MAX];
     size_t path_len = strlen(path), other_len = strlen(other);
@@ -265,16 +248,12 @@ static void put(shim_record *record, const char *path, const char *other, const 
     errno = kept;
 }
 
-void shim_put(shim_record *record, const char *path, const char *other, const void *data,
-              size_t len)
-{
+void shim_put(shim_record *record, const char *path, const char *other, const void *data, size_t len) {
     struct iovec one = {.iov_base = (void *)data, .iov_len = len};
     put(record, path, other, &one, 1, len);
 }
 
-void shim_put_iov(shim_record *record, const char *path, const struct iovec *iov, int count,
-                  size_t len)
-{
+void shim_put_iov(shim_record *record, const char *path, const struct iovec *iov, int count, size_t len) {
     if (all_zero(iov, count, len)) {
         record->detail = 1;
         put(record, path, "", NULL, 0, 0);
@@ -283,8 +262,7 @@ void shim_put_iov(shim_record *record, const char *path, const struct iovec *iov
     }
 }
 
-void shim_put_untraced(const char *path, const char *why)
-{
+void shim_put_untraced(const char *path, const char *why) {
     shim_record record = {.event = SHIM_EV_UNTRACED};
     shim_put(&record, path, "", why, strlen(why));
 }

@@ -22,24 +22,20 @@ int64_t __wrap_om_clock_ms(om_clock *clock);
 uint64_t __wrap_om_now_ns(void);
 void *__wrap_om_engine_main(void *store);
 
-int64_t __wrap_om_clock_ms(om_clock *clock)
-{
+int64_t __wrap_om_clock_ms(om_clock *clock) {
     return __real_om_clock_ms(clock) + hand_ahead_ms;
 }
 
-uint64_t __wrap_om_now_ns(void)
-{
+uint64_t __wrap_om_now_ns(void) {
     return __real_om_now_ns() + (uint64_t)hand_ahead_ms * 1000000u;
 }
 
-void *__wrap_om_engine_main(void *store)
-{
+void *__wrap_om_engine_main(void *store) {
     (void)store;
     return NULL;
 }
 
-static inline void take_turn(om_store *store)
-{
+static inline void take_turn(om_store *store) {
     hand_ahead_ms += TURN_MS;
     PROMISE(om_engine_turn(store, 0) == OM_OK);
 }

@@ -8,28 +8,26 @@
  *
  *   clang -g -O1 -fsanitize=fuzzer,address,undefined -I csrc tests/fuzz/fuzz_batch.c csrc/[a-z]*.c
  */
-#include "format/batch.h"
 #include "base/bytes.h"
+#include "format/batch.h"
 #include <stdlib.h>
 
 #define HEADERS 64
 
-#define PROMISE(holds)                                                                        \
-    do {                                                                                      \
-        if (!(holds))                                                                         \
-            abort();                                                                          \
+#define PROMISE(holds)                                                                                                 \
+    do {                                                                                                               \
+        if (!(holds))                                                                                                  \
+            abort();                                                                                                   \
     } while (0)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static int same_span(const om_span *a, const om_span *b)
-{
+static int same_span(const om_span *a, const om_span *b) {
     return a->len == b->len && (a->len <= 0 || memcmp(a->data, b->data, (size_t)a->len) == 0);
 }
 
 /* Both hold the same records; the second was built from the first. */
-static void compare(const uint8_t *data, size_t len, const uint8_t *again, size_t again_len)
-{
+static void compare(const uint8_t *data, size_t len, const uint8_t *again, size_t again_len) {
     om_record_iter left, right;
     om_record a, b;
     om_header a_headers[HEADERS], b_headers[HEADERS];
@@ -47,8 +45,7 @@ static void compare(const uint8_t *data, size_t len, const uint8_t *again, size_
     PROMISE(om_record_next(&right, &b, b_headers, HEADERS) == OM_END);
 }
 
-static void write_again(const uint8_t *data, size_t len, const om_batch_info *info)
-{
+static void write_again(const uint8_t *data, size_t len, const om_batch_info *info) {
     om_record_iter iter;
     om_record record;
     om_header headers[HEADERS];
@@ -72,15 +69,13 @@ static void write_again(const uint8_t *data, size_t len, const om_batch_info *in
     om_buffer_unref(bytes);
 }
 
-static void touch_span(const om_span *span)
-{
+static void touch_span(const om_span *span) {
     if (span->len > 0)
         om_crc32c(0, span->data, (size_t)span->len);
 }
 
 /* Looks at every byte a record claims as its own: the sanitizer knows which are not. */
-static void touch(const om_record *record)
-{
+static void touch(const om_record *record) {
     touch_span(&record->key);
     touch_span(&record->value);
     for (int32_t i = 0; i < record->header_count && i < HEADERS; i++) {
@@ -89,8 +84,7 @@ static void touch(const om_record *record)
     }
 }
 
-static void try(const uint8_t *data, size_t len)
-{
+static void try(const uint8_t *data, size_t len) {
     om_batch_info info;
     int peeked = om_batch_peek(data, len, &info);
     int checked = om_batch_check(data, len, &info);
@@ -120,8 +114,7 @@ static void try(const uint8_t *data, size_t len)
         write_again(data, len, &info);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     try(data, size);
     if (size < OM_BATCH_OVERHEAD)
         return 0;

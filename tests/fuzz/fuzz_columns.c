@@ -9,30 +9,28 @@
  *
  *   clang -g -O1 -fsanitize=fuzzer,address,undefined -I csrc tests/fuzz/fuzz_columns.c csrc/[a-z]*.c
  */
-#include "format/batch.h"
 #include "base/bytes.h"
+#include "format/batch.h"
 #include <stdlib.h>
 
 #define NOISE_BY_BYTE 128
 
-#define PROMISE(holds)                                                                        \
-    do {                                                                                      \
-        if (!(holds))                                                                         \
-            abort();                                                                          \
+#define PROMISE(holds)                                                                                                 \
+    do {                                                                                                               \
+        if (!(holds))                                                                                                  \
+            abort();                                                                                                   \
     } while (0)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const void *part(const om_columns *columns, int which, int part, size_t *len)
-{
+static const void *part(const om_columns *columns, int which, int part, size_t *len) {
     const void *data = om_columns_part(columns, which, part, len);
     if (*len)
         om_crc32c(0, data, *len);
     return data;
 }
 
-static void look_at_ends(const om_columns *columns, int which, int64_t rows, size_t most)
-{
+static void look_at_ends(const om_columns *columns, int which, int64_t rows, size_t most) {
     size_t len;
     const uint8_t *ends = part(columns, which, OM_PART_ENDS, &len);
     PROMISE(len == (size_t)(rows + 1) * 4);
@@ -46,8 +44,7 @@ static void look_at_ends(const om_columns *columns, int which, int64_t rows, siz
     PROMISE(before == most);
 }
 
-static void look_at(const om_columns *columns, uint32_t wanted)
-{
+static void look_at(const om_columns *columns, uint32_t wanted) {
     int64_t rows = om_columns_rows(columns), items = om_columns_items(columns);
     for (int i = 0; i < OM_COLUMN_COUNT; i++) {
         size_t len, values;
@@ -64,8 +61,7 @@ static void look_at(const om_columns *columns, uint32_t wanted)
     }
 }
 
-static om_columns *next_columns(om_columns *full, uint32_t wanted, int64_t limit)
-{
+static om_columns *next_columns(om_columns *full, uint32_t wanted, int64_t limit) {
     if (full)
         look_at(full, wanted);
     om_columns_free(full);
@@ -74,13 +70,16 @@ static om_columns *next_columns(om_columns *full, uint32_t wanted, int64_t limit
     return columns;
 }
 
-static void try(const uint8_t *data, size_t size, uint32_t wanted, int64_t limit)
-{
+static void try(const uint8_t *data, size_t size, uint32_t wanted, int64_t limit) {
     om_aborted aborted[] = {{7, 0, 5, 5}, {7, 6, INT64_MAX, 6}};
     om_cursor *cursor = om_cursor_new(3);
     PROMISE(cursor && om_cursor_appended(cursor, 3, 100, 0) == OM_OK && om_cursor_settle(cursor, 10, 20, 0) >= 0);
-    om_reading reading = {.to = INT64_MAX, .since = INT64_MIN, .until = INT64_MAX, .cursor = cursor,
-                          .transactions = aborted, .transaction_count = 2};
+    om_reading reading = {.to = INT64_MAX,
+                          .since = INT64_MIN,
+                          .until = INT64_MAX,
+                          .cursor = cursor,
+                          .transactions = aborted,
+                          .transaction_count = 2};
     om_columns *columns = next_columns(NULL, wanted, limit);
     uint64_t noise = 0;
     while (reading.position < size) {
@@ -106,8 +105,7 @@ static void try(const uint8_t *data, size_t size, uint32_t wanted, int64_t limit
     om_cursor_free(cursor);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 2)
         return 0;
     uint32_t some = (uint32_t)data[0] << 11 | 0x7ff, all = (1u << OM_COLUMN_COUNT) - 1;

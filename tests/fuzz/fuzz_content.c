@@ -5,44 +5,40 @@
  * parse survive every rewriting and the way through a record; whatever a record holds, what a client
  * would be sent parses; a batch that is valid is read to its end, each message at its offset.
  */
-#include "format/batch.h"
 #include "base/bytes.h"
+#include "format/batch.h"
 #include "format/content.h"
 #include <stdlib.h>
 
 #define SCRATCH 256
 
-#define PROMISE(holds)                                                                        \
-    do {                                                                                      \
-        if (!(holds))                                                                         \
-            abort();                                                                          \
+#define PROMISE(holds)                                                                                                 \
+    do {                                                                                                               \
+        if (!(holds))                                                                                                  \
+            abort();                                                                                                   \
     } while (0)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const om_span NAME = {(const uint8_t *)"work", 4};
 
-static uint8_t *room(size_t size)
-{
+static uint8_t *room(size_t size) {
     uint8_t *at = malloc(size > 0 ? size : 1);
     PROMISE(at != NULL);
     return at;
 }
 
-static int same(const om_span *span, const void *data, size_t len)
-{
+static int same(const om_span *span, const void *data, size_t len) {
     return span->len >= 0 && (size_t)span->len == len && memcmp(span->data, data, len) == 0;
 }
 
 /* What a client is sent must be right, and all of it there to be read. */
-static void check_content(const om_content *content)
-{
+static void check_content(const om_content *content) {
     om_properties properties;
     PROMISE(content->exchange.len >= 0 && content->exchange.len <= 255);
     PROMISE(content->routing_key.len >= 0 && content->routing_key.len <= 255);
     PROMISE(content->body.len >= 0);
-    PROMISE(om_properties_parse(content->properties.data, (size_t)content->properties.len,
-                                &properties) == OM_OK);
+    PROMISE(om_properties_parse(content->properties.data, (size_t)content->properties.len, &properties) == OM_OK);
     om_crc32c(0, content->body.data, (size_t)content->body.len);
     om_crc32c(0, content->routing_key.data, (size_t)content->routing_key.len);
     om_crc32c(0, content->exchange.data, (size_t)content->exchange.len);
@@ -50,8 +46,7 @@ static void check_content(const om_content *content)
 
 /* ---- a property part ------------------------------------------------------------------ */
 
-static void through_a_record(const om_properties *in)
-{
+static void through_a_record(const om_properties *in) {
     size_t bound = om_content_headers_bound(NAME, in);
     uint8_t *tail = room(bound);
     int64_t tail_len = om_content_template(tail, bound, NAME, in);
@@ -59,8 +54,7 @@ static void through_a_record(const om_properties *in)
     om_content_mark_died(tail);
     size_t cap = OM_CONTENT_RECORD_OVERHEAD + 8 + (size_t)tail_len;
     uint8_t *record = room(cap), scratch[SCRATCH];
-    int64_t len = om_content_record(record, cap, -3, 5, NAME, NAME,
-                                    (om_span){tail, (int32_t)tail_len}, NULL);
+    int64_t len = om_content_record(record, cap, -3, 5, NAME, NAME, (om_span){tail, (int32_t)tail_len}, NULL);
     PROMISE(len > 0);
 
     om_content content;
@@ -78,8 +72,7 @@ static void through_a_record(const om_properties *in)
 }
 
 /* Two deaths: the second finds what the first wrote. */
-static void dies(const om_properties *in)
-{
+static void dies(const om_properties *in) {
     om_x_death death = {.queue = NAME, .exchange = NAME, .routing_key = NAME, .now_s = 1};
     for (death.reason = OM_DEATH_EXPIRED; death.reason <= OM_DEATH_DELIVERY_LIMIT; death.reason++) {
         om_properties once, twice;
@@ -98,8 +91,7 @@ static void dies(const om_properties *in)
     }
 }
 
-static void is_rewritten(const om_properties *in)
-{
+static void is_rewritten(const om_properties *in) {
     static const char *const names[] = {"BCC", "x-delay"};
     om_extra extras[] = {{.name = "x-delivery-count", .type = 'l', .number = 3},
                          {.name = "text", .type = 'S', .text = NAME},
@@ -111,8 +103,7 @@ static void is_rewritten(const om_properties *in)
     uint8_t *out = room(bound);
     int64_t len = om_headers_with(out, bound, in, extras, 3);
     PROMISE(len > 0 && om_properties_parse(out, (size_t)len, &found) == OM_OK);
-    PROMISE(om_table_get(found.headers.data, (size_t)found.headers.len, "x-delivery-count", &field) ==
-            OM_OK);
+    PROMISE(om_table_get(found.headers.data, (size_t)found.headers.len, "x-delivery-count", &field) == OM_OK);
     PROMISE(om_field_integer(&field, &number) == OM_OK && number == 3);
     PROMISE(om_table_get(found.headers.data, (size_t)found.headers.len, "BCC", &field) == OM_END);
     free(out);
@@ -127,8 +118,7 @@ static void is_rewritten(const om_properties *in)
     free(out);
 }
 
-static void try_properties(const uint8_t *data, size_t len)
-{
+static void try_properties(const uint8_t *data, size_t len) {
     om_properties properties;
     int64_t expiration;
     om_span cc, bcc;
@@ -145,8 +135,7 @@ static void try_properties(const uint8_t *data, size_t len)
 
 /* ---- records -------------------------------------------------------------------------- */
 
-static void try_record(const uint8_t *data, size_t len)
-{
+static void try_record(const uint8_t *data, size_t len) {
     om_batch_info batch = {.base_offset = 100, .last_offset_delta = 50, .base_timestamp = 1000, .max_timestamp = 2000};
     uint8_t scratch[SCRATCH];
     om_content content;
@@ -156,8 +145,7 @@ static void try_record(const uint8_t *data, size_t len)
             check_content(&content);
 }
 
-static void try_batch(const uint8_t *data, size_t size)
-{
+static void try_batch(const uint8_t *data, size_t size) {
     size_t len = OM_BATCH_OVERHEAD + size - 1;
     uint8_t *batch = calloc(1, len), scratch[SCRATCH];
     PROMISE(batch != NULL && size > 0);
@@ -193,8 +181,7 @@ static void try_batch(const uint8_t *data, size_t size)
     free(batch);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 2)
         return 0;
     /* A copy of exactly this size, so that the sanitizer sees a read one byte past it. */

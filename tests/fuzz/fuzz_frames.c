@@ -24,12 +24,11 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static mini_door door;
-static uint64_t other;       /* the connection that must not notice */
+static uint64_t other; /* the connection that must not notice */
 static frame_check other_check;
 static char folder[64];
 
-static void remove_all(const char *path)
-{
+static void remove_all(const char *path) {
     DIR *dir = opendir(path);
     for (struct dirent *entry; dir && (entry = readdir(dir)) != NULL;) {
         char name[512];
@@ -46,14 +45,12 @@ static void remove_all(const char *path)
     rmdir(path);
 }
 
-static void stop(void)
-{
+static void stop(void) {
     stop_door(&door);
     remove_all(folder);
 }
 
-static void start(void)
-{
+static void start(void) {
     snprintf(folder, sizeof folder, "%s/fuzz_frames.XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     PROMISE(mkdtemp(folder) != NULL);
     start_door(&door, folder);
@@ -64,8 +61,7 @@ static void start(void)
 
 /* ---- the input ---- */
 
-static size_t unfold(const uint8_t *data, size_t size, uint8_t *out)
-{
+static size_t unfold(const uint8_t *data, size_t size, uint8_t *out) {
     size_t len = 0;
     while (size >= 3 && len + 8 + 255 <= INPUT_MAX) {
         size_t load = data[2] < size - 3 ? data[2] : size - 3;
@@ -81,8 +77,7 @@ static size_t unfold(const uint8_t *data, size_t size, uint8_t *out)
     return len;
 }
 
-static void feed(uint64_t conn, const uint8_t *data, size_t len, size_t pace, int reads, frame_check *check)
-{
+static void feed(uint64_t conn, const uint8_t *data, size_t len, size_t pace, int reads, frame_check *check) {
     int idle = 0;
     while (len) {
         int64_t taken = om_conn_feed(door.engine, conn, data, len < pace ? len : pace);
@@ -104,9 +99,9 @@ static void feed(uint64_t conn, const uint8_t *data, size_t len, size_t pace, in
 
 /* ---- the others ---- */
 
-static void serve_other(void)
-{
-    static const uint8_t publish[] = "\x01\0\x01\0\0\0\x0a\0\x3c\0\x28\0\0\0\x01" "a\0\xce"
+static void serve_other(void) {
+    static const uint8_t publish[] = "\x01\0\x01\0\0\0\x0a\0\x3c\0\x28\0\0\0\x01"
+                                     "a\0\xce"
                                      "\x02\0\x01\0\0\0\x0e\0\x3c\0\0\0\0\0\0\0\0\0\x05\0\0\xce"
                                      "\x03\0\x01\0\0\0\x05hello\xce";
     om_queue_stat before, after;
@@ -125,8 +120,7 @@ static void serve_other(void)
     PROMISE(after.consumers == 0 && drain_some(&door, other, &other_check));
 }
 
-static void clear_queues(void)
-{
+static void clear_queues(void) {
     static unsigned inputs;
     uint64_t seq;
     for (int i = 0; i < QUEUE_COUNT; i++) {
@@ -142,8 +136,7 @@ static void clear_queues(void)
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static uint8_t frames[INPUT_MAX];
     if (size < 3 || size > INPUT_MAX)
         return 0;

@@ -14,10 +14,10 @@
 #define HEADER 6
 #define WALKS 64 /* a walk an entry would be quadratic: enough of them */
 
-#define PROMISE(holds)                                                                        \
-    do {                                                                                      \
-        if (!(holds))                                                                         \
-            abort();                                                                          \
+#define PROMISE(holds)                                                                                                 \
+    do {                                                                                                               \
+        if (!(holds))                                                                                                  \
+            abort();                                                                                                   \
     } while (0)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -30,25 +30,24 @@ static const char TOPICS[] = "abcdf";
 
 typedef struct client {
     uint64_t conn;
-    int in_order;            /* correlations are counted: they must come back growing */
+    int in_order; /* correlations are counted: they must come back growing */
     int32_t sent, seen;
     int16_t fetches[STEPS_MAX]; /* by correlation: the version of a Fetch, else -1 */
     int32_t session, epoch;
-    uint8_t *held;           /* RESPONSE_MAX bytes */
+    uint8_t *held; /* RESPONSE_MAX bytes */
     size_t len;
 } client;
 
 static mini_door door;
-static client other;         /* the connection that must not notice */
-static client stranger;      /* each input's own; its memory stays: 4 MiB a time were half of an input's cost */
+static client other;    /* the connection that must not notice */
+static client stranger; /* each input's own; its memory stays: 4 MiB a time were half of an input's cost */
 static uint8_t good_batch[256];
 static size_t good_len;
 static char folder[64];
 
 /* ---- the engine ---- */
 
-static void remove_all(const char *path)
-{
+static void remove_all(const char *path) {
     DIR *dir = opendir(path);
     for (struct dirent *entry; dir && (entry = readdir(dir)) != NULL;) {
         char name[512];
@@ -65,16 +64,14 @@ static void remove_all(const char *path)
     rmdir(path);
 }
 
-static void stop(void)
-{
+static void stop(void) {
     stop_door(&door);
     free(other.held);
     free(stranger.held);
     remove_all(folder);
 }
 
-static void set_topic(int index, uint32_t flags)
-{
+static void set_topic(int index, uint32_t flags) {
     char name = TOPICS[index];
     uint8_t id[16] = {0};
     int queue = queue_index(name);
@@ -89,18 +86,17 @@ static void set_topic(int index, uint32_t flags)
     id[15] = (uint8_t)name;
     for (int32_t lane = 0; lane < QUEUES[queue].lanes; lane++)
         partitions[lane] = (om_kafka_partition){(uint64_t)queue + 1, lane};
-    PROMISE(om_kafka_topic_set(door.engine, (const uint8_t *)&name, 1, id, partitions, QUEUES[queue].lanes, &options) == OM_OK);
+    PROMISE(om_kafka_topic_set(door.engine, (const uint8_t *)&name, 1, id, partitions, QUEUES[queue].lanes, &options) ==
+            OM_OK);
 }
 
-static void begin(client *client)
-{
+static void begin(client *client) {
     client->conn = om_conn_virtual(door.engine, OM_DOOR_KAFKA, "fuzz");
     PROMISE(client->conn != 0);
     PROMISE(client->held != NULL);
 }
 
-static void start(void)
-{
+static void start(void) {
     snprintf(folder, sizeof folder, "%s/fuzz_kafka.XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     PROMISE(mkdtemp(folder) != NULL);
     start_door(&door, folder);
@@ -121,8 +117,7 @@ static void start(void)
 /* ---- the door ---- */
 
 /* Each is left as it was, given back as another one, or refused. */
-static void answer_batches(const om_event *event)
-{
+static void answer_batches(const om_event *event) {
     om_kafka_repacked made[256];
     uint32_t count = 0;
     for (const uint8_t *at = event->payload.data, *end = at + event->payload.len; at < end;) {
@@ -140,8 +135,7 @@ static void answer_batches(const om_event *event)
     om_kafka_batches_repacked(door.engine, event->conn, made, count);
 }
 
-static int answer_kafka(void)
-{
+static int answer_kafka(void) {
     int count = 0;
     om_event *event;
     while ((event = om_engine_next_event(door.engine))) {
@@ -178,8 +172,7 @@ static int answer_kafka(void)
 
 /* ---- responses ---- */
 
-static void check_response(client *client, const uint8_t *data, size_t len)
-{
+static void check_response(client *client, const uint8_t *data, size_t len) {
     PROMISE(len >= 4);
     int32_t correlation = (int32_t)om_get_be32(data);
     if (!client->in_order)
@@ -197,8 +190,7 @@ static void check_response(client *client, const uint8_t *data, size_t len)
 }
 
 /* Returns 0 when the connection is gone. */
-static int drain_responses(client *client)
-{
+static int drain_responses(client *client) {
     for (;;) {
         int64_t got = om_conn_drain(door.engine, client->conn, client->held + client->len, RESPONSE_MAX - client->len);
         if (got < 0)
@@ -222,8 +214,7 @@ static int drain_responses(client *client)
 
 /* ---- requests ---- */
 
-static uint8_t *put_head(client *client, uint8_t *at, int key, int version, int flexible)
-{
+static uint8_t *put_head(client *client, uint8_t *at, int key, int version, int flexible) {
     om_put_be16(at + 4, (uint16_t)key);
     om_put_be16(at + 6, (uint16_t)version);
     om_put_be32(at + 8, (uint32_t)++client->sent);
@@ -233,21 +224,18 @@ static uint8_t *put_head(client *client, uint8_t *at, int key, int version, int 
     return at + 14 + flexible;
 }
 
-static uint8_t *put32(uint8_t *at, int32_t value)
-{
+static uint8_t *put32(uint8_t *at, int32_t value) {
     om_put_be32(at, (uint32_t)value);
     return at + 4;
 }
 
-static uint8_t *put_count(uint8_t *at, int flexible, int32_t count)
-{
+static uint8_t *put_count(uint8_t *at, int flexible, int32_t count) {
     if (flexible)
         *at = (uint8_t)(count + 1);
     return flexible ? at + 1 : put32(at, count);
 }
 
-static uint8_t *put_topic(uint8_t *at, int flexible, int by_id, int which)
-{
+static uint8_t *put_topic(uint8_t *at, int flexible, int by_id, int which) {
     char name = TOPICS[which % (int)(sizeof TOPICS - 1)];
     if (by_id) {
         memset(at, 0, 16);
@@ -263,8 +251,7 @@ static uint8_t *put_topic(uint8_t *at, int flexible, int by_id, int which)
 }
 
 /* Whatever the payload is: a batch with its length, magic and CRC right; less than a header changes the good one. */
-static size_t make_batch(uint8_t *at, const uint8_t *payload, size_t len)
-{
+static size_t make_batch(uint8_t *at, const uint8_t *payload, size_t len) {
     memcpy(at, good_batch, good_len);
     size_t total = len > OM_BATCH_OVERHEAD ? len : good_len;
     if (len)
@@ -276,8 +263,7 @@ static size_t make_batch(uint8_t *at, const uint8_t *payload, size_t len)
     return total;
 }
 
-static uint8_t *put_produce(client *client, uint8_t *start, int a, int b, const uint8_t *payload, size_t len)
-{
+static uint8_t *put_produce(client *client, uint8_t *start, int a, int b, const uint8_t *payload, size_t len) {
     int version = 3 + b % 9, flexible = version >= 9;
     uint8_t *at = put_head(client, start, 0, version, flexible);
     if (flexible)
@@ -304,8 +290,7 @@ static uint8_t *put_produce(client *client, uint8_t *start, int a, int b, const 
 }
 
 /* Each 4 bytes of the payload: topic, partition, offset, limit. */
-static uint8_t *put_fetch(client *client, uint8_t *start, int a, int b, const uint8_t *payload, size_t len)
-{
+static uint8_t *put_fetch(client *client, uint8_t *start, int a, int b, const uint8_t *payload, size_t len) {
     int version = 4 + b % 14, flexible = version >= 12, by_id = version >= 13;
     uint8_t *at = put_head(client, start, 1, version, flexible);
     if (version < 15)
@@ -354,8 +339,7 @@ static uint8_t *put_fetch(client *client, uint8_t *start, int a, int b, const ui
     return at;
 }
 
-static uint8_t *put_any(client *client, uint8_t *start, int a, int b, const uint8_t *payload, size_t len)
-{
+static uint8_t *put_any(client *client, uint8_t *start, int a, int b, const uint8_t *payload, size_t len) {
     int key = a % 4 < 2 ? a % 4 : a, flexible = (key == 0 && b >= 9) || (key == 1 && b >= 12);
     uint8_t *at = put_head(client, start, key, b, flexible);
     memcpy(at, payload, len);
@@ -363,8 +347,7 @@ static uint8_t *put_any(client *client, uint8_t *start, int a, int b, const uint
 }
 
 /* What others do meanwhile. */
-static void disturb(client *client, int a, int b)
-{
+static void disturb(client *client, int a, int b) {
     int topic = b % (int)(sizeof TOPICS - 1), queue = queue_index(TOPICS[topic]);
     uint64_t seq;
     om_log_stat stat;
@@ -382,7 +365,8 @@ static void disturb(client *client, int a, int b)
         break;
     case 3:
         om_log_stat_get(door.logs[queue][0], &stat);
-        om_log_trim(door.logs[queue][0], stat.start_offset + (stat.high_watermark - stat.start_offset) / 2, OM_RULE_SETTLED, &seq);
+        om_log_trim(door.logs[queue][0], stat.start_offset + (stat.high_watermark - stat.start_offset) / 2,
+                    OM_RULE_SETTLED, &seq);
         break;
     case 4:
         om_kafka_throttle(door.engine, client->conn, (uint32_t)b % 3);
@@ -401,8 +385,7 @@ static void disturb(client *client, int a, int b)
 /* ---- the input ---- */
 
 /* Returns 0 when the connection is gone. */
-static int feed(client *client, const uint8_t *data, size_t len, size_t pace, int reads)
-{
+static int feed(client *client, const uint8_t *data, size_t len, size_t pace, int reads) {
     int idle = 0;
     while (len) {
         int64_t taken = om_conn_feed(door.engine, client->conn, data, len < pace ? len : pace);
@@ -424,8 +407,7 @@ static int feed(client *client, const uint8_t *data, size_t len, size_t pace, in
     return 1;
 }
 
-static int step(client *client, const uint8_t *data, size_t load, size_t pace, int reads)
-{
+static int step(client *client, const uint8_t *data, size_t load, size_t pace, int reads) {
     uint8_t room[4096];
     int a = data[1], b = data[2];
     if (client->sent >= STEPS_MAX - 1)
@@ -448,8 +430,7 @@ static int step(client *client, const uint8_t *data, size_t load, size_t pace, i
     return goes_on;
 }
 
-static void run_steps(client *client, const uint8_t *data, size_t size, size_t pace, int reads)
-{
+static void run_steps(client *client, const uint8_t *data, size_t size, size_t pace, int reads) {
     while (size >= 4) {
         size_t load = data[3] < size - 4 ? data[3] : size - 4;
         if (!step(client, data, load, pace, reads))
@@ -461,8 +442,7 @@ static void run_steps(client *client, const uint8_t *data, size_t size, size_t p
 
 /* ---- the others ---- */
 
-static void wait_for_answer(client *client)
-{
+static void wait_for_answer(client *client) {
     for (int tries = 0; client->seen < client->sent; tries++) {
         answer_kafka();
         PROMISE(drain_responses(client));
@@ -473,8 +453,7 @@ static void wait_for_answer(client *client)
     }
 }
 
-static void serve_other(void)
-{
+static void serve_other(void) {
     static uint8_t request[1024];
     if (other.sent >= STEPS_MAX - 4)
         other.sent = other.seen = 0;
@@ -489,18 +468,17 @@ static void serve_other(void)
 }
 
 /* A transaction that an input left open would hold back every reader behind it. */
-static void end_transactions(om_log *log)
-{
+static void end_transactions(om_log *log) {
     om_producer_stat producers[64];
     om_appended marker;
     int64_t count = om_log_producers(log, producers, 64);
     for (int64_t i = 0; i < count && i < 64; i++)
         if (producers[i].first_open >= 0)
-            om_log_marker(log, producers[i].producer_id, producers[i].epoch, producers[i].coordinator_epoch, 0, &marker);
+            om_log_marker(log, producers[i].producer_id, producers[i].epoch, producers[i].coordinator_epoch, 0,
+                          &marker);
 }
 
-static void clear_topics(void)
-{
+static void clear_topics(void) {
     static unsigned inputs;
     uint64_t seq;
     inputs++;
@@ -517,8 +495,7 @@ static void clear_topics(void)
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 3 || size > INPUT_MAX)
         return 0;
     if (!door.engine)

@@ -30,10 +30,10 @@ static const char *const NAMES[FILES] = {"1.wal", "2.wal"};
 
 enum mode { FIX_HEADERS = 1, FIX_RECORDS = 2, WITH_FENCE = 4, CUT_SHORT = 8 };
 
-#define PROMISE(holds)                                                                        \
-    do {                                                                                      \
-        if (!(holds))                                                                         \
-            abort();                                                                          \
+#define PROMISE(holds)                                                                                                 \
+    do {                                                                                                               \
+        if (!(holds))                                                                                                  \
+            abort();                                                                                                   \
     } while (0)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -43,8 +43,7 @@ typedef struct input {
     size_t left;
 } input;
 
-static size_t take(input *input, uint8_t *to, size_t len)
-{
+static size_t take(input *input, uint8_t *to, size_t len) {
     size_t got = len < input->left ? len : input->left;
     memcpy(to, input->at, got);
     memset(to + got, 0, len - got);
@@ -53,8 +52,7 @@ static size_t take(input *input, uint8_t *to, size_t len)
     return got;
 }
 
-static uint8_t take_byte(input *input)
-{
+static uint8_t take_byte(input *input) {
     uint8_t byte;
     take(input, &byte, 1);
     return byte;
@@ -62,14 +60,13 @@ static uint8_t take_byte(input *input)
 
 typedef struct image {
     uint8_t bytes[(BLOCKS + 1) * OM_WAL_BLOCK];
-    size_t starts[BLOCKS];   /* of chunks */
+    size_t starts[BLOCKS]; /* of chunks */
     size_t ends[BLOCKS];
     size_t chunks;
     size_t len;
 } image;
 
-static void unfold(input *input, image *image)
-{
+static void unfold(input *input, image *image) {
     memset(image, 0, sizeof *image);
     take(input, image->bytes, OM_WAL_HEADER_LEN);
     image->len = OM_WAL_BLOCK;
@@ -88,8 +85,7 @@ static void unfold(input *input, image *image)
     }
 }
 
-static void fix_header(image *image)
-{
+static void fix_header(image *image) {
     memcpy(image->bytes, OM_WAL_MAGIC, 8);
     om_put_le32(image->bytes + 8, OM_WAL_VERSION);
     om_put_le32(image->bytes + 44, om_crc32c(0, image->bytes, 44));
@@ -97,8 +93,7 @@ static void fix_header(image *image)
 }
 
 /* Lengths, types, flags other than the group's, log ids and payloads stay as they are. */
-static void fix_records(image *image)
-{
+static void fix_records(image *image) {
     om_wal_header header;
     if (om_wal_header_decode(image->bytes, &header) != OM_OK)
         return;
@@ -124,8 +119,7 @@ static void fix_records(image *image)
     }
 }
 
-static void write_file(int dir_fd, const char *name, const uint8_t *bytes, size_t len)
-{
+static void write_file(int dir_fd, const char *name, const uint8_t *bytes, size_t len) {
     int fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC, 0644);
     PROMISE(fd >= 0 && write(fd, bytes, len) == (ssize_t)len);
     close(fd);
@@ -137,8 +131,7 @@ typedef struct outcome {
     om_wal_tail tail;
 } outcome;
 
-static void read_log(const char *dir, uint64_t after_seq, size_t total, outcome *outcome)
-{
+static void read_log(const char *dir, uint64_t after_seq, size_t total, outcome *outcome) {
     char err[256];
     uint64_t progress;
     om_wal_record record;
@@ -166,16 +159,13 @@ static void read_log(const char *dir, uint64_t after_seq, size_t total, outcome 
 }
 
 /* A folder in memory; each input leaves it as it found it. */
-static int open_folder(char *path, size_t len)
-{
-    snprintf(path, len, "%s/ottermq-fuzz-wal-%d", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm",
-             (int)getpid());
+static int open_folder(char *path, size_t len) {
+    snprintf(path, len, "%s/ottermq-fuzz-wal-%d", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm", (int)getpid());
     mkdir(path, 0755);
     return open(path, O_RDONLY | O_DIRECTORY);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char path[PATH_MAX];
     input input = {.at = data, .left = size};
     uint8_t mode = take_byte(&input);

@@ -24,13 +24,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 const char *__asan_default_options(void);
 const char *__ubsan_default_options(void);
 
-const char *__asan_default_options(void)
-{
+const char *__asan_default_options(void) {
     return "abort_on_error=1";
 }
 
-const char *__ubsan_default_options(void)
-{
+const char *__ubsan_default_options(void) {
     return "abort_on_error=1:print_stacktrace=1";
 }
 
@@ -44,16 +42,14 @@ static int seed_count;
 static input at_hand;
 static uint64_t state;
 
-static uint32_t draw(uint32_t below)
-{
+static uint32_t draw(uint32_t below) {
     state ^= state << 13;
     state ^= state >> 7;
     state ^= state << 17;
     return below ? (uint32_t)(state >> 16) % below : 0;
 }
 
-static void keep_last(int signal_number)
-{
+static void keep_last(int signal_number) {
     FILE *file = fopen("last-input", "wb");
     if (file) {
         fwrite(at_hand.data, 1, at_hand.size, file);
@@ -63,8 +59,7 @@ static void keep_last(int signal_number)
     raise(signal_number);
 }
 
-static void load(const char *folder)
-{
+static void load(const char *folder) {
     DIR *dir = opendir(folder);
     for (struct dirent *entry; dir && (entry = readdir(dir)) != NULL && seed_count < SEEDS;) {
         char name[4096];
@@ -85,8 +80,7 @@ static void load(const char *folder)
 }
 
 /* Make room at `at`, or close a gap there. */
-static void splice(input *in, size_t at, size_t out, const uint8_t *with, size_t len)
-{
+static void splice(input *in, size_t at, size_t out, const uint8_t *with, size_t len) {
     if (in->size - out + len > SIZE_MAX_INPUT)
         return;
     memmove(in->data + at + len, in->data + at + out, in->size - at - out);
@@ -94,8 +88,7 @@ static void splice(input *in, size_t at, size_t out, const uint8_t *with, size_t
     in->size += len - out;
 }
 
-static void mutate(input *in)
-{
+static void mutate(input *in) {
     static const uint8_t awkward[] = {0, 1, 2, 3, 8, 0x7f, 0x80, 0xce, 0xff, 20, 40, 50, 60, 70, 80, 90};
     static uint8_t part[SIZE_MAX_INPUT];
     size_t at = draw((uint32_t)in->size), left = in->size - at;
@@ -136,8 +129,7 @@ static void mutate(input *in)
     }
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     if (argc != 4)
         return 2;
     long count = atol(argv[1]);

@@ -10,8 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static int replay_file(const char *path, size_t size)
-{
+static int replay_file(const char *path, size_t size) {
     FILE *file = fopen(path, "rb");
     uint8_t *data = malloc(size ? size : 1);
     int whole = file != NULL && data != NULL && fread(data, 1, size, file) == size;
@@ -26,8 +25,7 @@ static int replay_file(const char *path, size_t size)
 }
 
 /* Inputs run, or -1. */
-static int replay(const char *path, int enter_folder)
-{
+static int replay(const char *path, int enter_folder) {
     struct stat stat_buf;
     if (stat(path, &stat_buf) != 0) {
         perror(path);
@@ -53,8 +51,7 @@ static int replay(const char *path, int enter_folder)
     return count;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     int count = 0;
     for (int i = 1; i < argc; i++) {
         int ran = replay(argv[i], 1);
