@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.brokers import Broker
+from tests.test_layers import C_LAYERS, PYTHON_LAYERS
 
 ROOT = Path(__file__).parent.parent
 FORMAT = (ROOT / "docs" / "log-format.md").read_text()
@@ -30,3 +31,24 @@ def test_the_size_of_a_checkpoint_s_entry_is_the_one_that_is_written() -> None:
     assert f"| {defined[1]} | | cursor |" in FORMAT
     design = " ".join((ROOT / "docs" / "design.md").read_text().split())
     assert f"One file with one entry of {defined[1]} bytes" in design
+
+
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+
+
+def table_of(title: str) -> dict[str, str]:
+    """Of the architecture page: a folder and what it may use."""
+    rows = ARCHITECTURE.partition(f"\n| {title} | what |")[2].partition("\n\n")[0].splitlines()[2:]
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    return {name.strip("`"): below for name, _, below in cells}
+
+
+def test_the_architecture_page_shows_the_layers_that_are_held() -> None:
+    assert table_of("`csrc/`") == C_LAYERS
+    assert table_of("Python") == PYTHON_LAYERS
+
+
+def test_what_the_architecture_page_links_is_there() -> None:
+    linked = re.findall(r"\]\(([^)#]+)\)", ARCHITECTURE)
+    assert len(linked) > 40
+    assert [name for name in linked if not (ROOT / "docs" / name).exists()] == []
