@@ -2,6 +2,7 @@
 gets all of it."""
 
 import contextlib
+import os
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -121,7 +122,8 @@ def test_a_publisher_that_never_reads_its_returns_is_not_read(own: Broker) -> No
         data = unroutable(channel)
         sent = send_until_refused(client, data, most)
         assert sent * len(data) < 2 * SOCKETS  # it was made to wait
-        assert memory(own.process.pid) - before < SOCKETS
+        if not os.environ.get("OTTERMQ_SANITIZE"):  # which keeps what was freed for a while
+            assert memory(own.process.pid) - before < SOCKETS
         assert is_well(own)
         # It reads, and is read again: nothing is lost.
         unsent = client.unsent  # type: ignore[attr-defined]
