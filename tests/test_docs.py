@@ -5,6 +5,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from tests.brokers import Broker
 from tests.test_layers import C_LAYERS, PYTHON_LAYERS
 
@@ -48,7 +50,9 @@ def test_the_architecture_page_shows_the_layers_that_are_held() -> None:
     assert table_of("Python") == PYTHON_LAYERS
 
 
-def test_what_the_architecture_page_links_is_there() -> None:
-    linked = re.findall(r"\]\(([^)#]+)\)", ARCHITECTURE)
-    assert len(linked) > 40
-    assert [name for name in linked if not (ROOT / "docs" / name).exists()] == []
+@pytest.mark.parametrize(("page", "least"), [("docs/architecture.md", 40), ("CONTRIBUTING.md", 20)])
+def test_what_a_newcomer_s_pages_link_is_there(page: str, least: int) -> None:
+    place = ROOT / page
+    linked = re.findall(r"\]\(([^)#]+)\)", place.read_text())
+    assert len(linked) >= least
+    assert [name for name in linked if not (place.parent / name).exists()] == []
