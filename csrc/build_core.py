@@ -1,4 +1,4 @@
-"""Build ottermq._core from csrc/: the cffi definitions come from ottermq.h itself."""
+"""Build ottermq._core from csrc/: the cffi definitions come from ottermq.h and its headers."""
 
 import os
 import re
@@ -21,6 +21,14 @@ def declarations(header: str) -> str:
         if not line.startswith("#"):
             kept.append(line)
     return "\n".join(kept)
+
+
+def border(header: str = "ottermq.h") -> list[str]:
+    """The headers that Python may call, each behind those that it includes."""
+    found: list[str] = []
+    for below in re.findall(r'#include "(\w+\.h)"', (HERE / header).read_text()):
+        found += [name for name in border(below) if name not in found]
+    return [*found, header]
 
 
 # What turns an overflow into an end instead of a way in. A sanitizer sees more by itself, and
@@ -47,7 +55,7 @@ compile_args, link_args = flags()
 sources = sorted(str(path.relative_to(ROOT)) for path in HERE.rglob("*.c"))
 
 ffi = FFI()
-ffi.cdef(declarations((HERE / "ottermq.h").read_text()))
+ffi.cdef("\n".join(declarations((HERE / name).read_text()) for name in border()))
 ffi.set_source(
     "ottermq._core",
     '#include "ottermq.h"',

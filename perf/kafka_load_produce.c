@@ -6,7 +6,7 @@
 #define _GNU_SOURCE
 #include "kafka_load.h"
 
-#include "ottermq.h"
+#include "om_base.h"
 
 #include <errno.h>
 #include <poll.h>

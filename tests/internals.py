@@ -1,7 +1,8 @@
 """csrc's internal headers for tests: `from tests.internals import ffi, lib`.
 
-The product's border is ottermq.h alone. Tests want to reach the WAL, a segment or an index by
-themselves, so this builds a second cffi module from the internal headers, once, into build/.
+The product's border is ottermq.h and what it includes. Tests want to reach the WAL, a segment
+or an index by themselves, so this builds a second cffi module from the internal headers, once,
+into build/.
 """
 
 import hashlib
@@ -16,14 +17,16 @@ from cffi import FFI
 
 ROOT = Path(__file__).resolve().parent.parent
 CSRC = ROOT / "csrc"
-HEADERS = (
-    "ottermq.h", "base/buffer.h", "format/batch.h", "format/content.h", "net/tick_coalesce.h",
+INTERNAL = (
+    "base/buffer.h", "format/batch.h", "format/content.h", "net/tick_coalesce.h",
     "segment/index.h", "segment/segment.h", "net/socket.h", "wal/wal.h", "base/timing_wheel.h",
 )  # fmt: skip
 PRELUDE = "struct iovec { void *iov_base; size_t iov_len; };\n"
 
 sys.path.insert(0, str(CSRC))
 import build_core  # noqa: E402  (csrc is not a package: it is reached by path)
+
+HEADERS = (*build_core.border(), *INTERNAL)
 
 
 def _fingerprint(files: list[Path]) -> str:

@@ -6,7 +6,7 @@
  * cache: 12 µs for 64 KiB where this takes 5 (docs/engine.md). What is in the cache already, the source, is read
  * twice, a piece at a time: once for the checksum, once for the copy.
  */
-#include "ottermq.h"
+#include "om_base.h"
 
 #include "format/batch.h"
 

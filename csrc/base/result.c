@@ -1,5 +1,5 @@
 /* result.c -- one line of plain text for each om_result: always a string, never NULL. */
-#include "ottermq.h"
+#include "om_base.h"
 
 const char *om_result_text(int result) {
     if (result > OM_END)

@@ -1,5 +1,5 @@
 /* secrecy.c -- the process's memory is not for others: no core dump, no debugger of the same user. */
-#include "ottermq.h"
+#include "om_base.h"
 
 #include <sys/prctl.h>
 

@@ -18,7 +18,7 @@
 #define OM_CURSOR_H
 #include "cursor/offset_counts.h"
 #include "cursor/offset_set.h"
-#include "ottermq.h"
+#include "om_base.h"
 
 struct om_cursor {
     int64_t floor, next, end;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ottermq.h"
+#include "om_base.h"
 
 #define RUNS_FIRST_CAP 4
 

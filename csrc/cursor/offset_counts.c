@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#include "ottermq.h"
+#include "om_base.h"
 
 void om_offset_counts_init(om_offset_counts *tally) {
     *tally = (om_offset_counts){0};

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ottermq.h"
+#include "om_base.h"
 
 #define FIRST_CAP 2
 #define LAST_CHUNK (OM_OFFSET_MAX >> 16)

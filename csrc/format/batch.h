@@ -1,4 +1,4 @@
-/* batch.h -- building record batches in place. See ottermq.h for decoding.
+/* batch.h -- building record batches in place. See om_base.h for decoding.
  *
  *   0        8       12      16   17    21     23       27        35        43
  *   | base   | batch | leader| ma | crc | attr | last   | base    | max     |
@@ -13,7 +13,7 @@
 #ifndef OM_BATCH_H
 #define OM_BATCH_H
 #include "base/buffer.h"
-#include "ottermq.h"
+#include "om_base.h"
 
 #define OM_BATCH_MAGIC 2
 #define OM_BATCH_CRC 17      /* where it stands */

@@ -16,7 +16,7 @@
  */
 #ifndef OM_CONTENT_H
 #define OM_CONTENT_H
-#include "ottermq.h"
+#include "om_base.h"
 
 /* ---- field tables (table.c) ---------------------------------------------------------- */
 

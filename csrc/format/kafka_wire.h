@@ -12,7 +12,7 @@
 #ifndef OM_KAFKA_WIRE_H
 #define OM_KAFKA_WIRE_H
 #include "base/bytes.h"
-#include "ottermq.h"
+#include "om_base.h"
 
 typedef struct om_wire {
     const uint8_t *at, *end;

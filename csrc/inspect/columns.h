@@ -1,7 +1,7 @@
 /* columns.h -- the inside of om_columns: see columns.c. */
 #ifndef OM_COLUMNS_H
 #define OM_COLUMNS_H
-#include "ottermq.h"
+#include "om_inspect.h"
 
 typedef struct om_column_buffer {
     uint8_t *data;

@@ -4,6 +4,7 @@
 
 #include "net/output.h"
 #include "net/unauth.h"
+#include "om_engine.h"
 #include "store/store.h"
 
 typedef struct om_channel om_channel;

@@ -9,7 +9,7 @@
 #define OM_DECOMPRESSED_H
 
 #include "base/buffer.h"
-#include "ottermq.h"
+#include "om_engine.h"
 
 #define OM_OPENED_SLOTS 64
 #define OM_OPENED_BYTES (64u << 20) /* those kept beside the one that was opened last */

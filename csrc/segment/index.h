@@ -16,7 +16,7 @@
  */
 #ifndef OM_INDEX_H
 #define OM_INDEX_H
-#include "ottermq.h"
+#include "om_base.h"
 
 #define OM_INDEX_INTERVAL 4096
 #define OM_OFFSET_ENTRY 8

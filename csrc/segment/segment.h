@@ -23,6 +23,7 @@
  */
 #ifndef OM_SEGMENT_H
 #define OM_SEGMENT_H
+#include "om_inspect.h"
 #include "segment/index.h"
 #include <sys/uio.h>
 

@@ -18,7 +18,7 @@
  */
 #ifndef OM_REMOVAL_JOURNAL_H
 #define OM_REMOVAL_JOURNAL_H
-#include "ottermq.h"
+#include "om_store.h"
 
 #define OM_REMOVED_FILES 32
 

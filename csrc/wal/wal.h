@@ -25,7 +25,7 @@
 #ifndef OM_WAL_H
 #define OM_WAL_H
 #include "base/buffer.h"
-#include "ottermq.h"
+#include "om_inspect.h"
 #include <sys/uio.h>
 
 #define OM_WAL_BLOCK 4096

@@ -26,7 +26,7 @@ def _build() -> ModuleType:
     headers = [CSRC / "cursor" / f"{part}.h" for part in PARTS]
     sources = [CSRC / "cursor" / f"{part}.c" for part in PARTS]
     digest = hashlib.sha256(" ".join(build_core.compile_args).encode())
-    for file in (*headers, *sources, CSRC / "ottermq.h"):
+    for file in (*headers, *sources, CSRC / "om_base.h"):
         digest.update(file.read_bytes())
     name = f"_sets_{digest.hexdigest()[:16]}"
     folder = ROOT / "build" / "tests"
@@ -41,7 +41,7 @@ def _build() -> ModuleType:
         )
         builder.set_source(
             name,
-            '#include "ottermq.h"\n' + "\n".join(f'#include "cursor/{part}.h"' for part in PARTS),
+            '#include "om_base.h"\n' + "\n".join(f'#include "cursor/{part}.h"' for part in PARTS),
             sources=[str(source) for source in sources],
             include_dirs=[str(CSRC)],
             extra_compile_args=build_core.compile_args,

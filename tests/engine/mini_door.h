@@ -9,7 +9,7 @@
 #define MINI_DOOR_H
 
 #include "base/bytes.h"
-#include "ottermq.h"
+#include "om_engine.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,0 +1,228 @@
+/* om_base.h -- what every part shares: results, checksums, record batches, cursors.
+ *
+ * Nothing here knows a store: these functions work on memory of the caller, take no lock and keep
+ * nothing between two calls. Any thread may call them; an om_cursor or om_cleaner belongs to one
+ * thread at a time.
+ *
+ * Apache Kafka's batch format is the format on disk and in the protocol: docs/log-format.md.
+ */
+#ifndef OTTERMQ_BASE_H
+#define OTTERMQ_BASE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum om_result {
+    OM_OK = 0,
+    OM_END = 1,        /* nothing more to read */
+    OM_E_SHORT = -1,   /* fewer bytes than the structure needs: need more */
+    OM_E_CORRUPT = -2, /* bytes that can't be what they claim: CRC, magic, bounds */
+    OM_E_INVALID = -3, /* an argument out of range */
+    OM_E_NO_MEMORY = -4,
+    OM_E_IO = -5,            /* a system call failed; the error text says which */
+    OM_E_NO_SPACE = -6,      /* the disk is full, or below the low-space limit */
+    OM_E_FENCED = -7,        /* a WAL sync failed: durable appends refused until it is unfenced */
+    OM_E_FULL = -8,          /* WAL or hot tail full: a state, not an error; come back later */
+    OM_E_STALE_EPOCH = -9,   /* an append with an older leader epoch */
+    OM_E_RANGE = -10,        /* an offset below the start or beyond the end */
+    OM_E_DELETED = -11,      /* the log is gone */
+    OM_E_NOT_RESIDENT = -12, /* not in memory: the reader thread has been asked for it */
+    OM_E_TIMEOUT = -13,
+    OM_E_UNREADABLE = -14 /* damaged, cut or unreadable: a stretch of a segment, or all of it */
+};
+const char *om_result_text(int result);
+
+/* ---- the process (secrecy.c) ---------------------------------------------------------- */
+
+int om_forbid_dumps(void); /* OM_OK, OM_E_IO: the kernel refuses */
+
+/* ---- checksums (crc32c.c, xxh3.c) --------------------------------------------------- */
+
+uint32_t om_crc32c(uint32_t crc, const void *data, size_t len); /* best for this CPU; start with 0 */
+uint32_t om_crc32c_portable(uint32_t crc, const void *data, size_t len);
+int om_crc32c_is_hardware(void);
+/* Of two pieces, one behind the other, of which each is known: no byte is looked at again. */
+uint32_t om_crc32c_join(uint32_t left, uint32_t right, uint32_t right_len);
+uint64_t om_xxh3(const void *data, size_t len); /* XXH3 64 bits, seed 0: same as xxhash.xxh3_64 */
+
+/* ---- record batches (batch.c, batch_decode.c): Apache Kafka's format v2, byte for byte -- */
+
+typedef struct om_span {
+    const uint8_t *data;
+    int32_t len; /* -1: null */
+} om_span;
+
+typedef struct om_header {
+    om_span key;
+    om_span value;
+} om_header;
+
+typedef struct om_record {
+    int64_t offset;    /* decoding only */
+    int64_t timestamp; /* ms since the epoch */
+    om_span key;
+    om_span value;
+    const om_header *headers;
+    int32_t header_count;
+} om_record;
+
+#define OM_BATCH_OVERHEAD 61
+#define OM_ATTR_CODEC_MASK 7
+#define OM_ATTR_LOG_APPEND_TIME 8
+#define OM_ATTR_TRANSACTIONAL 16
+#define OM_ATTR_CONTROL 32
+#define OM_ATTR_DELETE_HORIZON 64
+#define OM_ATTR_OPENED 0x4000 /* only in memory: a compressed batch without its codec (decompressed.c) */
+
+typedef struct om_batch_info {
+    int64_t base_offset;
+    int32_t size; /* the whole batch in bytes: 12 + batchLength */
+    int32_t leader_epoch;
+    uint32_t crc;
+    int16_t attributes;
+    int32_t last_offset_delta;
+    int64_t base_timestamp; /* the delete horizon when OM_ATTR_DELETE_HORIZON is set */
+    int64_t max_timestamp;
+    int64_t producer_id; /* -1: none */
+    int16_t producer_epoch;
+    int32_t base_sequence;
+    int32_t record_count;
+} om_batch_info;
+
+/* Encode a whole batch into out. info gives attributes, offsets, leader epoch and producer
+ * fields; timestamps, counts, size and crc are worked out and written back. What only the
+ * caller can know is taken from info: max_timestamp with OM_ATTR_LOG_APPEND_TIME (when the
+ * batch was appended), base_timestamp with OM_ATTR_DELETE_HORIZON (the horizon), and for an
+ * empty batch both timestamps and last_offset_delta. The codec bits and those without a name
+ * must be 0 (a compressed batch is kept as its producer sent it). Returns the size or OM_E_*;
+ * OM_E_SHORT when cap is too small (om_batch_size_bound tells what is enough). */
+int64_t om_batch_size_bound(const om_record *records, int32_t count);
+int64_t om_batch_encode(om_batch_info *info, const om_record *records, int32_t count, uint8_t *out, size_t cap);
+
+/* Read and check a batch header: lengths, magic, counts. OM_E_SHORT: need more bytes than
+ * len (info->size is set once 12 bytes are there). Doesn't touch the CRC. */
+int om_batch_peek(const uint8_t *data, size_t len, om_batch_info *info);
+/* The same, and the whole batch must be there with a right CRC. */
+int om_batch_check(const uint8_t *data, size_t len, om_batch_info *info);
+/* The same, and every record of an uncompressed batch must lie within its bounds, with
+ * offset deltas 0..n-1 (gaps allowed when `compacted`) -- what a stranger's batch must pass.
+ * Of a compressed batch only the header and the codec can be checked. */
+int om_batch_validate(const uint8_t *data, size_t len, int compacted, om_batch_info *info);
+
+/* Walk the records of an uncompressed, checked batch (OM_E_INVALID for a compressed one). Then
+ * OM_OK, OM_END, or OM_E_CORRUPT: bounds are checked all the same. headers point into `headers`,
+ * at most header_cap of them are stored (header_count tells how many there are). */
+typedef struct om_record_iter {
+    om_batch_info batch;
+    const uint8_t *at;
+    const uint8_t *end;
+    int64_t next_delta; /* the lowest offset delta the next record may have */
+    int32_t left;
+} om_record_iter;
+int om_record_iter_init(om_record_iter *iter, const uint8_t *data, size_t len);
+int om_record_next(om_record_iter *iter, om_record *record, om_header *headers, int32_t header_cap);
+/* All records of such a batch: when was the first and the last of them, and how many have a first header of the
+ * name that AMQP messages have? OM_E_INVALID: one has no key, though `keyed`; OM_E_CORRUPT: they don't lie within
+ * their bounds, or are more or fewer than the header says. */
+typedef struct om_records_seen {
+    int64_t first_time, last_time;
+    int32_t named_amqp;
+} om_records_seen;
+int om_records_survey(const uint8_t *data, size_t len, int keyed, om_records_seen *out);
+/* The first record of it at `from` or behind that is of the time `wanted` or later; OM_END: there is none. */
+int om_records_find_time(const uint8_t *data, size_t len, int64_t from, int64_t wanted, int64_t *offset, int64_t *time);
+
+/* A transaction that was given up: its records lie in [first_offset, last_offset), its marker at
+ * last_offset. last_stable: of the log, when it ended. */
+typedef struct om_aborted {
+    int64_t producer_id;
+    int64_t first_offset, last_offset;
+    int64_t last_stable;
+} om_aborted;
+
+/* ---- compaction (compact.c): the last record of each key stays --------------------------- */
+
+typedef struct om_cleaner om_cleaner;
+om_cleaner *om_cleaner_new(size_t most); /* keys it takes before it is OM_E_FULL */
+void om_cleaner_free(om_cleaner *keys);
+size_t om_cleaner_count(const om_cleaner *keys);
+/* Where each key of this batch (checked, uncompressed) stands last. OM_E_FULL: only in part. */
+int om_cleaner_learn(om_cleaner *keys, const uint8_t *batch, size_t len);
+
+typedef struct om_cleaner_stats {
+    int64_t now_ms;
+    int64_t delete_retention_ms;       /* how long tombstones stay from the first time on */
+    int32_t kept, dropped, tombstones; /* of this batch; tombstones that are kept */
+} om_cleaner_stats;
+/* What stays of a batch (checked, uncompressed), as a batch with the same first and last offset. Returns its size;
+ * 0: all of it stays as it is; with kept == 0 it is one without records. cap: len + 11 a record. */
+int64_t om_cleaner_filter(const om_cleaner *keys, const uint8_t *batch, size_t len, om_cleaner_stats *sieve,
+                          uint8_t *out, size_t cap);
+
+/* ---- cursors (cursor.c): what is settled, in flight, to be given out again ----------- */
+
+typedef struct om_cursor om_cursor;
+
+typedef struct om_cursor_stat {
+    int64_t floor;       /* everything below is settled */
+    int64_t next;        /* the next offset never given out */
+    int64_t end;         /* one past the last offset appended or skipped */
+    int64_t ready_count; /* records that can be given out now */
+    int64_t ready_bytes;
+    int64_t unacked_count; /* given out, neither settled nor returned */
+    int64_t unacked_bytes;
+    int64_t returned_count; /* of the ready ones: returned, to be given out again */
+    int64_t memory;         /* bytes of heap this cursor holds */
+} om_cursor_stat;
+
+/* Offsets are 0 .. INT64_MAX - 1. OM_E_RANGE: an offset at or past `end`, or a start out of
+ * bounds (NULL); OM_E_INVALID: an offset that isn't in the state the call needs, bytes below 0.
+ * Bytes are what the callers say, never below 0, and 0 when the count is. */
+om_cursor *om_cursor_new(int64_t start);
+void om_cursor_free(om_cursor *cursor);
+/* Records [first, first+count) of `bytes` bytes in all were appended; a gap between `end`
+ * and first counts as settled. OM_E_RANGE: first lies below `end`. */
+int om_cursor_appended(om_cursor *cursor, int64_t first, int64_t count, int64_t bytes);
+/* Offsets [first, last] hold no record to give out (gap, control, aborted, compacted): settled,
+ * past `end` too, which then moves to last + 1. */
+int om_cursor_skip(om_cursor *cursor, int64_t first, int64_t last);
+/* The log was cut: nothing at or past offset was ever there; `end` goes back to it, `next` and
+ * `floor` too if they lie beyond. */
+int om_cursor_truncate(om_cursor *cursor, int64_t offset);
+/* The offset to give out next, lowest returned one first; -1: none. Doesn't move. */
+int64_t om_cursor_peek(const om_cursor *cursor);
+/* Give out one offset of that many bytes: `next`, or any returned one. */
+int om_cursor_acquire(om_cursor *cursor, int64_t offset, int64_t bytes);
+/* Recovery: an offset past `next` was given out, so all below it had been, or were never there. As
+ * nobody knows which, they count as in flight. They weigh `bytes` together, or what their like weigh
+ * on average when that is below 0. Returns how many. */
+int64_t om_cursor_pass(om_cursor *cursor, int64_t offset, int64_t bytes);
+/* How often acquired, how often delivered in vain (counted returns)? Returns 1 if it was given
+ * out before (asked ahead of om_cursor_acquire: redelivered), 0 if not; 0/0 once settled. */
+int om_cursor_counts(const om_cursor *cursor, int64_t offset, int32_t *acquired, int32_t *delivered);
+int om_cursor_is_settled(const om_cursor *cursor, int64_t offset);
+/* Back to its place; `counted`: the return counts against the delivery limit. */
+int om_cursor_return(om_cursor *cursor, int64_t offset, int64_t bytes, int counted);
+/* Settle every unsettled offset in [first, last]; `bytes` is what they weigh together, -1: not
+ * known, their average is taken. Returns how many became settled (0 when all were already, or
+ * are past `end`). In-flight and ready ones both. */
+int64_t om_cursor_settle(om_cursor *cursor, int64_t first, int64_t last, int64_t bytes);
+/* Take a settle back: offsets in [first, last] that are settled are ready again, as returned ones.
+ * Only for what was settled a moment ago: a gap would come to life too. Returns how many. */
+int64_t om_cursor_unsettle(om_cursor *cursor, int64_t first, int64_t last);
+/* Settle all that is ready below `before`, leave what is in flight (queue.purge). Returns how
+ * many. */
+int64_t om_cursor_purge(om_cursor *cursor, int64_t before);
+/* After a crash or when all consumers are gone: whatever is in flight returns. Returns how
+ * many. They come out again in offset order, with acquired counts that say redelivered. */
+int64_t om_cursor_return_all(om_cursor *cursor, int counted);
+void om_cursor_stat_get(const om_cursor *cursor, om_cursor_stat *out);
+/* Serialise: returns the size, and writes nothing when cap is less (call with cap 0 to ask);
+ * restore from such bytes. They come from a checksummed file but are still checked:
+ * OM_E_CORRUPT, never a crash. */
+int64_t om_cursor_encode(const om_cursor *cursor, uint8_t *out, size_t cap);
+int om_cursor_decode(om_cursor **out, const uint8_t *data, size_t len);
+/* Do again what a cursor record of the WAL says. OM_E_CORRUPT: it is none. */
+int om_cursor_replay(om_cursor *cursor, const uint8_t *ops, size_t len);
+
+#endif
