@@ -50,9 +50,48 @@ def test_the_architecture_page_shows_the_layers_that_are_held() -> None:
     assert table_of("Python") == PYTHON_LAYERS
 
 
-@pytest.mark.parametrize(("page", "least"), [("docs/architecture.md", 40), ("CONTRIBUTING.md", 20)])
-def test_what_a_newcomer_s_pages_link_is_there(page: str, least: int) -> None:
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"))
+)
+
+
+SOURCES = ("csrc", "ottermq", "wal", "amqp", "cli", "tests", "perf")
+
+
+def anchors_of(page: Path) -> set[str]:
+    """A heading's anchor, as GitHub makes it."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_page_links_is_there(page: str) -> None:
     place = ROOT / page
-    linked = re.findall(r"\]\(([^)#]+)\)", place.read_text())
-    assert len(linked) >= least
-    assert [name for name in linked if not (place.parent / name).exists()] == []
+    missing = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", place.read_text()):
+        name, _, anchor = link.partition("#")
+        if re.match(r"\w+:", name):
+            continue
+        target = place.parent / name if name else place
+        if not target.exists() or (anchor and anchor not in anchors_of(target)):
+            missing.append(link)
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_sources_that_a_page_names_are_there(page: str) -> None:
+    """By the path from the root or from csrc/, or by the bare name."""
+    named = re.findall(r"`([\w/*-]+\.(?:c|h|py))`", (ROOT / page).read_text())
+    there = [name for folder in SOURCES for name in (ROOT / folder).rglob("*.*")]
+    assert [name for name in named if not any(path.match(name) for path in there)] == []
+
+
+@pytest.mark.parametrize(("page", "least"), [("docs/architecture.md", 40), ("CONTRIBUTING.md", 20)])
+def test_a_newcomer_s_pages_link_what_they_speak_of(page: str, least: int) -> None:
+    assert len(re.findall(r"\]\([^)]+\)", (ROOT / page).read_text())) >= least
+
+
+def test_every_page_of_docs_stands_in_its_table_of_contents() -> None:
+    contents = (ROOT / "docs" / "README.md").read_text()
+    pages = {path.removeprefix("docs/") for path in PAGES if path.startswith("docs/")}
+    assert {page for page in pages if f"]({page})" not in contents} == {"README.md"}
