@@ -47,7 +47,7 @@ static void leave_slot(om_conn *conn, uint32_t number) {
     conn->channel_count--;
 }
 
-static int open_channel(om_conn *conn, int number) {
+int om_channel_new(om_conn *conn, int number) {
     if (number < 1 || number > 65535 || om_channel_find(conn, number))
         return OM_E_INVALID;
     om_channel *channel = calloc(1, sizeof *channel);
@@ -106,62 +106,4 @@ void om_channel_wake_queues(om_channel *channel) {
         end = &(*end)->next;
     *end = first;
     first->next = NULL;
-}
-
-/* ---- Python's side ---- */
-
-static om_channel *enter(om_engine *engine, uint64_t id, int number) {
-    om_engine_enter(engine);
-    om_conn *conn = om_conn_find(engine, id);
-    return conn ? om_channel_find(conn, number) : NULL;
-}
-
-static int leave(om_engine *engine, const om_channel *channel) {
-    om_engine_leave(engine);
-    return channel ? OM_OK : OM_E_RANGE;
-}
-
-int om_channel_open(om_engine *engine, uint64_t id, int number) {
-    om_engine_enter(engine);
-    om_conn *conn = om_conn_find(engine, id);
-    int result = conn ? open_channel(conn, number) : OM_E_RANGE;
-    om_engine_leave(engine);
-    return result;
-}
-
-int om_channel_close(om_engine *engine, uint64_t id, int number, int closing) {
-    om_channel *channel = enter(engine, id, number);
-    if (channel) {
-        om_channel_let_go(channel);
-        om_confirm_clear(channel); /* nothing is said on it any more */
-        channel->state = OM_CH_CLOSING;
-        if (!closing)
-            om_channel_free(channel);
-    }
-    return leave(engine, channel);
-}
-
-int om_channel_confirm(om_engine *engine, uint64_t id, int number) {
-    om_channel *channel = enter(engine, id, number);
-    if (channel)
-        channel->confirms = 1;
-    return leave(engine, channel);
-}
-
-int om_channel_limit(om_engine *engine, uint64_t id, int number, uint32_t prefetch) {
-    om_channel *channel = enter(engine, id, number);
-    if (channel) {
-        channel->limit = prefetch;
-        om_channel_wake_queues(channel);
-    }
-    return leave(engine, channel);
-}
-
-int om_channel_recover(om_engine *engine, uint64_t id, int number) {
-    om_channel *channel = enter(engine, id, number);
-    if (channel) {
-        om_basic_recover(channel);
-        om_channel_wake_queues(channel);
-    }
-    return leave(engine, channel);
 }

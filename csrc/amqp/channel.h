@@ -28,6 +28,10 @@ struct om_consumer {
     uint8_t match_unfiltered;
 };
 
+/* As om_consumer_add and om_consumer_add_reply_to. */
+int om_consumer_start(om_channel *channel, const om_consume *consume, const uint8_t *ok, size_t len);
+int om_consumer_start_reply_to(om_channel *channel, om_span tag, const uint8_t *ok, size_t len);
+om_consumer *om_consumer_find(om_channel *channel, om_span tag);
 void om_consumer_unref(om_consumer *consumer);
 /* Off its queue and its channel; unacked ones stay with the channel. */
 void om_consumer_drop(om_consumer *consumer);
@@ -148,6 +152,7 @@ struct om_channel {
     om_channel *next_published, *next_confirming;
 };
 
+int om_channel_new(om_conn *conn, int number);
 om_channel *om_channel_find(om_conn *conn, int number);
 void om_channel_free(om_channel *channel);
 void om_channel_let_go(om_channel *channel); /* consumers, unacked, half messages, tx */

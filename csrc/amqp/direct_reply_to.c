@@ -16,7 +16,7 @@ int om_reply_is_address(om_span key) {
     return key.len > (int32_t)strlen(PREFIX) && memcmp(key.data, PREFIX, strlen(PREFIX)) == 0;
 }
 
-static om_channel *find(om_engine *engine, om_span key) {
+om_channel *om_reply_find(om_engine *engine, om_span key) {
     char text[256];
     unsigned long long conn_id, secret;
     unsigned number;
@@ -31,18 +31,8 @@ static om_channel *find(om_engine *engine, om_span key) {
     return channel && channel->reply_to && channel->reply_secret == secret ? channel : NULL;
 }
 
-int om_reply_to_exists(om_engine *engine, const uint8_t *address, size_t len) {
-    om_span key = {address, (int32_t)len};
-    if (len > 255 || !om_reply_is_address(key))
-        return 0;
-    om_engine_enter(engine);
-    int found = find(engine, key) != NULL;
-    om_engine_leave(engine);
-    return found;
-}
-
 static int deliver(om_engine *engine, om_span key, const om_content *content) {
-    om_channel *channel = om_reply_is_address(key) ? find(engine, key) : NULL;
+    om_channel *channel = om_reply_is_address(key) ? om_reply_find(engine, key) : NULL;
     if (!channel)
         return 0;
     if (channel->conn->out.bytes >= OM_OUTPUT_CLOGGED)

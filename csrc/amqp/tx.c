@@ -215,7 +215,7 @@ static void conclude(om_channel *channel) {
     forget(channel);
 }
 
-static int commit(om_channel *channel, const uint8_t *ok, size_t len) {
+int om_tx_commit(om_channel *channel, const uint8_t *ok, size_t len) {
     om_engine *engine = channel->conn->engine;
     om_tx *tx = channel->tx;
     uint64_t seq = 0;
@@ -250,44 +250,17 @@ static int commit(om_channel *channel, const uint8_t *ok, size_t len) {
     return result;
 }
 
-/* ---- Python's side ---- */
-
-static om_channel *find(om_engine *engine, uint64_t id, int number) {
-    om_conn *conn = om_conn_find(engine, id);
-    return conn ? om_channel_find(conn, number) : NULL;
-}
-
-int om_channel_tx_select(om_engine *engine, uint64_t id, int number) {
-    om_engine_enter(engine);
-    om_channel *channel = find(engine, id, number);
-    int result = channel ? OM_OK : OM_E_RANGE;
-    if (channel && !channel->tx) {
+int om_tx_select(om_channel *channel) {
+    if (!channel->tx)
         channel->tx = calloc(1, sizeof *channel->tx);
-        result = channel->tx ? OM_OK : OM_E_NO_MEMORY;
-    }
-    om_engine_leave(engine);
-    return result;
+    return channel->tx ? OM_OK : OM_E_NO_MEMORY;
 }
 
-int om_channel_tx_commit(om_engine *engine, uint64_t id, int number, const uint8_t *ok, size_t len) {
-    om_engine_enter(engine);
-    om_channel *channel = find(engine, id, number);
-    int result = channel && channel->tx ? commit(channel, ok, len) : OM_E_RANGE;
-    om_engine_leave(engine);
-    return result;
-}
-
-int om_channel_tx_rollback(om_engine *engine, uint64_t id, int number) {
-    om_engine_enter(engine);
-    om_channel *channel = find(engine, id, number);
-    if (channel && channel->tx) {
-        for (uint32_t i = 0; i < channel->tx->settle_count; i++) {
-            om_unacked *unacked = om_unacked_at(&channel->unacked, channel->tx->settles[i].tag);
-            if (unacked)
-                unacked->in_tx = 0;
-        }
-        forget(channel);
+void om_tx_rollback(om_channel *channel) {
+    for (uint32_t i = 0; i < channel->tx->settle_count; i++) {
+        om_unacked *unacked = om_unacked_at(&channel->unacked, channel->tx->settles[i].tag);
+        if (unacked)
+            unacked->in_tx = 0;
     }
-    om_engine_leave(engine);
-    return channel && channel->tx ? OM_OK : OM_E_RANGE;
+    forget(channel);
 }

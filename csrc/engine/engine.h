@@ -6,7 +6,7 @@
  *
  * A tick (engine.c): drain the ready sockets, seal the batches they made, pump the queues that
  * have something to give, log the cursors' changes, note which confirms wait for which sequence,
- * flush. All of it under the store's lock (om_ticket_lock), as are Python's calls (engine_api.c), which
+ * flush. All of it under the store's lock (om_ticket_lock), as are Python's calls (*_api.c), which
  * end with the same steps: begin (om_engine_enter), do, end (om_engine_leave).
  *
  * Nothing here blocks: what isn't in memory is asked for (reader.c), what doesn't fit stands still
@@ -106,6 +106,8 @@ om_route *om_route_find(om_engine *engine, uint32_t vhost, uint32_t salt, om_spa
 om_route *om_route_make(om_engine *engine, uint32_t vhost, uint32_t salt, om_span exchange, om_span key,
                         const uint64_t *queues, int32_t count, uint32_t flags);
 void om_route_unref(om_route *route);
+void om_routes_forget(om_engine *engine, uint32_t vhost, om_span exchange); /* a binding changed */
+void om_routes_forget_all(om_engine *engine);
 void om_routes_clear(om_engine *engine);
 void om_routes_sweep(om_engine *engine); /* some of them, a sweep */
 
@@ -194,12 +196,16 @@ void om_delay_pump(om_queue *queue);        /* what is due goes on its way */
 
 int om_tx_publish(om_channel *channel, om_route *route, om_span body);
 int om_tx_settle(om_channel *channel, om_unacked *entry, int fate); /* enum om_fate */
+int om_tx_select(om_channel *channel);
+int om_tx_commit(om_channel *channel, const uint8_t *ok, size_t len); /* as om_channel_tx_commit */
+void om_tx_rollback(om_channel *channel);
 void om_tx_free(om_channel *channel);
 
 /* ---- direct reply-to (direct_reply_to.c) -------------------------------------------------------------------- */
 
 #define OM_REPLY_TO "amq.rabbitmq.reply-to"
 int om_reply_is_address(om_span key);
+om_channel *om_reply_find(om_engine *engine, om_span address); /* NULL: nobody waits there */
 /* A publish to the default exchange: to the channels that its key, CC and BCC name. How many are there. */
 int om_reply_answer(om_channel *from, om_span exchange, om_span key, om_span properties, om_span body);
 int64_t om_reply_rewrite(om_channel *channel, const om_properties *in, uint8_t *out, size_t cap);

@@ -46,6 +46,7 @@ enum om_kafka_error {
 };
 
 typedef struct om_kafka_topic om_kafka_topic;
+typedef struct om_kafka_repacked_batch om_kafka_repacked_batch;
 
 /* ---- topics (kafka_topics.c) ---- */
 
@@ -83,6 +84,9 @@ struct om_kafka {
     uint64_t repacking; /* bytes of batches that Python has, or has given back */
 };
 
+int om_kafka_topic_put(om_engine *engine, const uint8_t *name, size_t len, const uint8_t *id,
+                       const om_kafka_partition *partitions, int32_t count, const om_kafka_topic_options *options);
+int om_kafka_topic_drop(om_engine *engine, const uint8_t *name, size_t len);
 int om_kafka_new(om_engine *engine);
 void om_kafka_clear(om_engine *engine); /* all topics: the engine ends */
 void om_kafka_free(om_engine *engine);
@@ -150,10 +154,9 @@ struct om_kafka_conn {
     uint8_t producer_allowed;
     uint64_t producer_permissions;
     uint64_t produced_bytes, fetched_bytes;
-    uint32_t throttle_ms; /* for the next answer */
-    om_wheel_timer mute;  /* set while muted */
-    struct om_kafka_repacked_batch
-        *parcels;                     /* what Python made of the batches of the request at the front of the input */
+    uint32_t throttle_ms;             /* for the next answer */
+    om_wheel_timer mute;              /* set while muted */
+    om_kafka_repacked_batch *parcels; /* of the request at the front of the input */
     uint32_t parcel_count, parcel_at; /* at: the next to be appended */
     uint64_t repacking;               /* its share of the engine's */
 };
@@ -303,6 +306,12 @@ static inline int om_kafka_topic_opens(const om_kafka_topic *topic) {
 uint8_t *om_kafka_repack_put(uint8_t *at, const om_kafka_topic *topic, uint32_t place, const om_kafka_batch *batch);
 /* The request waits until Python has repacked these; or for its turn. */
 void om_kafka_repack_ask(om_conn *conn, const uint8_t *batches, size_t len);
+/* What came back, copied; without the lock. */
+int om_kafka_repack_read(const om_kafka_repacked *batches, uint32_t count, om_kafka_repacked_batch **out,
+                         uint64_t *bytes);
+void om_kafka_repack_free(om_kafka_repacked_batch *batches, uint32_t count);
+/* To the request that waits for it, which goes on. */
+void om_kafka_repack_give(om_conn *conn, om_kafka_repacked_batch *batches, uint32_t count, uint64_t bytes);
 /* What came back for the batch at that place takes its place. 0, or Kafka's error. */
 int om_kafka_repack_take(om_conn *conn, uint32_t place, om_kafka_batch *batch, const om_kafka_topic *topic,
                          om_kafka_outcome *out);

@@ -16,12 +16,13 @@
 
 #include <stdlib.h>
 
-typedef struct om_kafka_repacked_batch {
+struct om_kafka_repacked_batch {
     uint32_t place;
     int error;
     int64_t first_time, last_time;
     om_buffer *bytes; /* NULL: the batch as it was sent */
-} parcel;
+};
+typedef om_kafka_repacked_batch parcel;
 
 static void account(om_conn *conn, uint64_t bytes) {
     struct om_kafka *kafka = conn->engine->kafka;
@@ -79,42 +80,38 @@ static parcel take_in(const om_kafka_repacked *from) {
     return made;
 }
 
-static void free_parcels(parcel *parcels, uint32_t count) {
+void om_kafka_repack_free(parcel *parcels, uint32_t count) {
     for (uint32_t i = 0; i < count; i++)
         if (parcels[i].bytes)
             om_buffer_unref(parcels[i].bytes);
     free(parcels);
 }
 
-int om_kafka_batches_repacked(om_engine *engine, uint64_t id, const om_kafka_repacked *batches, uint32_t count) {
+int om_kafka_repack_read(const om_kafka_repacked *batches, uint32_t count, parcel **out, uint64_t *bytes) {
     parcel *parcels = count ? calloc(count, sizeof *parcels) : NULL;
-    uint64_t bytes = 0;
+    *bytes = 0;
     if (!parcels)
         return count ? OM_E_NO_MEMORY : OM_E_INVALID;
     for (uint32_t i = 0; i < count; i++) {
         om_batch_info info;
         if (batches[i].data &&
             (om_batch_check(batches[i].data, batches[i].len, &info) != OM_OK || (size_t)info.size != batches[i].len)) {
-            free_parcels(parcels, i);
+            om_kafka_repack_free(parcels, i);
             return OM_E_INVALID;
         }
         parcels[i] = take_in(&batches[i]);
-        bytes += parcels[i].bytes ? parcels[i].bytes->len : 0;
+        *bytes += parcels[i].bytes ? parcels[i].bytes->len : 0;
     }
-    om_engine_enter(engine);
-    om_conn *conn = om_conn_find(engine, id);
-    int waits = conn && conn->kafka && conn->kafka->wait == OM_KAFKA_ASKED_BATCHES && conn->state < OM_CONN_FLUSHING;
-    if (waits) {
-        conn->kafka->parcels = parcels;
-        conn->kafka->parcel_count = count;
-        conn->kafka->parcel_at = 0;
-        account(conn, bytes);
-        om_kafka_go_on(conn);
-    }
-    om_engine_leave(engine);
-    if (!waits)
-        free_parcels(parcels, count);
-    return waits ? OM_OK : OM_E_RANGE;
+    *out = parcels;
+    return OM_OK;
+}
+
+void om_kafka_repack_give(om_conn *conn, parcel *parcels, uint32_t count, uint64_t bytes) {
+    conn->kafka->parcels = parcels;
+    conn->kafka->parcel_count = count;
+    conn->kafka->parcel_at = 0;
+    account(conn, bytes);
+    om_kafka_go_on(conn);
 }
 
 static const char *reason(int error) {
@@ -148,7 +145,7 @@ int om_kafka_repack_take(om_conn *conn, uint32_t place, om_kafka_batch *batch, c
 
 void om_kafka_repack_forget(om_conn *conn) {
     om_kafka_conn *kafka = conn->kafka;
-    free_parcels(kafka->parcels, kafka->parcel_count);
+    om_kafka_repack_free(kafka->parcels, kafka->parcel_count);
     kafka->parcels = NULL;
     kafka->parcel_count = kafka->parcel_at = 0;
     account(conn, 0);

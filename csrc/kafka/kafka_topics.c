@@ -152,7 +152,7 @@ void om_kafka_free(om_engine *engine) {
     engine->kafka = NULL;
 }
 
-/* ---- Python's calls ---- */
+/* ---- as Python tells them ---- */
 
 static om_kafka_topic *new_topic(struct om_kafka *kafka, const uint8_t *name, size_t len, const uint8_t *id) {
     om_kafka_topic *topic = calloc(1, sizeof *topic + len);
@@ -176,7 +176,7 @@ static void remove_topic(om_engine *engine, om_kafka_topic *topic) {
     free_topic(topic);
 }
 
-int om_kafka_topic_set(om_engine *engine, const uint8_t *name, size_t len, const uint8_t *id,
+int om_kafka_topic_put(om_engine *engine, const uint8_t *name, size_t len, const uint8_t *id,
                        const om_kafka_partition *partitions, int32_t count, const om_kafka_topic_options *options) {
     if (!len || len > NAME_MAX_LEN || count < 0)
         return OM_E_INVALID;
@@ -185,7 +185,6 @@ int om_kafka_topic_set(om_engine *engine, const uint8_t *name, size_t len, const
         return OM_E_NO_MEMORY;
     for (int32_t i = 0; i < count; i++)
         places[i] = (om_kafka_partition_log){.id = partitions[i].queue, .lane = partitions[i].lane};
-    om_engine_enter(engine);
     om_kafka_topic *topic = om_kafka_topic_named(engine, name, len);
     if (topic && memcmp(topic->id, id, sizeof topic->id) != 0) {
         remove_topic(engine, topic);
@@ -193,29 +192,26 @@ int om_kafka_topic_set(om_engine *engine, const uint8_t *name, size_t len, const
     }
     if (!topic)
         topic = new_topic(engine->kafka, name, len, id);
-    if (topic) {
-        om_kafka_wake_topic(engine, topic);
-        free_places(topic->places, topic->count);
-        topic->places = places;
-        topic->count = count;
-        topic->options = *options;
-        engine->kafka->generation++;
-    } else {
+    if (!topic) {
         free(places);
+        return OM_E_NO_MEMORY;
     }
-    om_engine_leave(engine);
-    return topic ? OM_OK : OM_E_NO_MEMORY;
+    om_kafka_wake_topic(engine, topic);
+    free_places(topic->places, topic->count);
+    topic->places = places;
+    topic->count = count;
+    topic->options = *options;
+    engine->kafka->generation++;
+    return OM_OK;
 }
 
-int om_kafka_topic_remove(om_engine *engine, const uint8_t *name, size_t len) {
-    om_engine_enter(engine);
+int om_kafka_topic_drop(om_engine *engine, const uint8_t *name, size_t len) {
     om_kafka_topic *topic = om_kafka_topic_named(engine, name, len);
-    if (topic) {
-        remove_topic(engine, topic);
-        engine->kafka->generation++;
-    }
-    om_engine_leave(engine);
-    return topic ? OM_OK : OM_E_RANGE;
+    if (!topic)
+        return OM_E_RANGE;
+    remove_topic(engine, topic);
+    engine->kafka->generation++;
+    return OM_OK;
 }
 
 /* ---- rights ---- */

@@ -139,7 +139,7 @@ static void join_channel(om_channel *channel, om_consumer *consumer) {
     channel->consumer_count++;
 }
 
-static om_consumer *find_consumer(om_channel *channel, om_span tag) {
+om_consumer *om_consumer_find(om_channel *channel, om_span tag) {
     om_consumer *consumer = channel->consumers;
     while (consumer && !(consumer->tag_len == tag.len && memcmp(consumer->tag, tag.data, (size_t)tag.len) == 0))
         consumer = consumer->next;
@@ -180,12 +180,12 @@ static om_consumer *consumer_new(om_channel *channel, om_queue *queue, const om_
     return consumer;
 }
 
-static int add(om_channel *channel, const om_consume *consume, const uint8_t *ok, size_t len) {
+int om_consumer_start(om_channel *channel, const om_consume *consume, const uint8_t *ok, size_t len) {
     om_engine *engine = channel->conn->engine;
     om_queue *queue = om_queue_find(engine, consume->queue);
     if (!queue || consume->tag.len > 255 || consume->tag.len < 0)
         return OM_E_RANGE;
-    if (find_consumer(channel, consume->tag))
+    if (om_consumer_find(channel, consume->tag))
         return OM_E_INVALID;
     if (has_too_many(channel))
         return OM_E_FULL;
@@ -205,94 +205,19 @@ static int add(om_channel *channel, const om_consume *consume, const uint8_t *ok
     return OM_OK;
 }
 
-/* A stream read from a time on: looked up without the lock, as the disk may be asked. */
-static void find_start(om_engine *engine, om_consume *consume) {
-    om_engine_enter(engine);
-    om_queue *queue = om_queue_find(engine, consume->queue);
-    om_log *log = queue ? queue->lanes[0].log : NULL;
-    if (log)
-        om_log_ref(log);
-    om_engine_leave(engine);
-    int64_t offset = INT64_MAX, timestamp;
-    if (log) {
-        int result = om_log_find_time(log, consume->start_value, &offset, &timestamp);
-        consume->start = result == OM_OK ? OM_STREAM_OFFSET : OM_STREAM_NEXT;
-        om_log_release(log);
-    }
-    consume->start_value = offset;
-}
-
-int om_consumer_add(om_engine *engine, uint64_t id, int number, const om_consume *wanted, const uint8_t *ok,
-                    size_t len) {
-    om_consume plain = *wanted;
-    const om_consume *consume = &plain;
-    if (plain.start == OM_STREAM_TIME)
-        find_start(engine, &plain);
-    om_engine_enter(engine);
-    om_conn *conn = om_conn_find(engine, id);
-    om_channel *channel = conn ? om_channel_find(conn, number) : NULL;
-    int result = channel ? add(channel, consume, ok, len) : OM_E_RANGE;
-    om_engine_leave(engine);
-    return result;
-}
-
-int om_consumer_add_reply_to(om_engine *engine, uint64_t id, int number, const uint8_t *tag, size_t tag_len,
-                             const uint8_t *ok, size_t len) {
-    om_engine_enter(engine);
-    om_conn *conn = om_conn_find(engine, id);
-    om_channel *channel = conn ? om_channel_find(conn, number) : NULL;
-    int result = channel ? OM_OK : OM_E_RANGE;
-    om_consume consume = {.tag = {tag, (int32_t)tag_len}, .flags = OM_CONSUME_NO_ACK};
-    if (channel && channel->reply_to)
-        result = OM_E_FENCED;
-    else if (channel && (find_consumer(channel, consume.tag) || tag_len > 255))
-        result = OM_E_INVALID;
-    else if (channel && has_too_many(channel))
-        result = OM_E_FULL;
-    om_consumer *consumer = result == OM_OK ? consumer_new(channel, NULL, &consume) : NULL;
-    if (consumer) {
-        join_channel(channel, consumer);
-        channel->reply_to = consumer;
-        om_conn_put_bytes(conn, ok, len);
-    } else if (result == OM_OK) {
-        result = OM_E_NO_MEMORY;
-    }
-    om_engine_leave(engine);
-    return result;
-}
-
-int om_consumer_cancel(om_engine *engine, uint64_t id, int number, const uint8_t *tag, size_t tag_len,
-                       const uint8_t *ok, size_t len) {
-    om_engine_enter(engine);
-    om_conn *conn = om_conn_find(engine, id);
-    om_channel *channel = conn ? om_channel_find(conn, number) : NULL;
-    om_consumer *consumer = channel ? find_consumer(channel, (om_span){tag, (int32_t)tag_len}) : NULL;
-    if (consumer) {
-        om_consumer_drop(consumer);
-        om_conn_put_bytes(conn, ok, len);
-    }
-    om_engine_leave(engine);
-    return consumer ? OM_OK : OM_E_RANGE;
-}
-
-int64_t om_queue_consumers(om_engine *engine, uint64_t id, om_consumer_info *out, int64_t cap) {
-    om_engine_enter(engine);
-    om_queue *queue = om_queue_find(engine, id);
-    int64_t count = queue ? (int64_t)queue->consumer_count : OM_E_RANGE;
-    for (int64_t i = 0; i < count && i < cap; i++) {
-        const om_consumer *consumer = queue->consumers[i];
-        out[i] = (om_consumer_info){
-            .conn = consumer->channel->conn->id,
-            .channel = consumer->channel->number,
-            .flags = consumer->flags,
-            .prefetch = consumer->prefetch,
-            .priority = consumer->priority,
-            .unacked = consumer->unacked,
-            .active = !queue->active || queue->active == consumer,
-            .tag_len = consumer->tag_len,
-        };
-        memcpy(out[i].tag, consumer->tag, consumer->tag_len);
-    }
-    om_engine_leave(engine);
-    return count;
+int om_consumer_start_reply_to(om_channel *channel, om_span tag, const uint8_t *ok, size_t len) {
+    om_consume consume = {.tag = tag, .flags = OM_CONSUME_NO_ACK};
+    if (channel->reply_to)
+        return OM_E_FENCED;
+    if (om_consumer_find(channel, tag) || tag.len > 255)
+        return OM_E_INVALID;
+    if (has_too_many(channel))
+        return OM_E_FULL;
+    om_consumer *consumer = consumer_new(channel, NULL, &consume);
+    if (!consumer)
+        return OM_E_NO_MEMORY;
+    join_channel(channel, consumer);
+    channel->reply_to = consumer;
+    om_conn_put_bytes(channel->conn, ok, len);
+    return OM_OK;
 }

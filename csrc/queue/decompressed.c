@@ -117,23 +117,17 @@ static om_buffer *plain_batch(const slot *it, const uint8_t *records, size_t len
     return NULL;
 }
 
-int om_batch_opened(om_engine *engine, uint64_t log, int64_t base_offset, const uint8_t *records, int64_t len) {
-    om_engine_enter(engine);
-    slot *it = engine->opened ? find(engine->opened, log, base_offset) : NULL;
-    int result = it && it->asked ? OM_OK : OM_E_RANGE;
-    if (result == OM_OK) {
-        it->asked = 0;
-        it->bytes = len >= 0 ? plain_batch(it, records, (size_t)len) : NULL;
-        if (it->bytes)
-            engine->opened->bytes += it->bytes->len;
-        else
-            result = OM_E_CORRUPT;
-        shrink(engine->opened, it);
-        om_queues_wake(engine);
-        engine->retry = 1; /* a basic.get may wait for it */
-    }
-    om_engine_leave(engine);
-    return result;
+int om_decompressed_put(om_engine *engine, uint64_t log, int64_t base_offset, const uint8_t *records, int64_t len) {
+    om_decompressed *opened = engine->opened;
+    slot *it = opened ? find(opened, log, base_offset) : NULL;
+    if (!it || !it->asked)
+        return OM_E_RANGE;
+    it->asked = 0;
+    it->bytes = len >= 0 ? plain_batch(it, records, (size_t)len) : NULL;
+    if (it->bytes)
+        opened->bytes += it->bytes->len;
+    shrink(opened, it);
+    return it->bytes ? OM_OK : OM_E_CORRUPT;
 }
 
 void om_decompressed_free(om_engine *engine) {

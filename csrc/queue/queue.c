@@ -127,7 +127,7 @@ static int copy_span(uint8_t **kept, om_span *span) {
     return OM_OK;
 }
 
-static int set_options(om_queue *queue, const om_queue_options *options) {
+int om_queue_set_options(om_queue *queue, const om_queue_options *options) {
     om_queue_options wanted = *options;
     if (wanted.dlx.len > 255 || wanted.dlrk.len > 255)
         return OM_E_INVALID;
@@ -155,7 +155,7 @@ static om_queue *queue_new(om_engine *engine, uint64_t id, uint32_t vhost, const
     queue->touched_ms = engine->now_ms;
     queue->name = malloc(len ? len : 1);
     queue->lanes = calloc((size_t)log_count, sizeof *queue->lanes);
-    if (!queue->name || !queue->lanes || set_options(queue, options) != OM_OK) {
+    if (!queue->name || !queue->lanes || om_queue_set_options(queue, options) != OM_OK) {
         om_queue_unref(queue);
         return NULL;
     }
@@ -169,55 +169,30 @@ static om_queue *queue_new(om_engine *engine, uint64_t id, uint32_t vhost, const
     return queue;
 }
 
-int om_queue_add(om_engine *engine, uint64_t id, uint32_t vhost, const uint8_t *name, size_t len, om_log **logs,
+int om_queue_new(om_engine *engine, uint64_t id, uint32_t vhost, const uint8_t *name, size_t len, om_log **logs,
                  int32_t log_count, const om_queue_options *options) {
-    if (len > 255 || log_count < 1)
+    if (om_queue_find(engine, id) || om_queue_named(engine, vhost, name, len))
         return OM_E_INVALID;
-    om_engine_enter(engine);
-    int result = OM_E_INVALID;
-    if (!om_queue_find(engine, id) && !om_queue_named(engine, vhost, name, len)) {
-        om_queue *queue = queue_new(engine, id, vhost, name, len, logs, log_count, options);
-        result = queue ? OM_OK : OM_E_NO_MEMORY;
-        if (queue) {
-            if (engine->queue_count >= engine->queue_buckets)
-                grow_tables(engine); /* without memory the chains get longer */
-            link_queue(engine, queue);
-            engine->queue_count++;
-            om_queue_activate(queue); /* what it holds from before may expire, or wait for its delay */
-        }
-    }
-    om_engine_leave(engine);
-    return result;
+    om_queue *queue = queue_new(engine, id, vhost, name, len, logs, log_count, options);
+    if (!queue)
+        return OM_E_NO_MEMORY;
+    if (engine->queue_count >= engine->queue_buckets)
+        grow_tables(engine); /* without memory the chains get longer */
+    link_queue(engine, queue);
+    engine->queue_count++;
+    om_queue_activate(queue); /* what it holds from before may expire, or wait for its delay */
+    return OM_OK;
 }
 
-int om_queue_set(om_engine *engine, uint64_t id, const om_queue_options *options) {
-    om_engine_enter(engine);
-    om_queue *queue = om_queue_find(engine, id);
-    int result = queue ? set_options(queue, options) : OM_E_RANGE;
-    if (result == OM_OK)
-        om_queue_activate(queue);
-    om_engine_leave(engine);
-    return result;
-}
-
-int om_queue_remove(om_engine *engine, uint64_t id) {
-    om_engine_enter(engine);
-    om_queue *queue = om_queue_find(engine, id);
-    if (queue) {
-        queue->removed = 1;
-        om_deadline_clear(queue);
-        while (queue->consumer_count)
-            om_consumer_drop(queue->consumers[0]);
-        unlink_queue(engine, queue);
-        engine->queue_count--;
-        if (queue->dead_route)
-            om_route_unref(queue->dead_route);
-        queue->dead_route = NULL;
-        om_queue_free_feeds(queue);
-        om_queue_unref(queue);
-    }
-    om_engine_leave(engine);
-    return queue ? OM_OK : OM_E_RANGE;
+void om_queue_drop(om_queue *queue) {
+    om_engine *engine = queue->engine;
+    unlink_queue(engine, queue);
+    engine->queue_count--;
+    if (queue->dead_route)
+        om_route_unref(queue->dead_route);
+    queue->dead_route = NULL;
+    om_queue_free_feeds(queue);
+    om_queue_unref(queue);
 }
 
 /* ---- lists ---- */
@@ -282,66 +257,4 @@ int64_t om_queue_ready_bytes(const om_queue *queue) {
                 log->cursor->ready_bytes + (log->open ? log->open_weight : 0) + (log->fanout ? log->fanout->weight : 0);
     }
     return bytes;
-}
-
-int64_t om_queue_purge(om_engine *engine, uint64_t id, uint64_t *seq) {
-    om_engine_enter(engine);
-    om_queue *queue = om_queue_find(engine, id);
-    int64_t purged = queue ? 0 : OM_E_RANGE;
-    for (int32_t i = 0; queue && i < queue->lane_count && purged == OM_OK; i++)
-        purged = om_log_admit_settle(queue->lanes[i].log); /* all of it or nothing */
-    for (int32_t i = 0; queue && i < queue->lane_count && purged >= 0; i++) {
-        int64_t result = om_log_purge_ready(queue->lanes[i].log);
-        purged = result < 0 ? result : purged + result;
-    }
-    if (queue && purged >= 0 && (queue->options.flags & OM_QUEUE_AT_LEAST_ONCE))
-        purged += om_dead_letter_purge(queue);
-    if (queue)
-        om_queue_activate(queue);
-    *seq = om_wal_last_seq(engine->store->wal);
-    om_engine_leave(engine);
-    return purged;
-}
-
-int om_queue_stat_get(om_engine *engine, uint64_t id, om_queue_stat *out) {
-    om_engine_enter(engine);
-    om_queue *queue = om_queue_find(engine, id);
-    if (queue) {
-        *out = (om_queue_stat){
-            .ready = om_queue_ready(queue),
-            .ready_bytes = om_queue_ready_bytes(queue),
-            .consumers = queue->consumer_count,
-            .published = queue->published,
-            .delivered = queue->delivered,
-            .acked = queue->acked,
-            .redelivered = queue->redelivered,
-            .expired = queue->expired,
-            .dead_lettered = queue->dead_lettered,
-            .dropped = queue->dropped,
-            .first_offset = queue->lanes[0].log->start_offset,
-            .next_offset = queue->lanes[0].log->next_offset,
-            .head_timestamp = -1,
-            .idle_ms = queue->consumer_count ? 0 : engine->now_ms - queue->touched_ms,
-        };
-        for (int32_t i = 0; i < queue->lane_count; i++) {
-            const om_log *log = queue->lanes[i].log;
-            const om_cursor *cursor = log->cursor;
-            out->unacked += cursor && cursor->unacked_count > log->lost ? cursor->unacked_count - log->lost : 0;
-            out->unacked_bytes += cursor ? cursor->unacked_bytes : 0;
-        }
-        if (om_queue_is_stream(queue))
-            out->ready = om_log_record_count(queue->lanes[0].log);
-        for (uint32_t i = 0; i < queue->consumer_count; i++)
-            out->active_consumers += om_consumer_can_take(queue->consumers[i]);
-    }
-    om_engine_leave(engine);
-    return queue ? OM_OK : OM_E_RANGE;
-}
-
-void om_queue_touch(om_engine *engine, uint64_t id) {
-    om_engine_enter(engine);
-    om_queue *queue = om_queue_find(engine, id);
-    if (queue)
-        queue->touched_ms = engine->now_ms;
-    om_engine_leave(engine);
 }

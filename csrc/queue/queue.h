@@ -94,6 +94,11 @@ struct om_queue {
     om_queue *next_by_id, *next_by_name;
 };
 
+/* As om_queue_add; name and count of logs are checked. */
+int om_queue_new(om_engine *engine, uint64_t id, uint32_t vhost, const uint8_t *name, size_t len, om_log **logs,
+                 int32_t log_count, const om_queue_options *options);
+int om_queue_set_options(om_queue *queue, const om_queue_options *options);
+void om_queue_drop(om_queue *queue); /* off the tables; its consumers are gone already */
 void om_queue_ref(om_queue *queue);
 void om_queue_unref(om_queue *queue);
 om_queue *om_queue_find(om_engine *engine, uint64_t id);

@@ -192,29 +192,16 @@ void om_routes_clear(om_engine *engine) {
         unlink_route(engine, engine->oldest);
 }
 
-/* ---- Python's side ---- */
-
-uint64_t om_route_generation(om_engine *engine) {
-    return __atomic_load_n(&engine->generation, __ATOMIC_ACQUIRE);
-}
-
-void om_route_forget(om_engine *engine, uint32_t vhost, const uint8_t *exchange, size_t len) {
-    om_ticket_lock_take(&engine->store->turn);
+void om_routes_forget(om_engine *engine, uint32_t vhost, om_span exchange) {
     uint64_t generation = next_generation(engine);
-    if (exchange) {
-        om_exchange *known = *exchange_slot(engine, vhost, (om_span){exchange, (int32_t)len});
-        if (known)
-            known->generation = generation;
-    } else {
-        for (uint32_t i = 0; i < engine->exchange_buckets; i++)
-            for (om_exchange *known = engine->exchanges[i]; known; known = known->next)
-                known->generation = generation;
-    }
-    om_ticket_lock_give(&engine->store->turn);
+    om_exchange *known = *exchange_slot(engine, vhost, exchange);
+    if (known)
+        known->generation = generation;
 }
 
-void om_engine_forget_permissions(om_engine *engine) {
-    om_ticket_lock_take(&engine->store->turn);
-    engine->permissions++;
-    om_ticket_lock_give(&engine->store->turn);
+void om_routes_forget_all(om_engine *engine) {
+    uint64_t generation = next_generation(engine);
+    for (uint32_t i = 0; i < engine->exchange_buckets; i++)
+        for (om_exchange *known = engine->exchanges[i]; known; known = known->next)
+            known->generation = generation;
 }

@@ -108,3 +108,37 @@ int om_kafka_throttle(om_engine *engine, uint64_t id, uint32_t ms) {
     om_engine_leave(engine);
     return conn ? OM_OK : OM_E_RANGE;
 }
+
+int om_kafka_batches_repacked(om_engine *engine, uint64_t id, const om_kafka_repacked *batches, uint32_t count) {
+    om_kafka_repacked_batch *made;
+    uint64_t bytes;
+    int result = om_kafka_repack_read(batches, count, &made, &bytes);
+    if (result != OM_OK)
+        return result;
+    om_engine_enter(engine);
+    om_conn *conn = find(engine, id);
+    int waits = conn && conn->kafka->wait == OM_KAFKA_ASKED_BATCHES;
+    if (waits)
+        om_kafka_repack_give(conn, made, count, bytes);
+    om_engine_leave(engine);
+    if (!waits)
+        om_kafka_repack_free(made, count);
+    return waits ? OM_OK : OM_E_RANGE;
+}
+
+/* ---- topics ---- */
+
+int om_kafka_topic_set(om_engine *engine, const uint8_t *name, size_t len, const uint8_t *id,
+                       const om_kafka_partition *partitions, int32_t count, const om_kafka_topic_options *options) {
+    om_engine_enter(engine);
+    int result = om_kafka_topic_put(engine, name, len, id, partitions, count, options);
+    om_engine_leave(engine);
+    return result;
+}
+
+int om_kafka_topic_remove(om_engine *engine, const uint8_t *name, size_t len) {
+    om_engine_enter(engine);
+    int result = om_kafka_topic_drop(engine, name, len);
+    om_engine_leave(engine);
+    return result;
+}

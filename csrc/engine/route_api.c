@@ -1,0 +1,63 @@
+/* route_api.c -- Python's calls about routes: where a message goes, and which routes are stale. */
+#include "engine/engine.h"
+
+#include <stdlib.h>
+
+int om_publish_route(om_engine *engine, uint64_t id, int number, const uint64_t *queues, int32_t count, uint32_t flags,
+                     uint64_t generation) {
+    om_engine_enter(engine);
+    om_conn *conn = om_conn_find(engine, id);
+    om_channel *channel = conn ? om_channel_find(conn, number) : NULL;
+    int result = channel && channel->parked ? OM_OK : OM_E_RANGE;
+    if (result == OM_OK && generation != engine->generation)
+        result = OM_E_STALE_EPOCH;
+    om_route *route = NULL;
+    if (result == OM_OK) {
+        const om_publish_target *address = &channel->address;
+        route =
+            om_route_make(engine, conn->vhost, address->salt, address->exchange, address->key, queues, count, flags);
+        result = route ? OM_OK : OM_E_NO_MEMORY;
+    }
+    if (route) {
+        conn->paused = 0;
+        om_publish_parked(channel, route); /* which may pause it again: an error */
+        om_route_unref(route);
+        om_conn_continue(conn);
+    } else if (conn && result == OM_E_RANGE) {
+        /* The channel was closed meanwhile; what comes behind that publish is still to be read. */
+        conn->paused = 0;
+        om_conn_continue(conn);
+    }
+    om_engine_leave(engine);
+    return result;
+}
+
+int om_dead_letter_route(om_engine *engine, uint64_t id, const uint64_t *queues, int32_t count, uint32_t flags,
+                         uint64_t generation) {
+    om_engine_enter(engine);
+    om_queue *queue = om_queue_find(engine, id);
+    int result = queue && queue->asked_route ? OM_OK : OM_E_RANGE; /* else nobody has asked */
+    if (result == OM_OK && generation != engine->generation)
+        result = OM_E_STALE_EPOCH;
+    if (result == OM_OK) {
+        queue->asked_route = 0;
+        result = om_dead_letter_answer(queue, queues, count, flags);
+        om_queue_activate(queue);
+    }
+    om_engine_leave(engine);
+    return result;
+}
+
+uint64_t om_route_generation(om_engine *engine) {
+    return __atomic_load_n(&engine->generation, __ATOMIC_ACQUIRE);
+}
+
+/* It takes the lock only: no tick is due for it. */
+void om_route_forget(om_engine *engine, uint32_t vhost, const uint8_t *exchange, size_t len) {
+    om_ticket_lock_take(&engine->store->turn);
+    if (exchange)
+        om_routes_forget(engine, vhost, (om_span){exchange, (int32_t)len});
+    else
+        om_routes_forget_all(engine);
+    om_ticket_lock_give(&engine->store->turn);
+}
