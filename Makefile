@@ -39,15 +39,19 @@ test: $(VENV)/.core $(VENV)/.tests $(VENV)/.clients ## set up and run the whole 
 again: $(VENV)/.core $(VENV)/.tests ## what failed in the last test run, once more and alone
 	@$(PY) -m pytest -q --last-failed --last-failed-no-failures none -n 0 $(ARGS)
 
+# From a folder in which all packages have their installed places: in the checkout's own, py-amqp
+# would be our amqp/.
+MYPY = $(CURDIR)/$(PY) -m mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache
+
 lint: $(VENV)/.core $(VENV)/.tests ## ruff, mypy --strict, gcc -Wall -Wextra -Werror
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	@mkdir -p build/types/ottermq
-	@find build/types/ottermq -type l -delete
+	@find build/types -type l -delete
 	@ln -s $(addprefix $(CURDIR)/,$(wildcard ottermq/*)) build/types/ottermq/
 	@ln -s $(addprefix $(CURDIR)/,wal amqp cli) build/types/ottermq/
-	MYPYPATH=build/types $(PY) -m mypy --strict -p ottermq
-	MYPYPATH=build/types $(PY) -m mypy --strict -p perf
+	@ln -s $(addprefix $(CURDIR)/,perf tests) build/types/
+	cd build/types && $(MYPY) -p ottermq -p perf -p tests
 	@mkdir -p build/lint
 	cd build/lint && gcc -std=gnu11 -O3 -Wall -Wextra -Werror -I$(CURDIR)/csrc -c $(addprefix $(CURDIR)/,$(C_SOURCES) $(wildcard perf/amqp_*.c perf/kafka_*.c perf/load_*.c perf/measure.c perf/relay_*.c))
 

@@ -68,5 +68,5 @@ def _build() -> ModuleType:
 
 
 _module = _build()
-ffi = _module.ffi  # type: ignore[attr-defined]
-lib = _module.lib  # type: ignore[attr-defined]
+ffi = _module.ffi
+lib = _module.lib

@@ -1,6 +1,8 @@
 """What Kafka clients compress comes out whole, or not at all; never more than there is room for."""
 
 import struct
+from collections.abc import Callable
+from typing import Any
 
 import cramjam
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from ottermq.storage import codecs
 from ottermq.storage.codecs import XERIAL, Codec, NotOpened, close_records, open_records
 
-PACK = {
+PACK: dict[Codec, Callable[[bytes], Any]] = {
     Codec.GZIP: cramjam.gzip.compress,
     Codec.SNAPPY: cramjam.snappy.compress_raw,
     Codec.LZ4: cramjam.lz4.compress,

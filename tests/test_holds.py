@@ -4,6 +4,7 @@ import json
 import signal
 import time
 from collections.abc import Callable, Iterator
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,7 @@ def test_a_held_queue_outlives_its_expiry_and_its_last_consumer(tmp_path: Path) 
         use(broker, declare)
         time.sleep(1.5)
         for name in ("held.a", "held.b"):
-            use(broker, lambda channel, name=name: channel.queue_declare(name, passive=True))
+            use(broker, methodcaller("queue_declare", name, passive=True))
         for name in ("free.a", "free.b"):
             gone = lambda channel, name=name: channel.queue_declare(name, passive=True)  # noqa: E731
             assert refusal(broker, gone).reply_code == 404
@@ -144,7 +145,7 @@ def test_a_held_queue_outlives_its_expiry_and_its_last_consumer(tmp_path: Path) 
 
 def kafka(broker: Broker) -> tuple[AdminClient, Producer]:
     host, port = broker.address("kafka")
-    where = {"bootstrap.servers": f"{host}:{port}", **KAFKA_ADMIN}
+    where: dict[str, Any] = {"bootstrap.servers": f"{host}:{port}", **KAFKA_ADMIN}
     return AdminClient(where), Producer(where)
 
 

@@ -180,7 +180,7 @@ def requirements(version: str) -> Path:
     folder = ROOT / "build" / "requirements" / f"{version}-{name}"
     if not folder.exists():
         partial = folder.with_name(f"{folder.name}.{os.getpid()}")
-        pip = [interpreter(version), "-m", "pip", "install", "-q", "--target", partial]
+        pip = [str(interpreter(version)), "-m", "pip", "install", "-q", "--target", str(partial)]
         done = subprocess.run([*pip, *wanted], capture_output=True, text=True, timeout=300)
         if done.returncode:
             shutil.rmtree(partial, ignore_errors=True)

@@ -124,6 +124,12 @@ def test_a_client_that_does_not_know_authentication_failure_close_is_hung_up_on(
         connect(password="wrong", capabilities={})
 
 
+def challenged(client: Client) -> bytes:
+    challenge = client.expect(Connection.Secure).challenge
+    assert challenge is not None
+    return challenge.encode()
+
+
 @pytest.mark.ottermq_only("RabbitMQ has no SCRAM here")
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_a_login_of_several_rounds_goes_by_secure_and_secure_ok(
@@ -131,9 +137,9 @@ def test_a_login_of_several_rounds_goes_by_secure_and_secure_ok(
 ) -> None:
     client, scram = connect(open=False), ScramClient(mechanism, "guest", b"guest")
     client.start(mechanism=mechanism, response=scram.first().decode())
-    challenge = client.expect(Connection.Secure).challenge.encode()
+    challenge = challenged(client)
     client.send(Connection.SecureOk(scram.final(challenge).decode()), 0)
-    assert client.expect(Connection.Secure).challenge.encode() == scram.theirs
+    assert challenged(client) == scram.theirs
     client.send(Connection.SecureOk(""), 0)
     client.tune()
     client.open()
@@ -144,7 +150,7 @@ def test_a_login_of_several_rounds_goes_by_secure_and_secure_ok(
 def test_a_wrong_password_in_the_second_round_is_403(connect: Connect) -> None:
     client, scram = connect(open=False), ScramClient("SCRAM-SHA-256", "guest", b"wrong")
     client.start(mechanism="SCRAM-SHA-256", response=scram.first().decode())
-    challenge = client.expect(Connection.Secure).challenge.encode()
+    challenge = challenged(client)
     client.send(Connection.SecureOk(scram.final(challenge).decode()), 0)
     with refused(403, REFUSED_LOGIN.format("SCRAM-SHA-256"), connection=True):
         client.expect(Connection.Secure)

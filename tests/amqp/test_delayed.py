@@ -3,6 +3,7 @@
 import struct
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from pamqp.commands import Basic
@@ -98,7 +99,7 @@ def test_a_mandatory_message_that_does_not_wait_returns_also_from_a_transaction(
     channel: Channel, later: str, delay: int | None
 ) -> None:
     channel.tx_select()
-    headers = {} if delay is None else {"headers": {"x-delay": delay}}
+    headers: dict[str, Any] = {} if delay is None else {"headers": {"x-delay": delay}}
     channel.publish(b"x", key="nobody", exchange=later, mandatory=True, **headers)
     channel.tx_commit()
     assert channel.returned().body == b"x"

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from pamqp.commands import Basic, Confirm, Connection, Exchange, Queue, Tx
+from pamqp.common import FieldTable
 
 from ottermq.auth import Permission, TopicPermission
 from ottermq.config.schema import AmqpSettings, Permit
 from ottermq.engine.types import Added, Consume, Event, Kind, RouteFlags, StreamStart
 from tests.amqp.doors import Client, Closed, Desk, open_desk
 
-STREAM = {"x-queue-type": "stream"}
+STREAM: FieldTable = {"x-queue-type": "stream"}
 
 
 @pytest.fixture
@@ -95,7 +96,11 @@ async def test_a_prefetch_size_is_not_implemented(client: Client) -> None:
 
 async def test_consumer_flags_and_arguments_reach_the_engine(desk: Desk, client: Client) -> None:
     await client.call(1, Queue.Declare(queue="q"))
-    arguments = {"x-priority": 9, "x-consumer-timeout": 5000, "x-cancel-on-ha-failover": True}
+    arguments: FieldTable = {
+        "x-priority": 9,
+        "x-consumer-timeout": 5000,
+        "x-cancel-on-ha-failover": True,
+    }
     asked = Basic.Consume(queue="q", no_ack=True, exclusive=True, arguments=arguments)
     (ok,) = await client.call(1, asked)
     assert ok.consumer_tag.startswith("amq.ctag-")
@@ -273,7 +278,7 @@ async def test_a_route_is_told_and_may_be_remembered(desk: Desk, client: Client)
 
 async def test_headers_are_looked_at_each_time(desk: Desk, client: Client) -> None:
     await client.call(1, Queue.Declare(queue="q"))
-    binding = {"x-match": "all", "colour": "red"}
+    binding: FieldTable = {"x-match": "all", "colour": "red"}
     await client.call(1, Queue.Bind(queue="q", exchange="amq.headers", arguments=binding))
     await client.event(publishing(client, "amq.headers", headers={"colour": "red"}))
     await client.event(publishing(client, "amq.headers", headers={"colour": "blue"}))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 from pamqp.commands import Basic, Connection, Exchange, Queue
+from pamqp.common import FieldTable
 
 from ottermq.auth import Permission
 from ottermq.config.schema import AmqpSettings, Permit
@@ -332,7 +333,7 @@ async def test_what_is_refused_is_refused_in_these_words(
 
 
 async def test_a_delayed_exchange_has_a_place_for_what_waits(desk: Desk, client: Client) -> None:
-    arguments = {"x-delayed-type": "direct"}
+    arguments: FieldTable = {"x-delayed-type": "direct"}
     later = Exchange.Declare(
         exchange="later", exchange_type="x-delayed-message", durable=True, arguments=arguments
     )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from pamqp.commands import Basic, Connection, Exchange, Queue
+from pamqp.common import FieldTable
 
 from ottermq.auth import Permission
 from ottermq.engine.types import Consumer
@@ -30,7 +31,7 @@ async def delete(desk: Desk, name: str = "v") -> None:
     await desk.auth.delete_vhost(name)
 
 
-def closed_with(client: Client) -> tuple[int, str]:
+def closed_with(client: Client) -> tuple[int | None, str]:
     """The last word it got."""
     *_, close = client.frames()
     assert isinstance(close, Connection.Close)
@@ -55,7 +56,7 @@ async def test_its_queues_leave_the_engine_and_their_consumers_hear_of_it(desk: 
     client = await desk.connected("v")
     await client.call(1, Queue.Declare(queue="durable", durable=True))
     await client.call(1, Queue.Declare(queue="mine", exclusive=True))
-    delayed = {"x-delayed-type": "direct"}
+    delayed: FieldTable = {"x-delayed-type": "direct"}
     await client.call(
         1, Exchange.Declare(exchange="later", exchange_type="x-delayed-message", arguments=delayed)
     )

@@ -16,7 +16,7 @@ Unique = Callable[[str], str]
 def together(channel: Channel, *sends: tuple[bytes, str, str, int]) -> None:
     """In one piece, so that the broker finds them all in one tick."""
     parts: list[bytes] = []
-    raw, channel.client.raw = channel.client.raw, parts.append  # type: ignore[method-assign]
+    raw, channel.client.raw = channel.client.raw, parts.append  # type: ignore[method-assign, assignment]
     for body, exchange, key, mode in sends:
         channel.publish(body, key=key, exchange=exchange, delivery_mode=mode)
     channel.client.raw = raw  # type: ignore[method-assign]

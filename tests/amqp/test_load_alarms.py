@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pamqp import body, frame, header
@@ -49,7 +50,7 @@ def hog(broker: Broker, size: int) -> Client:
     """Sends the first half of a message, and keeps the rest."""
     client = Client(broker.address("amqp"))
     channel = client.channel()
-    parts = (
+    parts: tuple[Any, ...] = (
         Basic.Publish(0, "", "nobody"),
         header.ContentHeader(0, 2 * size, Basic.Properties()),
         *(body.ContentBody(b"x" * 100_000) for _ in range(size // 100_000)),

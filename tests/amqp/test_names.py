@@ -14,10 +14,11 @@ def test_a_name_with_control_characters_is_refused(
     client: Client, unique: Callable[[str], str], control: str
 ) -> None:
     name = unique("jobs") + control
-    for kind, declare in (
-        ("queue", lambda: client.channel().declare(name)),
-        ("exchange", lambda: client.channel().declare_exchange(name, "direct")),
-    ):
+    both: dict[str, Callable[[], object]] = {
+        "queue": lambda: client.channel().declare(name),
+        "exchange": lambda: client.channel().declare_exchange(name, "direct"),
+    }
+    for kind, declare in both.items():
         with refused(
             406, f"PRECONDITION_FAILED - {kind} name {ascii(name)} holds control characters"
         ):

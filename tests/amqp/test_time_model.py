@@ -151,10 +151,8 @@ def publish(channel: Channel, world: World, chance: random.Random) -> None:
 
 def send_one(channel: Channel, world: World, chance: random.Random) -> None:
     world.published += 1
-    body, properties = (
-        b"%d" % world.published,
-        {"delivery_mode": 2, "priority": chance.randint(0, 3)},
-    )
+    body = b"%d" % world.published
+    properties: dict[str, Any] = {"delivery_mode": 2, "priority": chance.randint(0, 3)}
     if chance.random() < 0.2:
         exchange = chance.choice(list(world.delayed))
         world.entries[world.published] = world.delayed[exchange]

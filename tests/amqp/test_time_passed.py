@@ -162,7 +162,7 @@ def test_what_died_while_the_broker_was_down_is_in_its_target(back: Address, nam
 
 def policy(folder: Path, most: int) -> str:
     """Definitions in which a queue's target comes behind it."""
-    queues = [
+    queues: list[dict[str, Any]] = [
         {"name": name, "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
         for name in ("a-limited", "z-rest")
     ]

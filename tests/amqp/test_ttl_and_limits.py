@@ -97,7 +97,7 @@ def test_a_ttl_of_zero_is_over_when_the_message_comes_back(channel: Channel, by:
     queue = channel.declare("", {"x-message-ttl": 0} if by == "queue" else None)
     channel.consume(queue)
     for _ in range(20):  # within the millisecond in which it came, now and then
-        channel.publish(b"x", key=queue, **({"expiration": "0"} if by == "message" else {}))
+        channel.publish(b"x", key=queue, expiration="0" if by == "message" else None)
         channel.reject(channel.delivery().tag, requeue=True)
         channel.count(queue)
     assert channel.nothing_comes()

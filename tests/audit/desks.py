@@ -37,7 +37,7 @@ def url_of(broker: Broker) -> str:
 
 def told(broker: Broker) -> list[Told]:
     """What lies in the queue, taken out."""
-    found = []
+    found: list[Told] = []
     with pika.BlockingConnection(pika.URLParameters(url_of(broker))) as connection:
         channel = connection.channel()
         channel.queue_declare(QUEUE, durable=True)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pika
 from confluent_kafka import Producer
@@ -127,7 +128,7 @@ def _removed(data: Path) -> set[str]:
 
 
 def _first_life(broker: Broker) -> None:
-    produce(broker, "early", **{"retention.bytes": "150000", "segment.bytes": "65536"})
+    produce(broker, "early", {"retention.bytes": "150000", "segment.bytes": "65536"})
     drain(broker, "errands")
     with connected(broker) as channel:
         for stream in ("letters", "parcels"):
@@ -141,9 +142,9 @@ def _second_life(broker: Broker) -> None:
     forget = ConfigEntry("retention.bytes", None, incremental_operation=AlterConfigOpType.DELETE)
     topic = ConfigResource(ConfigResource.Type.TOPIC, "early", incremental_configs=[forget])
     where.incremental_alter_configs([topic])[topic].result(60)
-    produce(broker, "stale", ages=2 * HOUR, **{"retention.ms": str(HOUR)})
-    produce(broker, "large", **{"retention.bytes": "150000", "segment.bytes": "65536"})
-    produce(broker, "held", **{"legal.hold": "true"})
+    produce(broker, "stale", {"retention.ms": str(HOUR)}, ages=2 * HOUR)
+    produce(broker, "large", {"retention.bytes": "150000", "segment.bytes": "65536"})
+    produce(broker, "held", {"legal.hold": "true"})
     drain(broker, "finished")
     yards.write_amqp(broker)
     yards.write_kafka(broker)
@@ -175,10 +176,17 @@ def connected(broker: Broker) -> Iterator[pika.adapters.blocking_connection.Bloc
         yield channel
 
 
-def produce(broker: Broker, topic: str, count: int = COUNT, ages: int = 0, **configs: str) -> None:
-    where = {"bootstrap.servers": logs.kafka_of(broker), **KAFKA_ADMIN}
+def produce(
+    broker: Broker,
+    topic: str,
+    configs: dict[str, str] | None = None,
+    *,
+    count: int = COUNT,
+    ages: int = 0,
+) -> None:
+    where: dict[str, Any] = {"bootstrap.servers": logs.kafka_of(broker), **KAFKA_ADMIN}
     admin = AdminClient(where)
-    admin.create_topics([NewTopic(topic, 1, 1, config=configs)])[topic].result(60)
+    admin.create_topics([NewTopic(topic, 1, 1, config=configs or {})])[topic].result(60)
     producer = Producer({**where, "batch.size": 20_000})
     for _ in range(count):
         producer.produce(topic, BODY, key=ANN, timestamp=int(time.time() * 1000) - ages)

@@ -15,7 +15,9 @@ spark = SparkSession.builder.getOrCreate()
 register(spark)
 rows = spark.read.format("ottermq").option("columns", "queue,offset").load(str(data))
 orders = rows.where("queue = 'orders'").count()
-order = Order("integrity", data, out, spark.sparkContext.master, load(), ["never"], {}, quiet=True)
+order = Order(
+    "integrity", data, out, str(spark.sparkContext.master), load(), ["never"], {}, quiet=True
+)
 done = run(order)
 summary = json.loads((done.folder / "summary.json").read_text())
 print(json.dumps({"orders": orders, "summary": summary}))

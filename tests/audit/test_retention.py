@@ -68,9 +68,9 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All kept as it should be: by age, size, settling, for ever, under hold, after a kill."""
     data = tmp_path_factory.mktemp("honest") / "data"
     with Broker(data, env=SMALL) as broker:
-        produce(broker, "aged", ages=2 * HOUR, **{"retention.ms": str(HOUR)})
-        produce(broker, "sized", **{"retention.bytes": "150000", "segment.bytes": "65536"})
-        produce(broker, "held", ages=2 * HOUR, **{"retention.ms": str(HOUR), "legal.hold": "true"})
+        produce(broker, "aged", {"retention.ms": str(HOUR)}, ages=2 * HOUR)
+        produce(broker, "sized", {"retention.bytes": "150000", "segment.bytes": "65536"})
+        produce(broker, "held", {"retention.ms": str(HOUR), "legal.hold": "true"}, ages=2 * HOUR)
         produce(broker, "free")
         drained(broker, "orders")
         until(lambda: all(gone(data, name) for name in ("aged", "sized", "orders")))
@@ -128,7 +128,7 @@ def test_old_records_are_found_where_nobody_lets_them_go(
     data = tmp_path / "data"
     with Broker(data, env=SMALL | {"OTTERMQ_WAL__RETENTION__CHECK_INTERVAL": "1h"}) as broker:
         time.sleep(1.5)  # the keeper's first look is over
-        produce(broker, "stale", ages=2 * HOUR, **{"retention.ms": str(HOUR)})
+        produce(broker, "stale", {"retention.ms": str(HOUR)}, ages=2 * HOUR)
     outcome = run(spark, data)
     assert set(told(outcome)) == {("too-old", "stale")}
     assert sum(told(outcome).values()) == len(segments(data, "stale"))

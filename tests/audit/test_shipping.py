@@ -16,6 +16,7 @@ from ottermq.audit.failures import first_line
 from ottermq.audit.java import java_home
 from ottermq.audit.run import Order, run
 from ottermq.audit.shipping import pack as packing
+from ottermq.audit.shipping.bootstrap import fits
 from ottermq.config import load
 from tests.audit import yard as yards
 from tests.audit.cluster import Cluster
@@ -197,7 +198,7 @@ def test_where_nothing_can_be_written_it_unpacks_elsewhere(bare: Path, tmp_path:
 def test_a_pack_for_another_python_or_processor_says_so(
     bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours = packing.fits()
+    ours = fits()
     monkeypatch.setattr(packing, "fits", lambda: "cpython-399-riscv64-linux-gnu")
     pack = packing.pack(folder=tmp_path)
     [(_, said)] = ended([opened(bare, pack)])

@@ -77,7 +77,7 @@ def write_delayed(channel: BlockingChannel) -> None:
 
 
 def write_readings(broker: Broker) -> None:
-    where = {"bootstrap.servers": logs.kafka_of(broker)}
+    where: dict[str, Any] = {"bootstrap.servers": logs.kafka_of(broker)}
     admin = AdminClient(where)
     admin.create_topics([NewTopic("readings", 1)])["readings"].result(60)
     producer = Producer(where)

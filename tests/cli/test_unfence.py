@@ -66,8 +66,12 @@ def test_once_unfenced_a_broker_goes_on_and_nothing_refused_comes_back(tmp_path:
         broker.process.wait(20)
         with Broker(recording.root) as again, Client(again.address("amqp")) as client:
             channel = client.channel()
-            found = [channel.get("orders", no_ack=True).body for _ in range(101)]
-            assert found == [b"before", *(b"after %d" % number for number in range(100))]
+            found = [channel.get("orders", no_ack=True) for _ in range(101)]
+            bodies = [message and message.body for message in found]
+            assert bodies == [
+                b"before",
+                *(b"after %d" % number for number in range(100)),
+            ]
             assert channel.get("orders") is None
 
 

@@ -128,7 +128,7 @@ def fetch() -> str:
     if by_maven.returncode:
         return "Maven could not fetch Spark's Kafka connector"
     venv.create(PYTHON.parent.parent, with_pip=True)
-    pip = [PYTHON, "-m", "pip", "--disable-pip-version-check", "install", "-q"]
+    pip = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "-q"]
     if subprocess.run([*pip, f"pyspark=={VERSION}"], capture_output=True).returncode:
         return f"pip could not fetch PySpark {VERSION}"
     FETCHED.touch()

@@ -134,8 +134,9 @@ def test_a_user_made_here_logs_in_and_may_do_what_its_acls_say(
     [refused] = produce(kafka, name, 1, **login)
     assert refused is not None
     assert refused.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    any_name: Any = None  # which its hints leave out
     all_of_hers = AclBindingFilter(
-        ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{user}", None,
+        ResourceType.ANY, any_name, ResourcePatternType.ANY, f"User:{user}", any_name,
         AclOperation.ANY, AclPermissionType.ANY,
     )  # fmt: skip
     assert acl(ResourceType.TOPIC) in admin.describe_acls(all_of_hers).result(PATIENCE)
@@ -143,12 +144,14 @@ def test_a_user_made_here_logs_in_and_may_do_what_its_acls_say(
     assert admin.describe_acls(all_of_hers).result(PATIENCE) == []
 
 
-def read(kafka: str, topic: str, count: int, **options: Any) -> list[tuple[bytes, int]]:
+def read(
+    kafka: str, topic: str, count: int, **options: Any
+) -> list[tuple[bytes | None, int | None]]:
     consumer = Consumer(
         {"bootstrap.servers": kafka, "group.id": topic, "enable.auto.commit": False, **options}
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found: list[tuple[bytes, int]] = []
+    found: list[tuple[bytes | None, int | None]] = []
     limit = time.monotonic() + PATIENCE
     while len(found) < count and time.monotonic() < limit:
         message = consumer.poll(0.5)

@@ -122,7 +122,7 @@ def eventually(holds: Callable[[], bool], what: str) -> None:
 
 
 def create(client: Settings, topic: str, partitions: int) -> None:
-    admin = AdminClient(client)  # an answer reaches only one that is still there
+    admin = AdminClient({**client})  # an answer reaches only one that is still there
     done(admin.create_topics([NewTopic(topic, partitions, 1)]))
 
 
@@ -153,7 +153,7 @@ class Reader:
         while message is not None:
             if message.error() is None:
                 key = message.key()
-                self.seen.append((key.decode() if key else None, message.value().decode()))
+                self.seen.append((key.decode() if key else None, (message.value() or b"").decode()))
             message = self._consumer.poll(0.05)
         return len(self.seen) >= count
 

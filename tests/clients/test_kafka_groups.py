@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,10 @@ def until(condition: Callable[[], object], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"never came: {what}"
         time.sleep(0.02)
+
+
+def until_there_are(seen: Sized, count: int) -> None:
+    until(lambda: len(seen) == count, f"{count} records")
 
 
 def create(server: str, topic: str, partitions: int) -> None:
@@ -133,7 +137,7 @@ def test_every_record_once_however_members_come_and_go(
             members.pop(0).leave()
         produce(server, topic, range(produced, produced + 200))
         produced += 200
-        until(lambda wanted=produced: len(seen) == wanted, f"{produced} records")
+        until_there_are(seen, produced)
     for member in members:
         member.leave()
     assert seen == Counter(str(value) for value in range(produced))

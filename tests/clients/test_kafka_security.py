@@ -126,8 +126,8 @@ def test_a_wrong_password_is_what_librdkafka_reports(
     secure: Broker, folder: Path, mechanism: str
 ) -> None:
     errors: list[KafkaError] = []
-    options = librdkafka(secure, folder, "kafka", mechanism, "wrong")
-    admin = AdminClient({**options, "error_cb": errors.append})
+    options: dict[str, Any] = {**librdkafka(secure, folder, "kafka", mechanism, "wrong")}
+    admin = AdminClient(options | {"error_cb": errors.append})
     for _ in range(int(PATIENCE)):
         admin.poll(1.0)
         if any(error.code() == KafkaError._AUTHENTICATION for error in errors):

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
@@ -49,14 +50,14 @@ def topic_with(kafka: str, name: str, values: list[str], partitions: int = 1) ->
     return name
 
 
-def at_librdkafka(kafka: str) -> dict[str, str]:
+def at_librdkafka(kafka: str) -> dict[str, Any]:
     return {"bootstrap.servers": kafka}
 
 
 def add(kafka: str, topic: str, values: list[str], partitions: int = 1) -> None:
     producer = Producer(at_librdkafka(kafka))
     for number, value in enumerate(values):
-        headers = [("number", str(number).encode())]
+        headers: list[tuple[str, str | bytes | None]] = [("number", str(number).encode())]
         producer.produce(topic, value, f"k{number}", partition=number % partitions, headers=headers)
     assert producer.flush(PATIENCE) == 0
 

@@ -246,7 +246,7 @@ class Transformer:
             return False
         self.producer.begin_transaction()
         for message in batch:
-            self.producer.produce("out", message.value(), partition=message.partition())
+            self.producer.produce("out", message.value(), partition=message.partition() or 0)
         disturb("produced")
         self.producer.send_offsets_to_transaction(
             self.consumer.position(self.consumer.assignment()),

@@ -23,9 +23,12 @@ def connection(url: str) -> Iterator[Connection]:
 
 def receive(connection: Connection, queue: Queue, count: int) -> list[Any]:
     got: list[Any] = []
-    with Consumer(
-        connection, [queue], on_message=lambda message: (got.append(message), message.ack())
-    ):
+
+    def take(message: Any) -> None:
+        got.append(message)
+        message.ack()
+
+    with Consumer(connection, [queue], on_message=take):
         while len(got) < count:
             connection.drain_events(timeout=PATIENCE)
     return got
@@ -41,12 +44,13 @@ def test_publish_and_consume_any_body(connection: Connection, unique: Unique) ->
         )
     with connection.channel():
         got: list[Any] = []
-        with Consumer(
-            connection,
-            [queue],
-            callbacks=[lambda body, message: (got.append(body), message.ack())],
-            accept=["json", "yaml", "pickle"],
-        ):
+
+        def take(body: Any, message: Any) -> None:
+            got.append(body)
+            message.ack()
+
+        accept = ["json", "yaml", "pickle"]
+        with Consumer(connection, [queue], callbacks=[take], accept=accept):
             while len(got) < 3:
                 connection.drain_events(timeout=PATIENCE)
     assert got == [{"by": "json"}, {"by": "yaml"}, {"by": "pickle"}]
@@ -78,8 +82,8 @@ def test_return(connection: Connection) -> None:
 
 
 def test_confirm(connection: Connection, unique: Unique) -> None:
-    queue = Queue(unique("narrow"), max_length=1, auto_delete=True)
-    queue.queue_arguments = {"x-overflow": "reject-publish"}
+    refusing = {"x-overflow": "reject-publish"}
+    queue = Queue(unique("narrow"), max_length=1, auto_delete=True, queue_arguments=refusing)
     producer = Producer(connection)
     producer.publish("fits", routing_key=queue.name, declare=[queue])
     with pytest.raises(MessageNacked):

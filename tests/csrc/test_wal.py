@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -116,7 +117,11 @@ def test_lent_payloads_of_any_length_come_back_whole(
     """A head that is copied, bytes that are not, and small records between."""
     written, lenders = [], []
     with memory_folder() as folder:
-        options = {"max_size": 64 * MIB, "backlog_max": 64 * MIB, "direct_io": direct_io}
+        options: dict[str, Any] = {
+            "max_size": 64 * MIB,
+            "backlog_max": 64 * MIB,
+            "direct_io": direct_io,
+        }
         with opened(folder, **options) as wal:
             for number, tick in enumerate(ticks):
                 for head, length in tick:
@@ -152,7 +157,11 @@ def test_many_loans_are_more_than_one_buffer_and_one_group_take(
     folder: Path, direct_io: int
 ) -> None:
     payloads = [os.urandom(33_000) for _ in range(700)]
-    options = {"file_size": 32 * MIB, "max_size": 128 * MIB, "backlog_max": 64 * MIB}
+    options: dict[str, Any] = {
+        "file_size": 32 * MIB,
+        "max_size": 128 * MIB,
+        "backlog_max": 64 * MIB,
+    }
     with opened(folder, batch_max_size=16 * MIB, direct_io=direct_io, **options) as wal:
         lent = [wal.lend(payload) for payload in payloads]
         assert all(lender.refs == 2 for _, lender in lent)
@@ -168,7 +177,7 @@ def test_the_disk_takes_large_payloads_from_where_they_lie(tmp_path: Path) -> No
     """Past the page cache a lent record begins on a block, as its bytes lie in memory; a payload
     with a head before it lies otherwise, and is written all the same."""
     payloads = [os.urandom(length) for length in (32_768, 65_700, 700_000, 33_001)]
-    options = {"file_size": 8 * MIB, "max_size": 32 * MIB}
+    options: dict[str, Any] = {"file_size": 8 * MIB, "max_size": 32 * MIB}
     with opened(tmp_path, direct_io=1, **options) as wal:
         if not wal.stat.direct_io:
             pytest.skip("this file system has no O_DIRECT")
@@ -204,7 +213,7 @@ def test_the_disk_takes_large_payloads_from_where_they_lie(tmp_path: Path) -> No
 def test_padding_counts_when_a_group_is_cut(tmp_path: Path) -> None:
     """A file's last group must not reach past its end because of what lies between its records."""
     payloads = [os.urandom(32_800) for _ in range(300)]
-    options = {"file_size": MIB, "max_size": 32 * MIB, "backlog_max": 32 * MIB}
+    options: dict[str, Any] = {"file_size": MIB, "max_size": 32 * MIB, "backlog_max": 32 * MIB}
     with opened(tmp_path, direct_io=1, **options) as wal:
         lent = [wal.lend(payload) for payload in payloads]
         wal.submit()

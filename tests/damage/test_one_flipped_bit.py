@@ -155,7 +155,7 @@ def read_over(consumer: Consumer, topic: str, lost: set[int]) -> tuple[list[int]
             errors.append(error.code())
             consumer.seek(TopicPartition(topic, 0, max(lost) + 1))
         else:
-            found.append(int(message.value()[:6]))
+            found.append(int((message.value() or b"")[:6]))
     return found, errors
 
 

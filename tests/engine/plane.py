@@ -60,6 +60,10 @@ class Message(NamedTuple):
         return int(self.method.delivery_tag)
 
     @property
+    def headers(self) -> dict[str, Any]:
+        return dict(self.properties.headers or {})
+
+    @property
     def redelivered(self) -> bool:
         return bool(self.method.redelivered)
 
@@ -290,7 +294,7 @@ class Client:
 
     def get(self, queue: str, channel: int = 1, no_ack: bool = False) -> Message | None:
         self.feed(frame(Basic.Get(queue=queue, no_ack=no_ack), channel))
-        got = self.take(channel)
+        got: Any = self.take(channel)
         return got if isinstance(got, Message) else None
 
     def ack(self, tag: int, multiple: bool = False, channel: int = 1) -> None:

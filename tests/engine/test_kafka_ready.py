@@ -3,7 +3,7 @@ none of one that was given up, no marker; through restarts and kills."""
 
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -122,7 +122,7 @@ def test_a_stop_or_a_kill_at_any_step_changes_no_count(
 ) -> None:
     with a_plane(tmp_path / "data") as plane:
         one, other = Writer(plane, 1), Writer(plane, 2)
-        steps = [
+        steps: list[tuple[Callable[[], object], int]] = [
             (lambda: plain(plane, 2), 2),
             (lambda: one.write(10), 2),
             (lambda: other.write(100), 2),

@@ -1,6 +1,7 @@
 """Leaving a queue another way: expired, rejected, dropped from the head, delayed."""
 
 import time
+from typing import Any
 
 import pytest
 from pamqp.commands import Basic
@@ -22,7 +23,7 @@ def dead_letters(plane: Plane) -> None:
     plane.routes["dlx", "work"] = ["dead"]
 
 
-DLX = {"dead_letter_exchange": b"dlx"}
+DLX: dict[str, Any] = {"dead_letter_exchange": b"dlx"}
 
 
 def test_the_head_is_dropped_when_a_queue_grows_too_long(plane: Plane) -> None:

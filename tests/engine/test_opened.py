@@ -1,6 +1,8 @@
 """Compressed batches, as Kafka clients send them, reach AMQP consumers message by message."""
 
 import struct
+from collections.abc import Callable
+from typing import Any
 
 import cramjam
 import pytest
@@ -11,7 +13,7 @@ from ottermq.engine.types import QueueFlags, StreamStart
 from ottermq.storage.codecs import Codec
 from tests.engine.plane import Plane
 
-PACK = {
+PACK: dict[Codec, Callable[[bytes], Any]] = {
     Codec.GZIP: cramjam.gzip.compress,
     Codec.SNAPPY: cramjam.snappy.compress_raw,
     Codec.LZ4: cramjam.lz4.compress,

@@ -1,6 +1,7 @@
 """Full queues that refuse: what comes in a transaction or as a dead letter is refused, too."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pamqp.commands import Tx
@@ -13,8 +14,8 @@ from tests.engine.test_leaving import got
 OK = frame(Tx.CommitOk())
 REFUSING = QueueFlags.REJECT_PUBLISH
 DYING = QueueFlags.REJECT_PUBLISH | QueueFlags.REJECT_DLX
-TO_FULL = {"dead_letter_exchange": b"", "dead_letter_key": b"full"}
-TO_DEAD = {"dead_letter_exchange": b"", "dead_letter_key": b"dead"}
+TO_FULL: dict[str, Any] = {"dead_letter_exchange": b"", "dead_letter_key": b"full"}
+TO_DEAD: dict[str, Any] = {"dead_letter_exchange": b"", "dead_letter_key": b"dead"}
 
 
 def commit(client: Client) -> None:
@@ -56,7 +57,7 @@ def test_what_a_commit_finds_no_room_for_dies_where_the_queue_says_so(plane: Pla
     other = plane.client()
     first = other.get("dead")
     assert first and first.body == b"b"
-    death = first.properties.headers["x-death"][0]  # type: ignore[index]
+    death = first.headers["x-death"][0]
     assert (death["queue"], death["reason"], death["count"]) == ("full", "maxlen", 1)
 
 
@@ -96,8 +97,8 @@ def test_a_dead_letter_that_finds_its_queue_full_may_die_again(plane: Plane) -> 
     assert got(client, "full") == [b"0"]
     twice = client.get("dead")
     assert twice
-    deaths = twice.properties.headers["x-death"]  # type: ignore[index]
-    assert [(death["queue"], death["reason"]) for death in deaths] == [  # type: ignore[index]
+    deaths = twice.headers["x-death"]
+    assert [(death["queue"], death["reason"]) for death in deaths] == [
         ("full", "maxlen"),
         ("work", "expired"),
     ]

@@ -3,6 +3,7 @@
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,12 +11,12 @@ from ottermq.engine.types import QueueFlags, StreamStart
 from tests.engine.plane import Confirm, Plane
 
 
-def offsets(plane: Plane, count: int, **how: object) -> list[tuple[int, bytes]]:
+def offsets(plane: Plane, count: int, **how: Any) -> list[tuple[int, bytes]]:
     client = plane.client()
     client.consume("news", prefetch=1000, **how)
     got = client.messages(count)
     assert client.is_quiet()
-    return [(m.properties.headers["x-stream-offset"], m.body) for m in got]
+    return [(m.headers["x-stream-offset"], m.body) for m in got]
 
 
 def filled(plane: Plane, count: int) -> None:

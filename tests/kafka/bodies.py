@@ -5,7 +5,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from ottermq.kafka.api import Api
-from ottermq.kafka.codec import TAGS, Body
+from ottermq.kafka.codec import TAGS
+from ottermq.kafka.request import Body
 from ottermq.kafka.schema import MESSAGES, Field
 
 PLAIN: dict[str, st.SearchStrategy[Any]] = {
@@ -17,7 +18,7 @@ PLAIN: dict[str, st.SearchStrategy[Any]] = {
     "int64": st.integers(-(2**63), 2**63 - 1),
     "float64": st.floats(allow_nan=False),
     "uuid": st.uuids(),
-    "string": st.text(st.characters(exclude_categories=("Cs",)), max_size=8),
+    "string": st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
     "bytes": st.binary(max_size=20),
     "records": st.none() | st.binary(max_size=20),
 }
@@ -41,7 +42,7 @@ def structs(fields: tuple[Field, ...], version: int, flexible: bool) -> st.Searc
         for field in fields
         if version in field.versions
     }
-    strategy: st.SearchStrategy[Body] = st.fixed_dictionaries(here)  # type: ignore[arg-type]
+    strategy: st.SearchStrategy[Body] = st.fixed_dictionaries(here)
     if flexible:
         tagged = st.tuples(strategy, UNKNOWN_TAGS)
         strategy = tagged.map(lambda pair: {**pair[0], TAGS: pair[1]} if pair[1] else pair[0])

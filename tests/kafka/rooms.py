@@ -33,6 +33,7 @@ from ottermq.kafka.groups import admin as group_admin
 from ottermq.kafka.quotas import Quotas
 from ottermq.kafka.request import Body, Connection, Handler, Request
 from ottermq.kafka.room import Room
+from ottermq.kafka.schema import MESSAGES
 from ottermq.kafka.topics import Topic, TopicOptions, Topics
 from ottermq.kafka.transactions import Transactions, producing
 from ottermq.kafka.transactions import admin as transaction_admin
@@ -94,7 +95,7 @@ class House:
     ) -> Body:
         """As the door would: what comes back has been through the wire, the newest version's."""
         if version < 0:
-            version = codec.MESSAGES[api].versions[1]
+            version = MESSAGES[api].versions[1]
         conn = Connection(1, "127.0.0.1:4711", "127.0.0.1:9092", self.room)
         conn.user = user or self.auth.users.existing("guest")
         sent = codec.encode_request(api, version, 1, "test", body)

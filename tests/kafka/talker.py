@@ -3,11 +3,12 @@
 import socket
 import ssl
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from ottermq.kafka import codec
 from ottermq.kafka.api import Api
-from ottermq.kafka.codec import MESSAGES, Body
+from ottermq.kafka.request import Body
+from ottermq.kafka.schema import MESSAGES
 from tests.brokers import PATIENCE
 
 
@@ -77,7 +78,7 @@ class Talker:
         topics: list[Body] = self.ask(Api.METADATA, asked)["topics"]
         return topics
 
-    def __enter__(self) -> "Talker":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -11,6 +11,7 @@ import pytest
 from ottermq.kafka import codec
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error
+from ottermq.kafka.request import Body
 from tests.brokers import Broker
 from tests.engine.kafka_plane import batch
 from tests.kafka.talker import Gone, Talker
@@ -45,7 +46,7 @@ def test_metadata_that_is_asked_for_is_not_kept_without_a_limit(broker: Broker) 
 
 
 def test_a_request_of_too_many_names_is_refused_at_once(broker: Broker) -> None:
-    requests = [
+    requests: list[tuple[Api, int, Body]] = [
         (Api.FIND_COORDINATOR, 4, {"coordinator_keys": [f"k{each}" for each in range(250_000)]}),
         (
             Api.DESCRIBE_CONFIGS,

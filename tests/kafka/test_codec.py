@@ -12,7 +12,7 @@ from ottermq.errors import Malformed
 from ottermq.kafka import codec
 from ottermq.kafka.api import Api
 from ottermq.kafka.codec import TAGS, UnknownVersion
-from ottermq.kafka.request import Connection, Request
+from ottermq.kafka.request import Body, Connection, Request
 from ottermq.kafka.schema import MESSAGES
 from tests.kafka.bodies import VERSIONS, bodies, without_defaults
 
@@ -34,7 +34,7 @@ each_version = pytest.mark.parametrize(
 def test_what_is_written_is_read_again(api: Api, version: int) -> None:
     @QUICK
     @given(bodies(api, version, False), bodies(api, version, True))
-    def check(asked: codec.Body, answered: codec.Body) -> None:
+    def check(asked: Body, answered: Body) -> None:
         sent = codec.encode_request(api, version, 7, "me", asked)
         assert int.from_bytes(sent[:4], "big") == len(sent) - 4
         request = codec.decode_request(NOBODY, sent[4:])
@@ -53,7 +53,7 @@ def test_what_is_written_is_read_again(api: Api, version: int) -> None:
 def test_cut_short_anywhere_it_is_malformed(api: Api, version: int) -> None:
     @settings(QUICK, max_examples=3)
     @given(bodies(api, version, False))
-    def check(asked: codec.Body) -> None:
+    def check(asked: Body) -> None:
         sent = codec.encode_request(api, version, 7, "me", asked)[4:]
         for end in range(len(sent)):
             with pytest.raises(Malformed):
@@ -86,7 +86,7 @@ def test_one_in_a_million_raises_nothing_but_malformed(api: Api, version: int) -
 
     @settings(QUICK, max_examples=50, derandomize=False)
     @given(bodies(api, version, False))
-    def check(asked: codec.Body) -> None:
+    def check(asked: Body) -> None:
         sent = codec.encode_request(api, version, 7, "me", asked)[4:]
         for _ in range(1_000_000 // (50 * len(VERSIONS)) + 1):
             altered = bytearray(sent)

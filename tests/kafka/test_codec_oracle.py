@@ -12,7 +12,7 @@ from hypothesis import given
 
 from ottermq.kafka import codec
 from ottermq.kafka.api import Api
-from ottermq.kafka.codec import Body
+from ottermq.kafka.request import Body
 from ottermq.kafka.wire import Writer
 from tests.kafka.bodies import bodies
 from tests.kafka.test_codec import QUICK, each_version

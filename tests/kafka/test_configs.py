@@ -140,17 +140,18 @@ async def test_what_kafka_lists_of_a_broker_is_told_as_true_or_as_its_default(ho
         ("sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"),
     ):
         assert told[name] == (value, Source.STATIC_BROKER), name
-    for name, value in (
-        ("num.io.threads", "8"),
-        ("log.cleaner.threads", "1"),
-        ("broker.rack", None),
-        ("log.roll.hours", "168"),
-        ("group.coordinator.threads", "4"),
-        ("remote.log.storage.system.enable", "false"),
-        ("ssl.client.auth", "none"),
-        ("controller.quorum.election.timeout.ms", "1000"),
-    ):
-        assert told[name] == (value, Source.DEFAULT), name
+    defaults: dict[str, str | None] = {
+        "num.io.threads": "8",
+        "log.cleaner.threads": "1",
+        "broker.rack": None,
+        "log.roll.hours": "168",
+        "group.coordinator.threads": "4",
+        "remote.log.storage.system.enable": "false",
+        "ssl.client.auth": "none",
+        "controller.quorum.election.timeout.ms": "1000",
+    }
+    for name, default in defaults.items():
+        assert told[name] == (default, Source.DEFAULT), name
     # Kafka 4.3.1's AbstractKafkaConfig.CONFIG_DEF has 340 that aren't internal.
     assert len(DEFAULTS) == 340 and {name for name, _, _ in DEFAULTS} <= told.keys()
     secret = {each["name"] for each in result["configs"] if each["is_sensitive"]}

@@ -9,8 +9,9 @@ import pytest
 
 from ottermq.kafka import codec
 from ottermq.kafka.api import Api
-from ottermq.kafka.codec import MESSAGES
 from ottermq.kafka.errors import Error
+from ottermq.kafka.request import Body
+from ottermq.kafka.schema import MESSAGES
 from tests.brokers import Broker
 from tests.engine.kafka_plane import batch
 from tests.kafka.talker import Talker
@@ -123,7 +124,7 @@ def test_every_version_of_metadata_tells_of_a_topic(talker: Talker, version: int
     [topic] = talker.ask(Api.METADATA, asked, version)["topics"]
     assert topic["name"] == name
     assert [part["partition_index"] for part in topic["partitions"]] == [0]
-    everything = {"topics": [] if version == 0 else None}
+    everything: Body = {"topics": [] if version == 0 else None}
     named = [each["name"] for each in talker.ask(Api.METADATA, everything, version)["topics"]]
     assert name in named
     if version >= 12:

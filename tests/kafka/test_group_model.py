@@ -124,7 +124,7 @@ class Groups(RuleBasedStateMachine):
         if group.state is State.EMPTY:
             assert not members
         if group.state in (State.COMPLETING, State.STABLE):
-            assert group.roster.leader in group.roster
+            assert group.roster.leader is not None and group.roster.leader in group.roster
             assert all(group.protocol in dict(m.protocols) for m in members)
             assert not any(member.join for member in members)
         if group.state is State.PREPARING and not self.gathers:

@@ -66,7 +66,10 @@ async def test_the_most_specific_quota_counts(house: House) -> None:
 
 
 async def test_quotas_are_described_by_filters(house: House) -> None:
-    for entity in ({"user": "anna"}, {"user": None}, {"user": "anna", "client-id": "app"}):
+    entities: list[dict[str, str | None]] = [
+        {"user": "anna"}, {"user": None}, {"user": "anna", "client-id": "app"},
+    ]  # fmt: skip
+    for entity in entities:
         await alter(house, entity, consumer_byte_rate=1000)
     assert await describe(house, ("user", EXACT, "anna"), strict=True) == [{"user": "anna"}]
     assert len(await describe(house, ("user", EXACT, "anna"), strict=False)) == 2

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from ottermq.kafka import codec
 from ottermq.kafka.api import Api
-from ottermq.kafka.codec import MESSAGES, TAGS, Body
+from ottermq.kafka.codec import TAGS
+from ottermq.kafka.request import Body
+from ottermq.kafka.schema import MESSAGES
 from tests.brokers import Broker
 from tests.kafka.bodies import bodies
 from tests.kafka.talker import Gone, Talker

@@ -505,7 +505,7 @@ def test_a_compacted_topic_keeps_the_last_of_each_key_for_both(tmp_path: Path, n
             kafka.send(name, b"%d" % number + b"." * 8000, b"key %d" % (number % 4))
         until(lambda: any(" compacted log=" in line for line in list(broker.lines)))
         kafka.send(name, b"end", b"end")
-        records = []
+        records: list[Any] = []
         with consumer(kafka.bootstrap, auto_offset_reset="earliest") as client:
             client.assign([TopicPartition(name, 0)])
             while not records or records[-1].key != b"end":

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from perf import bench, contest, report, scenarios
+from perf import bench, contest, load, report, scenarios
 from perf.load import Confirms, Load, Sample
 from perf.programs import ROOT
 from perf.scenarios import SCENARIOS, Effort, first_and_last_fifth
@@ -92,7 +92,7 @@ def test_the_memory_of_a_backlog_is_touched_right_before_it_is_filled(
         steps.append("fill" if "--keep" in options else "drain or live")
         return filled(Sample(1, 5000, 5000, 0))
 
-    monkeypatch.setattr(scenarios.load, "run", play)
+    monkeypatch.setattr(load, "run", play)
     monkeypatch.setattr(scenarios, "prime", lambda size: steps.append(f"touch {size}"))
     scenario = next(each for each in SCENARIOS if each.name == "backlog")
     scenario.measure(("127.0.0.1", 1), (), Effort(scale=0.001, priming=True))

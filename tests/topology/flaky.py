@@ -26,5 +26,5 @@ class Flaky:
 
 def full() -> sqlite3.Error:
     error = sqlite3.OperationalError("database or disk is full")
-    error.sqlite_errorcode = sqlite3.SQLITE_FULL  # type: ignore[misc]
+    error.sqlite_errorcode = sqlite3.SQLITE_FULL
     return error

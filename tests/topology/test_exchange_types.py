@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -95,7 +96,7 @@ def test_a_topic_made_to_be_slow_is_not(topology: Topology) -> None:
         ("any", {"x-c": "z"}, False),
     ],
 )
-def test_headers(topology: Topology, mode: str, headers: dict[str, object], found: bool) -> None:
+def test_headers(topology: Topology, mode: str, headers: dict[str, Any], found: bool) -> None:
     topology.declare_queue("/", "q")
     arguments = {"x-match": mode, "a": 1, "b": "x", "x-c": "z"}
     topology.bind("/", "amq.headers", "q", "", arguments)
@@ -117,7 +118,8 @@ def test_headers_that_would_take_too_long_to_compare_are_refused(
     names = {f"h{number}": None for number in range(10_000)}
     for number in range(60):
         topology.bind("/", "amq.headers", "q", str(number), names | {"x-match": mode})
-    few, many = {"h9999": 1}, dict.fromkeys(names, 1)
+    few: dict[str, Any] = {"h9999": 1}
+    many: dict[str, Any] = dict.fromkeys(names, 1)
     if mode == "all":  # the first one that isn't there ends it
         assert routed(topology, "amq.headers", **few) == []
     for headers in [many] if mode == "all" else [few, many]:

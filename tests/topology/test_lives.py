@@ -35,6 +35,7 @@ def call(name: str, *given: Any, **named: Any) -> st.SearchStrategy[tuple[str, A
 
 
 def policies(operator: bool) -> st.SearchStrategy[Policy]:
+    definitions: st.SearchStrategy[dict[str, Any]]
     definitions = st.sampled_from([{"max-length": 3}, {"expires": 9}])
     if not operator:
         definitions |= st.just({"alternate-exchange": "x2"})

@@ -42,7 +42,11 @@ def test_arguments_become_settings(topology: Topology) -> None:
 
 
 def test_a_streams_settings(topology: Topology) -> None:
-    arguments = {"max_age": "2h", "stream_max_segment_size_bytes": 1000, "max_length_bytes": 9}
+    arguments: dict[str, Any] = {
+        "max_age": "2h",
+        "stream_max_segment_size_bytes": 1000,
+        "max_length_bytes": 9,
+    }
     found = topology.effective(queue(topology, type="stream", **arguments))
     assert (found.max_age_ms, found.segment_size, found.max_length_bytes) == (7_200_000, 1000, 9)
     assert found.delivery_limit == -1

@@ -14,8 +14,9 @@ import pytest
 from ottermq.wal import Log, LogFlags, Record, Store
 from ottermq.wal.verify import Finding, verify
 from tests.faults.powerloss import EXT4, POSIX, CrashState, Model, crash_states
+from tests.faults.shim import recorded
 from tests.faults.trace import Event, Trace
-from tests.wal.faulty import Life, command, recorded
+from tests.wal.faulty import Life, command
 from tests.wal.promises import DAMAGE
 from tests.wal.scribe import when_there_is_room
 from tests.wal.stores import small

@@ -1,6 +1,6 @@
 """Transactions of Kafka producers in one log: what is stable, what was aborted, who may see it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -165,7 +165,7 @@ def test_a_kill_changes_nothing_wherever_the_checkpoint_was(
 ) -> None:
     with Store.open(tmp_path / "data", small()) as store:
         log = store.create("t", flags=flags)
-        steps = [
+        steps: list[Callable[[], object]] = [
             lambda: write(store, log, 1, 0),  # 0
             lambda: write(store, log, 2, 0),  # 1
             lambda: write(store, log, 1, 1),  # 2

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from ottermq.wal import Log, LogFlags, ReportKind, Store
 from ottermq.wal.errors import Fenced, Refused
 from tests.faults.rules import Op
-from tests.wal.faulty import Life, command, recorded
+from tests.faults.shim import recorded
+from tests.wal.faulty import Life, command
 from tests.wal.producing import (
     INVALID_EPOCH,
     INVALID_RECORD,

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.wal.stores import SMALL, die
 SEGMENT = LogOptions(segment_size=65536)
 
 
-def filled(store: Store, name: str = "orders", segments: int = 4, **more: LogFlags) -> Log:
+def filled(store: Store, name: str = "orders", segments: int = 4, **more: Any) -> Log:
     """A log with so many segments, the last one active, all written."""
     log = store.create(name, options=SEGMENT, **more)
     while len(log.segments()) < segments:

@@ -12,9 +12,9 @@ from ottermq.wal.retention import (
     ACTIVE_WORTH,
     Expired,
     Policy,
-    Rule,
     expired,
 )
+from ottermq.wal.rules import Rule
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
