@@ -1,7 +1,7 @@
 """The comparison as a picture for the README: plain SVG, readable on light and on dark pages.
 
-A row a scenario, a bar a contestant, on a logarithmic scale of messages a second: OtterMQ, its
-peers and the ceilings lie orders of magnitude apart.
+One row per scenario, one bar per contestant, on a logarithmic scale of messages per second:
+OtterMQ, its peers and the ceilings lie orders of magnitude apart.
 """
 
 import math
@@ -58,9 +58,9 @@ def draw(report: Report, rows: tuple[Row, ...], unit: str) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
         f' width="{width}" height="{height}" role="img">',
-        f"<title>{unit} a second: OtterMQ beside its peers</title>",
+        f"<title>{unit} per second: OtterMQ and its peers</title>",
         f"<style>{STYLE}</style>",
-        f'<text class="title" x="16" y="28">{unit} a second, more is better</text>',
+        f'<text class="title" x="16" y="28">{unit} per second, more is better</text>',
         *_legend(drawn),
         *_grid(axis, height),
     ]

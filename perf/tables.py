@@ -16,7 +16,7 @@ class Row:
     peer: str
     figure: str = "rate"
     ceiling: str = ""  # a relay that ours is held against
-    other: str = ""  # a second figure beside it: p50 / p99
+    other: str = ""  # another figure behind it: p50 / p99
     peer_only: bool = False  # our figure is in the row above
     ratio_only: bool = False  # other figures of the scenario say what it is a ratio of
     drawn: bool = False  # a rate, and so a row of the picture
@@ -39,7 +39,7 @@ AMQP = (
     rate("256 KiB persistent, confirms", "256k", "rabbitmq", "durable"),
     rate("a 64 KiB backlog, auto-ack", "64k-backlog", "rabbitmq", "relay"),
     rate(
-        "1,000 connections, messages a CPU second", "1000", "rabbitmq", "durable",
+        "1,000 connections, messages per CPU second", "1000", "rabbitmq", "durable",
         figure="per CPU second",
     ),
     Row("5 million waiting, drained: of the live rate", "backlog", "ottermq", "drain",
@@ -51,14 +51,14 @@ KAFKA = (
     rate("produce 100 B in 16 KiB batches, acks=1", "100-16k", "kafka"),
     rate("produce 1,000 B in 16 KiB batches, acks=1", "1000-16k", "kafka"),
     rate("produce 100 B in 1 KiB batches, acks=1", "100-1k", "kafka"),
-    rate("produce 1,000 B, one a batch, acks=1", "1000-1k", "kafka"),
+    rate("produce 1,000 B, one per batch, acks=1", "1000-1k", "kafka"),
     rate("produce 100 B in 16 KiB batches, on disk", "100-16k-all", "kafka-flush"),
     rate("produce 1,000 B in 16 KiB batches, on disk", "1000-16k-all", "kafka-flush"),
     rate("produce 100 B in 1 KiB batches, on disk", "100-1k-all", "kafka-flush"),
-    rate("produce 1,000 B, one a batch, on disk", "1000-1k-all", "kafka-flush"),
+    rate("produce 1,000 B, one per batch, on disk", "1000-1k-all", "kafka-flush"),
     rate("produce 100 B to 1,000 partitions, acks=1", "1000-partitions", "kafka"),
     rate("consume 1,000 B from the page cache", "consume", "kafka"),
-    Row("… records a CPU second of the broker", "consume", "kafka", "per CPU second",
+    Row("… records per CPU second of the broker", "consume", "kafka", "per CPU second",
         ratio_only=True),
     Row("from producer to consumer at 10,000/s, p50 / p99", "end-to-end", "kafka", "p50",
         other="p99"),
