@@ -76,7 +76,7 @@ int om_conn_close(om_engine *engine, uint64_t id, const uint8_t *data, size_t le
     om_engine_enter(engine);
     om_conn *conn = om_conn_find(engine, id);
     if (conn && conn->state == OM_CONN_PARTING) {
-        om_conn_break(conn, "closed");
+        om_conn_break(conn, "closed by the broker");
     } else if (conn) {
         om_conn_drop_contents(conn);
         om_conn_put_bytes(conn, data, len);
@@ -149,7 +149,7 @@ int64_t om_conn_drain(om_engine *engine, uint64_t id, uint8_t *out, size_t cap) 
     if (conn) {
         len = om_output_drain(&conn->out, out, cap);
         if (len < 0)
-            om_conn_break(conn, "what it was to get can't be read");
+            om_conn_break(conn, "segment unreadable");
         else
             om_conn_drained(conn, (uint64_t)len);
     }

@@ -344,7 +344,7 @@ static void serve_ready(om_engine *engine, const struct epoll_event *ready, int 
         if (ready[i].events & EPOLLOUT)
             om_conn_dirty(conn);
         if ((ready[i].events & (EPOLLERR | EPOLLHUP)) && !(ready[i].events & EPOLLIN))
-            om_conn_break(conn, "lost");
+            om_conn_break(conn, "connection lost");
         else if (ready[i].events & EPOLLIN)
             om_conn_read(conn);
     }
@@ -526,7 +526,7 @@ void om_engine_free(om_engine *engine) {
         om_engine_enter(engine);
         for (uint32_t i = 0; i < engine->conn_cap; i++)
             if (engine->conns[i])
-                om_conn_break(engine->conns[i], "stopped");
+                om_conn_break(engine->conns[i], "broker stopped");
         om_engine_leave(engine);
         om_engine_enter(engine);
         om_routes_clear(engine);

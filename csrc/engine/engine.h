@@ -148,7 +148,7 @@ int om_deliver_take(om_channel *channel, om_consumer *consumer, om_queue *queue,
                     const om_content *content);
 /* What a content header, which is one frame whatever its size, has room for beside class and body size. */
 #define OM_HEADER_ROOM(frame_max) ((size_t)(frame_max)-OM_FRAME_OVERHEAD - 12)
-#define OM_TOO_LONG_FOR_IT "a message's properties are longer than its frame_max allows"
+#define OM_TOO_LONG_FOR_IT "message properties exceed frame_max"
 /* Frames of one message for that channel; kind: deliver, get-ok or return. OM_E_INVALID: the properties don't fit
  * into a frame of this connection's, and nothing was written. */
 int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const uint8_t *args, size_t args_len,

@@ -167,7 +167,7 @@ static const uint8_t *find_body(const om_kafka_request *request, int flexible_fr
     wire.flexible = request->version >= flexible_from;
     om_wire_skip_tags(&wire);
     if (wire.bad)
-        om_conn_break(request->conn, "sent a request header that can't be read");
+        om_conn_break(request->conn, "invalid request header");
     return wire.bad ? NULL : wire.at;
 }
 
@@ -205,7 +205,7 @@ static int on_request(om_conn *conn, const uint8_t *data, size_t len) {
  * once Python has told so. */
 static void meet_stranger(om_conn *conn, size_t have) {
     if (conn->state != OM_CONN_GREETING) {
-        om_conn_break(conn, "sent too large a request before its login");
+        om_conn_break(conn, "request too large before login");
     } else if (have >= REQUEST_MIN) {
         open_door(conn);
         om_kafka_hold(conn, OM_KAFKA_ASKED_WHO);
@@ -223,7 +223,7 @@ static size_t cut(om_conn *conn, const uint8_t *data, size_t len) {
             if (conn->state == OM_CONN_GREETING)
                 refuse(conn, data, len);
             else
-                om_conn_break(conn, "sent a request of a size that can't be");
+                om_conn_break(conn, "invalid request size");
             return len;
         }
         if (conn->is_stranger && size > OM_STRANGER_INPUT) {
@@ -296,7 +296,7 @@ static ssize_t receive(om_conn *conn, uint8_t *into, size_t len) {
     if (got > 0)
         om_conn_heard(conn, (size_t)got);
     else if (got == 0 || (errno != EAGAIN && errno != EINTR))
-        om_conn_break(conn, got == 0 ? "left" : "lost");
+        om_conn_break(conn, got == 0 ? "closed by the client" : "connection lost");
     return got;
 }
 
@@ -372,7 +372,7 @@ void om_kafka_conn_check_time(om_conn *conn, int64_t now_ms) {
         conn->last_in = now_ms; /* its silence is our doing */
     int64_t silent = now_ms - conn->last_in;
     if (conn->in_len && silent > options->kafka_patience_ms)
-        om_conn_break(conn, "stopped in the middle of a request");
+        om_conn_break(conn, "incomplete request timeout");
     else if (options->kafka_idle_ms && silent > options->kafka_idle_ms)
-        om_conn_break(conn, "was silent for too long");
+        om_conn_break(conn, "idle timeout");
 }

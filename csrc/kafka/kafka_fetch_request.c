@@ -359,7 +359,7 @@ static int parse(om_kafka_fetch *fetch, om_wire *wire) {
 int om_kafka_fetch_take(const om_kafka_request *request, const uint8_t *body) {
     om_conn *conn = request->conn;
     if (request->version < VERSION_MIN || request->version > VERSION_MAX) {
-        om_conn_break(conn, "asked for a version of Fetch that we don't have");
+        om_conn_break(conn, "unsupported Fetch version");
         return 1;
     }
     om_kafka_fetch *fetch = conn->kafka->fetch;
@@ -376,8 +376,8 @@ int om_kafka_fetch_take(const om_kafka_request *request, const uint8_t *body) {
     int result = parse(fetch, &wire);
     if (result != OM_OK)
         om_conn_break(conn, result == OM_E_NO_MEMORY ? "out of memory"
-                            : result == OM_E_FULL    ? "sent a Fetch of too many partitions"
-                                                     : "sent a Fetch that can't be read");
+                            : result == OM_E_FULL    ? "too many partitions in Fetch request"
+                                                     : "invalid Fetch request");
     else
         om_kafka_fetch_serve(conn, 0);
     return 1;

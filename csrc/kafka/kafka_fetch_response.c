@@ -446,7 +446,7 @@ static void answer(reading *r) {
     om_conn_dirty(r->conn);
     r->conn->kafka->fetched_bytes += r->bytes;
     if (result != OM_OK)
-        om_conn_break(r->conn, result == OM_E_IO ? "what it was to get can't be read" : "out of memory");
+        om_conn_break(r->conn, result == OM_E_IO ? "segment unreadable" : "out of memory");
 }
 
 /* Its input goes on; in the next tick, as this one may be at its end. */

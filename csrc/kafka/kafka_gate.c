@@ -88,7 +88,7 @@ static void open_gates(om_conn *conn, uint64_t durable) {
     /* What a fence refused was never written. There is no answer for that which says it more clearly
      * than the end of the connection: the producer sends it again, and is told by then. */
     if (kafka->gate_count && conn->engine->store->fence_handled)
-        om_conn_break(conn, "what it sent can't be written to disk");
+        om_conn_break(conn, "records not written: WAL fenced");
 }
 
 void om_kafka_delayed_produce_open(om_engine *engine) {

@@ -298,7 +298,7 @@ static void answer(produce *p, const om_kafka_request *request, uint8_t *reply) 
     if (p->acks == 0) {
         /* Nobody waits for an answer, so that a connection that ends is the only way to say no. */
         if (failed)
-            om_conn_break(p->conn, "what it sent without waiting for answers was refused");
+            om_conn_break(p->conn, "produce request with acks=0 failed");
         return;
     }
     uint8_t *room = om_kafka_delayed_produce_put(p->conn, p->seq, len);
@@ -315,7 +315,7 @@ int om_kafka_produce(const om_kafka_request *request, const uint8_t *body) {
     produce p = {.engine = engine, .conn = conn, .version = request->version, .transactional = {NULL, -1}};
     om_wire wire = {.at = body, .end = request->data + request->len, .flexible = request->version >= FLEXIBLE_FROM};
     if (request->version < 0 || request->version > VERSION_MAX) {
-        om_conn_break(conn, "asked for a version of Produce that we don't have");
+        om_conn_break(conn, "unsupported Produce version");
         return 1;
     }
     /* A full disk may stay full for longer than a producer waits: it is told, and comes again. */
@@ -328,7 +328,7 @@ int om_kafka_produce(const om_kafka_request *request, const uint8_t *body) {
     uint8_t *room = om_kafka_reply_room(engine, request->len * 2);
     int64_t unknown = room ? survey(&p, &wire, room) : -1;
     if (unknown < 0 || p.bound > ANSWER_MAX) {
-        om_conn_break(conn, room ? "sent a Produce that can't be read" : "out of memory");
+        om_conn_break(conn, room ? "invalid Produce request" : "out of memory");
         return 1;
     }
     int may_id = may_use_id(&p);

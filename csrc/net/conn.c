@@ -179,7 +179,7 @@ void om_conn_watch(om_conn *conn) {
         .data.u64 = conn->id,
     };
     if (epoll_ctl(conn->engine->store->poll_fd, EPOLL_CTL_MOD, conn->fd, &watch) != 0)
-        om_conn_break(conn, "can't be watched");
+        om_conn_break(conn, "epoll failed");
     conn->reading = (uint8_t)reading;
     conn->writing = (uint8_t)writing;
 }
@@ -206,7 +206,7 @@ void om_conn_drained(om_conn *conn, uint64_t len) {
         conn->told_output = 0;
     wake_who_waits(conn);
     if (conn->state == OM_CONN_FLUSHING && !conn->out.head)
-        om_conn_break(conn, "closed");
+        om_conn_break(conn, "closed by the broker");
 }
 
 static void flush_virtual(om_conn *conn) {
@@ -223,7 +223,7 @@ static void flush_virtual(om_conn *conn) {
 static void part(om_conn *conn) {
     shutdown(conn->fd, SHUT_WR);
     if (!conn->has_last_word) {
-        om_conn_break(conn, "closed");
+        om_conn_break(conn, "closed by the broker");
         return;
     }
     conn->state = OM_CONN_PARTING;
@@ -234,7 +234,7 @@ static void part(om_conn *conn) {
 static void drop_input(om_conn *conn) {
     ssize_t got = recv(conn->fd, conn->engine->scratch, OM_READ_BUDGET, MSG_DONTWAIT);
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
-        om_conn_break(conn, "closed");
+        om_conn_break(conn, "closed by the broker");
 }
 
 void om_conn_flush(om_conn *conn) {
@@ -252,7 +252,7 @@ void om_conn_flush(om_conn *conn) {
         conn->last_out = conn->engine->now_ms;
     }
     if (result == OM_E_IO) {
-        om_conn_break(conn, errno == EPIPE || errno == ECONNRESET ? "lost" : "can't be written to");
+        om_conn_break(conn, errno == EPIPE || errno == ECONNRESET ? "connection lost" : "socket write failed");
         return;
     }
     wake_who_waits(conn);
@@ -377,7 +377,7 @@ void om_conn_read(om_conn *conn) {
     if (got <= 0) {
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             return;
-        om_conn_break(conn, got == 0 ? "left" : "lost");
+        om_conn_break(conn, got == 0 ? "client unexpectedly closed TCP connection" : "connection lost");
         return;
     }
     om_conn_heard(conn, (size_t)got);
@@ -402,16 +402,16 @@ void om_conn_check_time(om_conn *conn, int64_t now_ms) {
     if (conn->broken)
         return;
     if (conn->state < OM_CONN_OPEN && now_ms - conn->opened_ms > conn->engine->options.handshake_timeout_ms) {
-        om_conn_break(conn, "took too long to log in");
+        om_conn_break(conn, "handshake timeout");
         return;
     }
     if (conn->state == OM_CONN_FLUSHING && now_ms - conn->last_out > 10000) {
-        om_conn_break(conn, "didn't take our last words");
+        om_conn_break(conn, "final output not drained");
         return;
     }
     if (conn->state == OM_CONN_PARTING) {
         if (now_ms - conn->last_out > PARTING_MS)
-            om_conn_break(conn, "closed");
+            om_conn_break(conn, "closed by the broker");
         return;
     }
     if (conn->kafka)
@@ -422,11 +422,11 @@ void om_conn_check_time(om_conn *conn, int64_t now_ms) {
     if (conn->paused || conn->stalled)
         conn->last_in = now_ms;
     if (conn->clogged && now_ms - conn->last_out > 2 * (int64_t)conn->heartbeat_ms) {
-        om_conn_break(conn, "takes nothing of what we send");
+        om_conn_break(conn, "output not drained");
         return;
     }
     if (now_ms - conn->last_in > 2 * (int64_t)conn->heartbeat_ms) {
-        om_conn_break(conn, "missed heartbeats");
+        om_conn_break(conn, "missed heartbeats from client");
         return;
     }
     if (now_ms - conn->last_out >= (int64_t)conn->heartbeat_ms / 2 && !conn->out.head) {

@@ -86,7 +86,7 @@ void om_unauth_add(om_conn *conn) {
     if (most && place->count > most) {
         om_conn *oldest = place->oldest;
         om_unauth_remove(oldest); /* so that the next newcomer meets another one */
-        om_conn_break(oldest, "too many from its address haven't logged in");
+        om_conn_break(oldest, "too many unauthenticated connections from its address");
     }
 }
 
@@ -115,6 +115,6 @@ void om_unauth_weigh(om_engine *engine) {
         if (!own || conn->broken)
             continue;
         bytes -= own;
-        om_conn_break(conn, "those who haven't logged in hold too much memory");
+        om_conn_break(conn, "unauthenticated connections use too much memory");
     }
 }

@@ -265,7 +265,7 @@ def test_tags_count_on_over_deliveries_that_need_no_ack(plane: Plane) -> None:
 # -- properties that are longer than a client's frames ---------------------------------------
 
 LONG = {"trace": "x" * 6_000}  # more than a frame of 4,096 has room for
-TOO_LONG = "a message's properties are longer than its frame_max allows"
+TOO_LONG = "message properties exceed frame_max"
 
 
 def test_what_does_not_fit_a_consumers_frames_goes_where_rejected_messages_go(plane: Plane) -> None:

@@ -18,7 +18,7 @@ def life() -> None:
     Faults.from_environment().fail(Op.FDATASYNC, "wal/*.wal", times=1)
     client.send_produce({("clicks", 0): batch(b"lost")})
     client.send_produce({("clicks", 0): batch(b"lost, too")})
-    assert client.ends() == "what it sent can't be written to disk"
+    assert client.ends() == "records not written: WAL fenced"
     again = plane.kafka()
     assert again.produce("clicks", batch(b"refused")).error == 56
     assert again.produce("clicks", batch(b"refused"), acks=1).error == 56

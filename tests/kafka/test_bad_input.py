@@ -232,4 +232,4 @@ def test_thousands_of_topics_are_made_by_one_request(watched: Broker) -> None:
 
 def test_half_a_request_is_not_waited_for_for_ever(watched: Broker, half: Talker) -> None:
     assert half.is_closed()
-    watched.wait_for(f"peer={half.name}.*in the middle of a request")
+    watched.wait_for(f"peer={half.name}.*incomplete request timeout")
