@@ -39,6 +39,7 @@ from ottermq.auth.scram import HASHES as SCRAM
 from ottermq.auth.scram_login import ScramLogin
 from ottermq.engine.types import ConnFlags
 from ottermq.errors import LoginRefused
+from ottermq.net import close_reasons
 
 FRAME_MIN = 4096
 CHANNEL_MIN = 1
@@ -93,7 +94,13 @@ class Connection:
     properties: dict[str, Any] = field(default_factory=dict)
     channels: dict[int, Channel] = field(default_factory=dict)
     counted: bool = False  # in the limits
-    log_level: int = logging.INFO  # of the lines that tell its end
+    listener: str = "amqp"  # amqp or amqps
+    log_level: int = logging.INFO  # of the lines about its end
+    ending: str = ""  # why it ends, once one side has said connection.close
+
+    @property
+    def user_name(self) -> str:
+        return self.user.name if self.user else "-"
 
     @property
     def host(self) -> str:
@@ -231,7 +238,8 @@ def open(conn: Connection, method: Methods.Open) -> bytes:
     room.engine.open(conn.id, conn.vhost_number, user.name, flags)
     conn.state = State.RUNNING
     eventlog.info(
-        "opened",
+        "connection opened",
+        listener=conn.listener,
         peer=conn.peer,
         user=user.name,
         vhost=vhost,
@@ -242,6 +250,7 @@ def open(conn: Connection, method: Methods.Open) -> bytes:
 
 def close(conn: Connection, method: Methods.Close) -> None:
     """What it held is free before it reads our answer: whoever comes next finds it so."""
+    conn.ending = close_reasons.BY_CLIENT
     conn.room.engine.closing(conn.id, b"")
     leave(conn)
     conn.room.engine.hang_up(conn.id, encode_method(0, Methods.CloseOk))

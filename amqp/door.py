@@ -30,6 +30,7 @@ from ottermq.contained import contained, is_failure
 from ottermq.engine import alarms
 from ottermq.engine.types import Consumer, Event, Kind
 from ottermq.errors import OtterError
+from ottermq.net import close_reasons
 from ottermq.net.protocol_sniff import protocol_of
 from ottermq.net.tls_bridge import Peer
 from ottermq.net.virtual_conn import Pipe
@@ -126,13 +127,14 @@ class Door:
     def take(self, event: Event) -> None:
         handler = EVENTS.get(event.kind)
         if handler is None:
-            eventlog.warning("an event nobody knows", kind=event.kind)
+            eventlog.warning("unknown event", listener="amqp", kind=event.kind)
         else:
             handler(self, event)
 
     def _opened(self, event: Event) -> None:
         certificate = self._certificates.get(event.conn)
         conn = Connection(event.conn, event.text, self.room, certificate)
+        conn.listener = "amqps" if event.conn in self._pipes else "amqp"
         self.connections[conn.id] = conn
         if self.stopping:
             self.room.engine.hang_up(conn.id)
@@ -189,7 +191,7 @@ class Door:
     async def _give_later(
         self, conn: Connection, number: int, index: int, answer: Coroutine[Any, Any, bytes | None]
     ) -> None:
-        with contained("a method failed", peer=conn.peer, method=name_of(index)):
+        with contained("method failed", peer=conn.peer, user=conn.user_name, method=name_of(index)):
             await self._give_when_there(conn, number, index, answer)
 
     async def _give_when_there(
@@ -238,13 +240,15 @@ class Door:
         if conn is None:
             return
         connection.leave(conn)
+        left = close_reasons.CLIENT_LEFT if pipe is not None and pipe.client_left else ""
         eventlog.log(
             conn.log_level,
-            "closed",
-            door="amqp",
+            "connection closed",
+            listener=conn.listener,
             peer=conn.peer,
-            user=conn.user.name if conn.user else "-",
-            ending=event.text or "by the client",
+            user=conn.user_name,
+            vhost=conn.vhost or "-",
+            reason=conn.ending or left or event.text,
         )
         if not self.connections:
             self._emptied.set()
@@ -271,7 +275,7 @@ class Door:
             f" Timeout value used: {event.amount} ms. This timeout value can be configured,"
             " see consumers doc guide to learn more"
         )
-        self._tell(conn, event.channel, Reply(406, text))
+        self._log_channel_closed(conn, event.channel, Reply(406, text))
         self.room.engine.send(conn.id, here.close(Reply(406, text)))
 
     def _alarm(self, event: Event) -> None:
@@ -283,13 +287,25 @@ class Door:
 
     def _bad_header(self, event: Event) -> None:
         what = protocol_of(event.payload)
-        eventlog.warning("not our protocol", door="amqp", peer=event.text, what=what)
+        eventlog.warning(
+            "connection rejected",
+            listener="amqp",
+            peer=event.text,
+            reason=close_reasons.WRONG_PROTOCOL,
+            received=what,
+        )
 
     def _refused_connection(self, event: Event) -> None:
-        eventlog.warning("turned away", door="amqp", peer=event.text)
+        eventlog.warning(
+            "connection rejected",
+            listener="amqp",
+            peer=event.text,
+            reason=close_reasons.TOO_MANY,
+            limit=self.room.engine.options.max_connections,
+        )
 
     def _active(self, event: Event) -> None:
-        eventlog.debug("consumer active", queue=event.queue, tag=event.key)
+        eventlog.debug("consumer active", queue=event.queue, consumer_tag=event.key)
 
     # -- ends
 
@@ -297,7 +313,7 @@ class Door:
         """Close the channel, or all of it, whichever the code says. The event is answered by it."""
         here = conn.channels.get(number)
         if reply.ends_channel and here is not None and conn.state is State.RUNNING:
-            self._tell(conn, number, reply)
+            self._log_channel_closed(conn, number, reply)
             self.room.engine.resume(conn.id, b"" if here.closing else here.close(reply))
         else:
             self._close(conn, reply)
@@ -305,7 +321,8 @@ class Door:
     def _close(self, conn: Connection, reply: Reply) -> None:
         if conn.state is State.CLOSING:
             return
-        self._tell(conn, 0, reply)
+        eventlog.log(conn.log_level, "connection closing", **_about(conn, reply))
+        conn.ending = close_reasons.BY_BROKER
         self.room.engine.closing(conn.id, reply.close_connection())
         connection.leave(conn)
         self._closing[conn.id] = trio.current_time() + LAST_WORD
@@ -314,7 +331,9 @@ class Door:
         """Our own mistake: it costs this connection, and nobody else's."""
         if not is_failure(error):
             raise error
-        eventlog.failure("a method failed", error, peer=conn.peer, method=name_of(index))
+        eventlog.failure(
+            "method failed", error, peer=conn.peer, user=conn.user_name, method=name_of(index)
+        )
         self._close(conn, our_mistake(index))
 
     async def _cut_off(self) -> None:
@@ -324,19 +343,11 @@ class Door:
             now = trio.current_time()
             for id in [id for id, limit in self._closing.items() if limit <= now]:
                 del self._closing[id]
-                with contained("a connection could not be cut off"):
+                with contained("connection not closed"):
                     self.room.engine.hang_up(id)
 
-    def _tell(self, conn: Connection, number: int, reply: Reply) -> None:
-        eventlog.log(
-            conn.log_level,
-            "refused",
-            peer=conn.peer,
-            user=conn.user.name if conn.user else "-",
-            channel=number,
-            method=name_of(reply.method),
-            reply=f"{reply.code} {reply.full_text}",
-        )
+    def _log_channel_closed(self, conn: Connection, number: int, reply: Reply) -> None:
+        eventlog.log(conn.log_level, "channel closed", channel=number, **_about(conn, reply))
 
     # -- what happens to others
 
@@ -394,6 +405,17 @@ EVENTS: dict[int, Callable[[Door, Event], None]] = {
     Kind.REFUSED_CONN: Door._refused_connection,
     Kind.ACTIVE: Door._active,
 }
+
+
+def _about(conn: Connection, reply: Reply) -> dict[str, object]:
+    """Whose connection or channel is closed, and what the client is told."""
+    return {
+        "peer": conn.peer,
+        "user": conn.user_name,
+        "vhost": conn.vhost or "-",
+        "method": name_of(reply.method),
+        "reason": f"{reply.code} {reply.full_text}",
+    }
 
 
 def _access_granted(number: int) -> bytes:

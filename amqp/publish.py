@@ -69,7 +69,9 @@ def dead_route(room: Room, event: Event) -> None:
             try:
                 found = _route(room, exchange, key, headers, event.header, copies)
             except PreconditionFailed as error:  # its publisher is long gone
-                eventlog.warning("dead letter without a route", exchange=name, why=str(error))
+                eventlog.warning(
+                    "dead letter not routed", vhost=thing.vhost, exchange=name, error=error
+                )
             else:
                 queues, flags = _where(exchange, found)
             if copies:

@@ -53,9 +53,10 @@ def _cancel(conn: Connection, queue: Queue, consumer: Consumer) -> None:
         "consumer cancelled",
         peer=conn.peer,
         user=conn.whose().name,
+        vhost=conn.vhost,
         queue=queue.name,
-        tag=tag,
-        reason="read access was revoked",
+        consumer_tag=tag,
+        reason="read access revoked",
     )
     if conn.announced("consumer_cancel_notify"):
         cancel = encode_method(consumer.channel, Basic.Cancel, tag, True)

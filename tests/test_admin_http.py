@@ -67,7 +67,7 @@ async def test_health_is_ok_when_nothing_is_the_matter() -> None:
         b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 15\r\n"
         b'Cache-Control: no-store\r\nConnection: close\r\n\r\n{"status":"ok"}'
     )
-    assert ending == "answered 200"
+    assert ending == "request answered: 200"
 
 
 async def test_health_tells_why_appends_are_refused() -> None:
@@ -87,7 +87,7 @@ async def test_metrics_are_a_text_that_prometheus_knows() -> None:
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
     assert b"\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n" in head
-    assert (body, ending) == (b"ottermq_logs 3\n", "answered 200")
+    assert (body, ending) == (b"ottermq_logs 3\n", "request answered: 200")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ async def test_metrics_are_a_text_that_prometheus_knows() -> None:
 )
 async def test_every_request_gets_the_status_it_deserves(request_head: bytes, status: int) -> None:
     answer, ending = await exchange(request_head + b"\r\n\r\n")
-    assert (status_and_body(answer)[0], ending) == (status, f"answered {status}")
+    assert (status_and_body(answer)[0], ending) == (status, f"request answered: {status}")
 
 
 async def test_a_refused_method_is_told_which_ones_are_taken() -> None:
@@ -138,12 +138,12 @@ async def test_a_head_just_over_the_limit_is_too_large() -> None:
 
 async def test_a_client_that_is_too_slow_is_told_so(autojump_clock: MockClock) -> None:
     answer, ending = await exchange(HEALTH[:10])
-    assert (status_and_body(answer)[0], ending) == (408, "answered 408")
+    assert (status_and_body(answer)[0], ending) == (408, "request answered: 408")
     assert trio.current_time() < http.PATIENCE * 3
 
 
 async def test_a_client_that_leaves_early_gets_nothing() -> None:
-    assert await exchange(HEALTH[:10], end=True) == (b"", "left without a request")
+    assert await exchange(HEALTH[:10], end=True) == (b"", "no request sent")
 
 
 @given(st.binary(max_size=80))

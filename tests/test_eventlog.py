@@ -36,15 +36,15 @@ def test_an_event_is_a_time_a_level_a_name_and_its_fields(
 
 def test_a_value_cannot_start_a_line_of_its_own(log: pytest.CaptureFixture[str]) -> None:
     eventlog.start("info")
-    eventlog.info("closed", ending='x\n2026 INFO ready "y"\u2028')
-    assert log.readouterr().err.endswith(r'ending="x\n2026 INFO ready \"y\"\u2028"' + "\n")
+    eventlog.info("closed", reason='x\n2026 INFO ready "y"\u2028')
+    assert log.readouterr().err.endswith(r'reason="x\n2026 INFO ready \"y\"\u2028"' + "\n")
 
 
 def test_a_failure_is_one_line(log: pytest.CaptureFixture[str]) -> None:
     eventlog.start("info")
-    eventlog.failure("failed", ExceptionGroup("g", [ValueError("a\nb")]), door="amqp")
+    eventlog.failure("failed", ExceptionGroup("g", [ValueError("a\nb")]), listener="amqp")
     line = log.readouterr().err
-    assert line.endswith(' ERROR failed door=amqp error="ValueError: a b"\n')
+    assert line.endswith(' ERROR failed listener=amqp error="ValueError: a b"\n')
     assert line.count("\n") == 1
 
 

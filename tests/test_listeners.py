@@ -75,7 +75,9 @@ async def test_one_more_than_the_most_is_turned_away(caplog: pytest.LogCaptureFi
         async with await trio.open_tcp_stream(*place):
             await served.wait()  # its place is free again
         nursery.cancel_scope.cancel()
-    assert [line for line in caplog.messages if line.startswith("turned away door=amqp")]
+    assert [
+        line for line in caplog.messages if line.startswith("connection rejected listener=amqp")
+    ]
 
 
 async def test_one_connections_accident_is_not_the_others(
@@ -94,7 +96,7 @@ async def test_one_connections_accident_is_not_the_others(
                 await stream.send_all(sent)
                 assert await stream.receive_some() == answer
         nursery.cancel_scope.cancel()
-    assert [line for line in caplog.messages if line.startswith("failed door=amqp")]
+    assert [line for line in caplog.messages if line.startswith("connection failed listener=amqp")]
 
 
 async def test_a_client_that_resets_the_connection_is_lost(
@@ -119,4 +121,4 @@ async def test_a_client_that_resets_the_connection_is_lost(
         await done.wait()
         await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
-    assert [line for line in caplog.messages if line.endswith("ending=lost")]
+    assert [line for line in caplog.messages if line.endswith('reason="connection lost"')]

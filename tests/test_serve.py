@@ -44,8 +44,8 @@ def test_the_kafka_door_closes_without_a_reset(broker: Broker, hello: bytes) -> 
 
 def test_each_connection_leaves_one_line(broker: Broker) -> None:
     for door, line in (
-        ("amqp", "WARNING not our protocol door=amqp peer={} what="),
-        ("kafka", "WARNING not our protocol door=kafka peer={} what="),
+        ("amqp", 'WARNING connection rejected listener=amqp peer={} reason="wrong protocol"'),
+        ("kafka", 'WARNING connection rejected listener=kafka peer={} reason="wrong protocol"'),
     ):
         with socket.create_connection(broker.address(door), timeout=PATIENCE) as sock:
             sock.sendall(b"12345678")

@@ -169,7 +169,7 @@ async def test_files_that_can_not_be_used_leave_the_old_context(
     (tmp_path / "cert.pem").write_text("half writ")
     assert not await contexts.reload()
     agree(contexts.current, client(ca))
-    assert "tls files not taken" in caplog.text
+    assert "tls files not loaded" in caplog.text
 
 
 async def test_changed_files_are_noticed(tmp_path: Path) -> None:

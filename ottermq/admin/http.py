@@ -18,6 +18,7 @@ from ottermq import auditlog
 from ottermq.admin.guard import Guard
 from ottermq.admin.waiting import Waiting
 from ottermq.errors import AccessRefused, LoginRefused
+from ottermq.net import close_reasons
 from ottermq.net.listeners import part
 from ottermq.wal import LogError
 
@@ -214,18 +215,18 @@ class Desk:
     waiting: Waiting = field(default_factory=lambda: Waiting(MOST_WAITING))
 
     async def serve(self, stream: trio.abc.HalfCloseableStream) -> str:
-        """How it ended, for the log."""
+        """Returns why it ended, for the log."""
         head: bytes | None = None
         reply: Answer | None = None
         with self.waiting.for_client() as place, trio.move_on_after(PATIENCE) as patience:
             try:
                 head = await _receive_head(stream)
                 if head is None:
-                    return "left without a request"
+                    return close_reasons.NO_REQUEST
             except _TooLarge:
                 reply = Answer(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, {"error": "too large"})
         if place.cancelled_caught:
-            return "silent for longest, and others came"
+            return close_reasons.IDLE_LONGEST
         if patience.cancelled_caught:
             reply = Answer(HTTPStatus.REQUEST_TIMEOUT, {"error": "too slow"})
         if reply is None:
@@ -233,7 +234,7 @@ class Desk:
         with self.waiting.for_client(), trio.move_on_after(PATIENCE):
             await stream.send_all(reply.encode(with_body=not (head or b"").startswith(b"HEAD ")))
             await part(stream)
-        return f"answered {reply.status.value}"
+        return f"{close_reasons.ANSWERED}: {reply.status.value}"
 
     async def _answer(self, head: bytes, peer: str) -> Answer:
         with trio.move_on_after(PATIENCE):

@@ -52,6 +52,7 @@ from ottermq.kafka.request import Body, Connection, Handler, Request
 from ottermq.kafka.room import Room
 from ottermq.kafka.transactions import admin as transactions
 from ottermq.kafka.transactions import producing
+from ottermq.net import close_reasons
 from ottermq.net.protocol_sniff import protocol_of
 from ottermq.net.tls_bridge import Peer
 from ottermq.net.virtual_conn import Pipe
@@ -111,7 +112,7 @@ class Door:
             await trio.sleep(self.room.engine.options.handshake_timeout_ms / 1000 * SILENCE)
             silent = [self._strangers.pop(id) for id in seen & self._strangers.keys()]
             for conn in silent:
-                with contained("a client could not be let in", peer=conn.peer):
+                with contained("client not admitted", peer=conn.peer):
                     if conn.user is None and conn.login is None and sasl.anonymous(self.room, conn):
                         self._admit(conn)
             seen = set(self._strangers)
@@ -134,7 +135,7 @@ class Door:
     def take(self, event: Event) -> None:
         handler = EVENTS.get(event.kind)
         if handler is None:
-            eventlog.warning("an event nobody knows", door="kafka", kind=event.kind)
+            eventlog.warning("unknown event", listener="kafka", kind=event.kind)
         else:
             handler(self, event)
 
@@ -172,7 +173,8 @@ class Door:
             error = KafkaError(Error.INVALID_REQUEST, str(large))
             self._fail(large.request, slot, error)
         except Malformed as malformed:
-            self._end(conn, f"malformed request: {malformed}", api=event.code, version=event.method)
+            reason = close_reasons.MALFORMED
+            self._end(conn, reason, api=event.code, version=event.method, error=malformed)
         else:
             conn.client_id = request.client_id
             self._serve(conn, slot, request)
@@ -183,12 +185,12 @@ class Door:
             return True
         user = sasl.anonymous(self.room, conn) if conn.login is None else None
         if user is None:
-            self._end(conn, "not logged in")
+            self._end(conn, close_reasons.NOT_LOGGED_IN)
             return False
         try:
             sasl.enter(self.room, conn, user, sasl.ANONYMOUS)
         except NotAllowed as error:
-            self._end(conn, str(error))
+            self._end(conn, close_reasons.NOT_ALLOWED, error=error)
             return False
         return True
 
@@ -196,12 +198,14 @@ class Door:
         if unknown.api == Api.API_VERSIONS:
             self.room.engine.kafka_answer(conn.id, slot, versions.unsupported(unknown.correlation))
         else:
-            self._end(conn, "not spoken here", api=unknown.api, version=unknown.version)
+            reason = close_reasons.UNKNOWN_VERSION
+            self._end(conn, reason, api=unknown.api, version=unknown.version)
 
     def _serve(self, conn: Connection, slot: int, request: Request) -> None:
         handler = HANDLERS.get(request.api)
         if handler is None:
-            self._end(conn, "not served here", api=request.api.name, version=request.version)
+            reason = close_reasons.UNKNOWN_API
+            self._end(conn, reason, api=request.api.name, version=request.version)
             return
         try:
             answer = handler(self.room, request)
@@ -239,11 +243,12 @@ class Door:
         expected = isinstance(error, EXPECTED)
         if not expected:
             eventlog.failure(
-                "a request failed", error, peer=conn.peer, user=conn.user_name, api=api.name,
-                version=version,
+                "request failed", error, peer=conn.peer, user=conn.user_name or "-",
+                api=api.name, version=version,
             )  # fmt: skip
         if not codec.has_error_code(api, version):
-            self._end(conn, f"failed: {error}" if expected else "failed", api=api.name)
+            why = {"error": error} if expected else {}
+            self._end(conn, close_reasons.REQUEST_FAILED, api=api.name, **why)
             return
         code = error_of(error) if expected else Error.UNKNOWN_SERVER_ERROR
         text = error.text if isinstance(error, KafkaError) else str(error) if expected else None
@@ -257,7 +262,7 @@ class Door:
         try:
             answer = await sasl.step(self.room, conn, token)
         except EXPECTED as error:
-            self._end(conn, str(error))
+            self._end(conn, close_reasons.LOGIN_FAILED, error=error)
         else:
             data = len(answer).to_bytes(4, "big") + answer
             self.room.engine.kafka_answer(conn.id, slot, data)
@@ -276,7 +281,8 @@ class Door:
             if not is_failure(error):
                 raise
             conn = self.connections.get(id)
-            eventlog.failure("a request failed", error, peer=conn.peer if conn else "gone")
+            peer, user = (conn.peer, conn.user_name or "-") if conn else ("-", "-")
+            eventlog.failure("request failed", error, peer=peer, user=user)
             self.room.engine.hang_up(id)
 
     def _topics(self, event: Event) -> None:
@@ -314,8 +320,14 @@ class Door:
         if conn is not None:
             user = conn.user_name or "-"
             sasl.leave(self.room, conn)
-            ending = event.text or "by the client"
-            eventlog.info("closed", door=conn.listener, peer=conn.peer, user=user, ending=ending)
+            left = pipe is not None and pipe.client_left
+            eventlog.info(
+                "connection closed",
+                listener=conn.listener,
+                peer=conn.peer,
+                user=user,
+                reason=close_reasons.BY_CLIENT if left else event.text,
+            )
 
     def _output(self, event: Event) -> None:
         if event.conn in self._pipes:
@@ -327,15 +339,34 @@ class Door:
 
     def _bad_header(self, event: Event) -> None:
         what = protocol_of(event.payload)
-        eventlog.warning("not our protocol", door="kafka", peer=event.text, what=what)
+        eventlog.warning(
+            "connection rejected",
+            listener="kafka",
+            peer=event.text,
+            reason=close_reasons.WRONG_PROTOCOL,
+            received=what,
+        )
 
     def _refused_connection(self, event: Event) -> None:
-        eventlog.warning("turned away", door="kafka", peer=event.text)
+        eventlog.warning(
+            "connection rejected",
+            listener="kafka",
+            peer=event.text,
+            reason=close_reasons.TOO_MANY,
+            limit=self.room.engine.options.max_connections,
+        )
 
     # -- ends
 
     def _end(self, conn: Connection, reason: str, **details: Any) -> None:
-        eventlog.warning("refused", door=conn.listener, peer=conn.peer, reason=reason, **details)
+        eventlog.warning(
+            "connection closing",
+            listener=conn.listener,
+            peer=conn.peer,
+            user=conn.user_name or "-",
+            reason=reason,
+            **details,
+        )
         self.room.engine.hang_up(conn.id)
 
     def _permissions_changed(self, change: Any) -> None:

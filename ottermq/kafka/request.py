@@ -129,6 +129,6 @@ class Request:
             peer=self.conn.peer,
             what=what,
             result=auditlog.OK if trouble is None else error_of(trouble).name,
-            door=self.conn.listener,
+            listener=self.conn.listener,
             **details,
         )

@@ -110,7 +110,7 @@ def enter(kafka: Room, conn: Connection, user: User, login: str) -> None:
     conn.is_anonymous = login == ANONYMOUS
     kafka.engine.kafka_open(conn.id, user.name)
     eventlog.info(
-        "opened", door=conn.listener, peer=conn.peer, user=user.name, login=login,
+        "connection opened", listener=conn.listener, peer=conn.peer, user=user.name, login=login,
         software=conn.software,
     )  # fmt: skip
 

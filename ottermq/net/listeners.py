@@ -16,6 +16,7 @@ import trio
 from ottermq import eventlog
 from ottermq.config import Address
 from ottermq.errors import StartupError
+from ottermq.net import close_reasons
 
 BACKLOG = 1024
 LINGER = 1.0  # seconds in which a client may still send what we won't read
@@ -23,10 +24,11 @@ LINGER = 1.0  # seconds in which a client may still send what we won't read
 
 @dataclass(frozen=True)
 class Door:
-    """What serves a kind of connections; `serve` returns how one ended, for the log."""
+    """What serves a kind of connections; `serve` returns why one ended, for the log. None: whoever
+    it handed the connection to has said so."""
 
     name: str
-    serve: Callable[[trio.SocketStream], Awaitable[str]]
+    serve: Callable[[trio.SocketStream], Awaitable[str | None]]
     most: int  # connections at a time; whoever comes on top is turned away
     log_level: int = logging.INFO
 
@@ -117,19 +119,32 @@ async def accept(door: Door, listeners: list[trio.SocketListener]) -> None:
             try:
                 places.acquire_nowait()
             except trio.WouldBlock:
-                eventlog.warning("turned away", door=door.name, peer=peer, most=door.most)
+                eventlog.warning(
+                    "connection rejected",
+                    listener=door.name,
+                    peer=peer,
+                    reason=close_reasons.TOO_MANY,
+                    limit=door.most,
+                )
                 return
             try:
-                ending = await door.serve(stream)
+                reason = await door.serve(stream)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
-                ending = "lost"
+                reason = close_reasons.LOST
             except Exception as error:
                 # One connection's accident is not the others'.
-                eventlog.failure("failed", error, door=door.name, peer=peer)
+                eventlog.failure("connection failed", error, listener=door.name, peer=peer)
                 return
             finally:
                 places.release()
-        eventlog.log(door.log_level, "closed", door=door.name, peer=peer, ending=ending)
+        if reason is not None:
+            eventlog.log(
+                door.log_level,
+                "connection closed",
+                listener=door.name,
+                peer=peer,
+                reason=reason,
+            )
 
     await trio.serve_listeners(serve, listeners)
 

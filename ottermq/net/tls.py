@@ -76,7 +76,7 @@ class Contexts:
             current = await trio.to_thread.run_sync(make_context, settings)
         except (OSError, ValueError) as error:
             self._stamp = stamp
-            eventlog.warning("tls files not taken", reason=_told(settings, error))
+            eventlog.warning("tls files not loaded", reason=_told(settings, error))
             return False
         if settings != self.settings:
             self.settings = settings

@@ -16,6 +16,7 @@ from typing import Protocol
 import trio
 
 from ottermq.config import Address
+from ottermq.net import close_reasons
 from ottermq.net.tls import Contexts, name_of
 
 CHUNK = 128 * 1024  # bytes drained at a time: a few TLS records in one write
@@ -66,8 +67,9 @@ class Tunnel:
     handshake_timeout: float
     open_pipe: Callable[[Peer], Pipe]
 
-    async def serve(self, stream: trio.SocketStream) -> str:
-        """Returns how it ended, for the log."""
+    async def serve(self, stream: trio.SocketStream) -> str | None:
+        """Returns why there was no TLS connection, for the log; None: there was one, and the
+        protocol's own line says how it ended."""
         # Most clients just close: as AMQP says where it ends, a missing goodbye hides nothing.
         secure = trio.SSLStream(
             stream, self.contexts.current, server_side=True, https_compatible=True
@@ -76,9 +78,9 @@ class Tunnel:
             try:
                 await secure.do_handshake()
             except trio.BrokenResourceError as error:
-                return f"no TLS handshake: {_reason(error)}"
+                return f"{close_reasons.TLS_FAILED}: {_reason(error)}"
         if patience.cancelled_caught:
-            return "no TLS handshake: timed out"
+            return close_reasons.TLS_TIMEOUT
         pipe = self.open_pipe(_peer(secure, self.login_from))
         try:
             async with trio.open_nursery() as nursery:
@@ -89,7 +91,7 @@ class Tunnel:
         finally:
             pipe.hang_up()
         await _part(secure)
-        return "closed"
+        return None
 
 
 async def _take(secure: "trio.SSLStream[trio.SocketStream]", pipe: Pipe) -> None:
@@ -161,4 +163,4 @@ def _reason(error: BaseException) -> str:
     cause = error.__cause__
     if isinstance(cause, ssl.SSLError) and cause.reason:
         return cause.reason.replace("_", " ").lower()
-    return "the client left"
+    return "client closed TCP connection"

@@ -16,6 +16,7 @@ class Pipe:
         self._room = trio.Event()
         self._output = trio.Event()
         self._closed = trio.Event()
+        self.client_left = False  # before the engine closed it
 
     # -- what the tunnel asks
 
@@ -37,6 +38,7 @@ class Pipe:
 
     def hang_up(self) -> None:
         if not self.closed:
+            self.client_left = True
             self._engine.hang_up(self._conn)
 
     @property

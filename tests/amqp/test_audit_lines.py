@@ -60,7 +60,10 @@ def test_acts_on_what_is_durable_have_a_line_each(place: tuple[Broker, Path]) ->
         channel.unbind("jobs", "x", "k")
         channel.delete("jobs")
         channel.delete_exchange("x")
-    broker.wait_for(rf" closed door=amqp peer={peer} user=ann ending=")
+    broker.wait_for(
+        rf" connection closed listener=amqp peer={peer} user=ann vhost=/"
+        ' reason="closed by the client"$'
+    )
     who = rf"user=ann peer={re.escape(peer)}"
     expected = [
         rf"queue\.declare {who} what=jobs result=ok vhost=/ type=classic",
@@ -84,7 +87,9 @@ def test_a_refused_act_names_the_user(place: tuple[Broker, Path]) -> None:
         channel.declare("secret", durable=True)
         with pytest.raises(Refused):
             channel.purge("secret")
-    broker.wait_for(r" refused peer=\S+ user=ann channel=1 method=queue.purge reply=\"403 ")
+    broker.wait_for(
+        r' channel closed channel=1 peer=\S+ user=ann vhost=/ method=queue.purge reason="403 '
+    )
 
 
 def test_what_goes_with_its_connection_fills_no_log(place: tuple[Broker, Path]) -> None:
@@ -96,7 +101,7 @@ def test_what_goes_with_its_connection_fills_no_log(place: tuple[Broker, Path]) 
             queue = channel.declare(exclusive=True, auto_delete=True)
             channel.bind(queue, "amq.topic", "k")
             channel.delete(queue)
-    broker.wait_for(" closed door=amqp ")
+    broker.wait_for(" connection closed listener=amqp ")
     assert len(broker.lines) - before < 5
 
 

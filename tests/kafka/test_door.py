@@ -76,7 +76,9 @@ def test_a_malformed_request_ends_its_connection_and_no_other(
         head = struct.pack(">hhih", Api.METADATA, 4, 7, -1)
         talker.send(struct.pack(">i", len(head) + len(body)) + head + body)
         assert talker.is_closed()
-        broker.wait_for(rf'refused door=kafka peer={talker.name} reason="malformed request')
+        broker.wait_for(
+            rf'closing listener=kafka peer={talker.name} user=anonymous reason="malformed request"'
+        )
         assert other.ask(Api.METADATA)["error_code"] == 0
 
 
@@ -93,14 +95,14 @@ def test_who_speaks_something_else_is_shown_out_with_one_line(
 ) -> None:
     talker.send(hello)
     assert talker.is_closed()
-    broker.wait_for(f"not our protocol door=kafka peer={talker.name} what={what}$")
+    broker.wait_for(f'listener=kafka peer={talker.name} reason="wrong protocol" received={what}$')
 
 
 def test_kafka_at_the_amqp_door_is_called_by_its_name(broker: Broker) -> None:
     with Talker(broker.address("amqp")) as talker:
         talker.send(codec.encode_request(Api.API_VERSIONS, 3, 1, "lost", {}))
         assert talker.receive_until_closed().startswith(b"AMQP")
-        broker.wait_for(f"not our protocol door=amqp peer={talker.name} what=Kafka$")
+        broker.wait_for(f'listener=amqp peer={talker.name} reason="wrong protocol" received=Kafka$')
 
 
 # -- metadata
@@ -202,5 +204,5 @@ def test_who_only_asked_for_versions_is_not_sent_away(tmp_path: Path) -> None:
     with Broker(tmp_path / "data", env={"OTTERMQ_AMQP__HANDSHAKE_TIMEOUT": "2s"}) as broker:
         with Talker(broker.address("kafka")) as talker:
             talker.ask(Api.API_VERSIONS)
-            broker.wait_for(f"opened door=kafka peer={talker.name} user=anonymous")
+            broker.wait_for(f"connection opened listener=kafka peer={talker.name} user=anonymous")
             assert talker.metadata() == []

@@ -16,8 +16,8 @@ from tests.kafka.wire import Link
 
 Start = Callable[..., Broker]
 PEER = r"(\S+)"
-OPENED = f" opened door=kafka peer={PEER} user=guest"
-CLOSED = f" closed door=kafka peer={PEER} user=guest"
+OPENED = f" connection opened listener=kafka peer={PEER} user=guest"
+CLOSED = f" connection closed listener=kafka peer={PEER} user=guest"
 
 
 def new(name: str, partitions: int = 1, **configs: str) -> dict[str, Any]:
@@ -119,9 +119,9 @@ def test_each_administrative_act_is_a_line_with_who_from_where_what_and_its_resu
             link.ask(Api.DELETE_TOPICS, {"topics": [{"name": name}], "timeout_ms": 1000})
         who = f"user=guest peer={re.escape(link.name)}"
         for act, what in (
-            ("topic.create", "what=orders result=ok door=kafka partitions=2"),
+            ("topic.create", "what=orders result=ok listener=kafka partitions=2"),
             ("records.delete", "what=orders-1 result=ok"),
-            ("config.alter", 'what=orders result=ok door=kafka configs="retention.ms=1000"'),
+            ("config.alter", 'what=orders result=ok listener=kafka configs="retention.ms=1000"'),
             ("acl.grant", 'what="User:anna READ TOPIC orders LITERAL" result=ok'),
             ("acl.revoke", 'what="User:anna READ TOPIC orders LITERAL" result=ok .*revoked=1'),
             ("scram.set", "what=anna result=ok"),
@@ -143,8 +143,8 @@ def test_who_leaves_during_its_login_is_not_counted(start: Start) -> None:
                 talker.send(codec.encode_request(Api.SASL_AUTHENTICATE, 2, 7, "t", body))
         with Talker(broker.address("kafka")) as talker:
             assert talker.log_in()["error_code"] == 0
-            broker.wait_for(f"opened door=kafka peer={talker.name}")
-        broker.wait_for(f"closed door=kafka peer={talker.name}")
+            broker.wait_for(f"connection opened listener=kafka peer={talker.name}")
+        broker.wait_for(f"connection closed listener=kafka peer={talker.name}")
         # Who was let in may be counted out later than the last one.
         for peer in peers(broker, OPENED):
             broker.wait_for(CLOSED.replace(PEER, re.escape(peer)))

@@ -71,7 +71,9 @@ def test_who_doesnt_log_in_is_shown_out(strict: Broker, talker: Talker) -> None:
     assert talker.ask(Api.API_VERSIONS)["error_code"] == 0
     with pytest.raises(Gone):
         talker.ask(Api.METADATA)
-    strict.wait_for(f'refused door=kafka peer={talker.name} reason="not logged in"')
+    strict.wait_for(
+        f'closing listener=kafka peer={talker.name} user=- reason="authentication required"'
+    )
 
 
 def test_the_mechanisms_are_told(talker: Talker) -> None:
@@ -166,4 +168,4 @@ def test_tls(strict: Broker, ca: trustme.CA) -> None:
         host, port = strict.address("kafkas")
         [node] = talker.ask(Api.METADATA)["brokers"]
         assert (node["host"], node["port"]) == (host, port)
-        strict.wait_for(f"opened door=kafkas peer={talker.name} user=guest")
+        strict.wait_for(f"connection opened listener=kafkas peer={talker.name} user=guest")
