@@ -1,16 +1,15 @@
-"""The AMQP 0.9.1 door: what RabbitMQ's clients say, and what they are told.
+"""The AMQP 0.9.1 server: what RabbitMQ's clients say, and what they are told.
 
 C reads and writes the sockets and does whatever happens once a message; all else comes here as an
 event, one at a time a connection, and leaves as frames.
 
-    door.py        the engine's events to the rules, and their answers back
-    room.py        what the rules act on: engine, topology, auth, queues, settings
+    server.py      the engine's events to the rules, and their answers back
+    context.py     what the rules act on: engine, topology, auth, queues, settings
     connection.py  the handshake and the goodbye     channel.py  channels
     exchange.py, queue.py, bindings.py               basic.py, confirm.py, tx.py
     publish.py     where a message goes when C doesn't know
     answers.py     answers that wait for the disk    replies.py  codes and texts of refusals
     frames.py      methods to bytes and back         tables.py   field tables
-    pipe.py        a connection that comes through TLS
 
 A rule is a function of the channel (or connection) and the method: it acts and returns the frames
 of its answer, or raises what becomes a close. docs/amqp.md has the tables.

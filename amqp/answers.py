@@ -21,7 +21,7 @@ def saved(channel: Channel, change: Change, ok: bytes, act: Act) -> Answer:
 
 async def _when_saved(channel: Channel, change: Change, ok: bytes, act: Act) -> bytes:
     with act.around(channel, change):
-        await channel.room.queues.save(change)
+        await channel.context.queues.save(change)
     return ok
 
 
@@ -31,7 +31,7 @@ def removed(channel: Channel, change: Change, ok: bytes, act: Act) -> Answer:
     disk refuses, the channel is closed, and they with it."""
     channel.behind = b""
     try:
-        waiting = channel.room.queues.remove(change)
+        waiting = channel.context.queues.remove(change)
         ok += channel.behind
     finally:
         channel.behind = None

@@ -24,30 +24,30 @@ def qos(channel: Channel, method: Methods.Qos) -> bytes:
     """Not global: for each consumer to come. Global: for the channel as a whole."""
     if method.prefetch_size:
         raise Refused(540, f"prefetch_size!=0 ({method.prefetch_size})")
-    if method.global_ and not channel.room.settings.permit.global_qos:
+    if method.global_ and not channel.context.settings.permit.global_qos:
         raise Refused(540, "Feature `global_qos` is deprecated and not permitted here.")
     if not method.global_:
         channel.prefetch = method.prefetch_count
     limit = method.prefetch_count if method.global_ else 0
     if limit != channel.limit:
         channel.limit = limit
-        channel.room.engine.channel_limit(channel.conn.id, channel.number, limit)
+        channel.context.engine.channel_limit(channel.conn.id, channel.number, limit)
     return channel.reply(Methods.QosOk)
 
 
 def consume(channel: Channel, method: Methods.Consume) -> bytes:
-    conn, room = channel.conn, channel.room
+    conn, context = channel.conn, channel.context
     name = channel.queue_name(method.queue)
     tag = method.consumer_tag or _made_up()
     ok = b"" if method.nowait else channel.reply(Methods.ConsumeOk, tag)
     if name == REPLY_TO:
         return _consume_replies(channel, tag, method.no_ack, ok)
     conn.check("read", "queue", name)
-    queue = room.topology.queue(conn.vhost, name, conn.id)
+    queue = context.topology.queue(conn.vhost, name, conn.id)
     check_consumer(queue.type, method.arguments, queue.label)
     # Quorum queues and streams know no exclusive consumers: RabbitMQ lets them ask in vain.
     exclusive = method.exclusive and queue.type is QueueType.CLASSIC
-    if exclusive and room.topology.effective(queue).single_active:
+    if exclusive and context.topology.effective(queue).single_active:
         raise AccessRefused(f"{queue.label} in exclusive use")
     if channel.limit and queue.type is QueueType.QUORUM:
         raise _no_global_qos(queue)
@@ -63,7 +63,7 @@ def consume(channel: Channel, method: Methods.Consume) -> bytes:
             priority=_number(method.arguments.get("x-priority")),
             timeout_ms=_number(method.arguments.get("x-consumer-timeout")),
         )
-    match room.engine.add_consumer(conn.id, channel.number, wanted, ok):
+    match context.engine.add_consumer(conn.id, channel.number, wanted, ok):
         case Added.TAG_IN_USE:
             raise _reused(tag)
         case Added.TOO_MANY:
@@ -76,7 +76,7 @@ def consume(channel: Channel, method: Methods.Consume) -> bytes:
 def _consume_replies(channel: Channel, tag: str, no_ack: bool, ok: bytes) -> bytes:
     if not no_ack:
         raise PreconditionFailed("reply consumer cannot acknowledge")
-    engine, conn = channel.room.engine, channel.conn
+    engine, conn = channel.context.engine, channel.conn
     match engine.add_reply_consumer(conn.id, channel.number, tag.encode(), ok):
         case Added.TAG_IN_USE:
             raise _reused(tag)
@@ -92,7 +92,7 @@ def _reused(tag: str) -> Refused:
 
 
 def _too_many(channel: Channel) -> Refused:
-    most = channel.room.engine.options.consumers_per_channel
+    most = channel.context.engine.options.consumers_per_channel
     return Refused(530, f"reached maximum ({most}) of consumers per channel")
 
 
@@ -170,7 +170,9 @@ def cancel(channel: Channel, method: Methods.Cancel) -> bytes:
     """cancel-ok comes behind the last delivery; also when there was no such consumer."""
     tag = method.consumer_tag or ""
     ok = b"" if method.nowait else channel.reply(Methods.CancelOk, tag)
-    known = channel.room.engine.cancel_consumer(channel.conn.id, channel.number, tag.encode(), ok)
+    known = channel.context.engine.cancel_consumer(
+        channel.conn.id, channel.number, tag.encode(), ok
+    )
     return b"" if known else ok
 
 
@@ -181,18 +183,18 @@ def cancel_ok(channel: Channel, method: Methods.CancelOk) -> bytes:
 
 def get(channel: Channel, method: Methods.Get) -> None:
     """Allowed once, the next one of this queue is answered without asking."""
-    conn, room = channel.conn, channel.room
+    conn, context = channel.conn, channel.context
     name = channel.queue_name(method.queue)
     conn.check("read", "queue", name)
-    queue = room.topology.queue(conn.vhost, name, conn.id)
+    queue = context.topology.queue(conn.vhost, name, conn.id)
     if queue.type is QueueType.STREAM:
         raise Refused(540, f"basic.get not supported by stream queues {queue.label}")
-    if room.topology.effective(queue).single_active and queue.type is QueueType.QUORUM:
+    if context.topology.effective(queue).single_active and queue.type is QueueType.QUORUM:
         raise ResourceLocked(
             f"cannot obtain access to locked {queue.label}. basic.get operations are not supported"
             f" by {queue.type} queues with single active consumer"
         )
-    room.engine.get(conn.id, channel.number, queue.id, method.no_ack)
+    context.engine.get(conn.id, channel.number, queue.id, method.no_ack)
 
 
 def recover(channel: Channel, method: Methods.Recover) -> bytes:
@@ -208,4 +210,4 @@ def recover_async(channel: Channel, method: Methods.RecoverAsync) -> bytes:
 def _recover(channel: Channel, requeue: bool) -> None:
     if not requeue:
         raise Refused(540, "requeue=false")
-    channel.room.engine.channel_recover(channel.conn.id, channel.number)
+    channel.context.engine.channel_recover(channel.conn.id, channel.number)

@@ -29,7 +29,7 @@ def _check_super_stream(channel: Channel, exchange: Exchange | None, ends: Ends)
     """A stream of a super stream is read, trimmed and deleted as a part of it by Kafka's clients,
     who ask for rights on the super stream's name: only who may configure the stream may put it
     there."""
-    queue = channel.room.topology.find_queue(channel.conn.vhost, ends.destination)
+    queue = channel.context.topology.find_queue(channel.conn.vhost, ends.destination)
     if ends.kind != "queue" or exchange is None or queue is None:
         return
     if queue.type is QueueType.STREAM and may_join(exchange, queue):
@@ -38,7 +38,7 @@ def _check_super_stream(channel: Channel, exchange: Exchange | None, ends: Ends)
 
 def change_binding(channel: Channel, ends: Ends, *, unbind: bool = False) -> Change:
     """Write access to where messages go, read access to where they come from."""
-    conn, topology = channel.conn, channel.room.topology
+    conn, topology = channel.conn, channel.context.topology
     if ends.kind == "queue" and ends.destination.startswith(REPLY_TO):
         raise AccessRefused("cannot bind or unbind to a volatile (direct reply-to) queue")
     conn.check("write", ends.kind, ends.destination)
@@ -46,7 +46,7 @@ def change_binding(channel: Channel, ends: Ends, *, unbind: bool = False) -> Cha
         conn.check("read", "exchange", ends.source)
     exchange = topology.find_exchange(conn.vhost, ends.source)
     if exchange is not None and exchange.type == "topic":
-        channel.room.auth.permissions.check_topic(
+        channel.context.auth.permissions.check_topic(
             conn.whose(), conn.vhost, ends.source, "read", ends.key
         )
     if not unbind:

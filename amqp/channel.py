@@ -16,7 +16,7 @@ from ottermq.amqp.replies import Refused, Reply
 
 if TYPE_CHECKING:
     from ottermq.amqp.connection import Connection
-    from ottermq.amqp.room import Room
+    from ottermq.amqp.context import AmqpContext
 
 
 class Mode(Enum):
@@ -37,8 +37,8 @@ class Channel:
     behind: bytes | None = None  # while a method of its own is answered: what follows the answer
 
     @property
-    def room(self) -> "Room":
-        return self.conn.room
+    def context(self) -> "AmqpContext":
+        return self.conn.context
 
     def reply(self, method: type[Frame], *values: Any) -> bytes:
         return encode_method(self.number, method, *values)
@@ -53,29 +53,29 @@ class Channel:
 
     def close(self, reply: Reply) -> bytes:
         """We end it. The engine first, so that nothing follows our word."""
-        self.room.engine.channel_close(self.conn.id, self.number, closing=True)
+        self.context.engine.channel_close(self.conn.id, self.number, closing=True)
         self.closing = True
         return reply.close_channel(self.number)
 
     def forget(self) -> None:
         self.conn.channels.pop(self.number, None)
-        self.room.auth.limits.channel_closed(self.conn.whose())
+        self.context.auth.limits.channel_closed(self.conn.whose())
 
 
 def open_channel(conn: "Connection", number: int, method: Frame) -> bytes:
     """The first method on a channel number must be channel.open."""
     if not isinstance(method, Methods.Open):
         raise Refused(504, "expected 'channel.open'")
-    conn.room.auth.limits.channel_opened(conn.whose(), len(conn.channels), conn.channel_max)
+    conn.context.auth.limits.channel_opened(conn.whose(), len(conn.channels), conn.channel_max)
     conn.channels[number] = Channel(conn, number)
-    conn.room.engine.channel_open(conn.id, number)
+    conn.context.engine.channel_open(conn.id, number)
     return encode_method(number, Methods.OpenOk, b"")
 
 
 def handle_closing(channel: Channel, method: Frame) -> bytes:
     """What still comes after we closed it."""
     if isinstance(method, Methods.CloseOk):
-        channel.room.engine.channel_close(channel.conn.id, channel.number, closing=False)
+        channel.context.engine.channel_close(channel.conn.id, channel.number, closing=False)
         channel.forget()
     elif isinstance(method, Methods.Close):
         return channel.reply(Methods.CloseOk)
@@ -87,7 +87,7 @@ def reopen(channel: Channel, method: Methods.Open) -> bytes:
 
 
 def close(channel: Channel, method: Methods.Close) -> bytes:
-    channel.room.engine.channel_close(channel.conn.id, channel.number, closing=False)
+    channel.context.engine.channel_close(channel.conn.id, channel.number, closing=False)
     channel.forget()
     return channel.reply(Methods.CloseOk)
 

@@ -10,5 +10,5 @@ def select(channel: Channel, method: Confirm.Select) -> bytes:
     if channel.mode is Mode.TX:
         raise PreconditionFailed("cannot switch from tx to confirm mode")
     channel.mode = Mode.CONFIRM
-    channel.room.engine.channel_confirm(channel.conn.id, channel.number)
+    channel.context.engine.channel_confirm(channel.conn.id, channel.number)
     return b"" if method.nowait else channel.reply(Confirm.SelectOk)

@@ -31,9 +31,9 @@ from pamqp.commands import Connection as Methods
 from ottermq import __version__, eventlog
 from ottermq.amqp.answers import Answer
 from ottermq.amqp.channel import Channel
+from ottermq.amqp.context import AmqpContext
 from ottermq.amqp.frames import encode_method
 from ottermq.amqp.replies import Refused
-from ottermq.amqp.room import Room
 from ottermq.auth import Access, Kind, User
 from ottermq.auth.scram import HASHES as SCRAM
 from ottermq.auth.scram_login import ScramLogin
@@ -83,7 +83,7 @@ class State(StrEnum):
 class Connection:
     id: int
     peer: str
-    room: Room
+    context: AmqpContext
     certificate: str | None = None  # the name in the client's, when TLS verified one
     state: State = State.STARTING
     login: ScramLogin | None = None  # SECURING: what the client's next word is for
@@ -121,11 +121,11 @@ class Connection:
 
     def check(self, access: Access, kind: Kind, name: str) -> None:
         """AccessRefused: this user may not configure, write or read that."""
-        self.room.auth.permissions.check(self.whose(), self.vhost, access, kind, name)
+        self.context.auth.permissions.check(self.whose(), self.vhost, access, kind, name)
 
     def check_any(self, kind: Kind, name: str) -> None:
         """For passive declarations: whoever may do anything with it may know that it is there."""
-        allows = self.room.auth.permissions.allows
+        allows = self.context.auth.permissions.allows
         user = self.whose()
         if not (
             allows(user, self.vhost, "read", kind, name)
@@ -136,7 +136,7 @@ class Connection:
 
 def start(conn: Connection) -> bytes:
     """The first word, once the protocol header is right."""
-    return _start(conn.room.auth.users.mechanisms(conn.certificate))
+    return _start(conn.context.auth.users.mechanisms(conn.certificate))
 
 
 @cache
@@ -147,7 +147,7 @@ def _start(mechanisms: str) -> bytes:
 async def start_ok(conn: Connection, method: Methods.StartOk) -> bytes | None:
     conn.properties = dict(method.client_properties)
     response: Any = method.response  # bytes, as frames.py reads long strings
-    users = conn.room.auth.users
+    users = conn.context.auth.users
     if method.mechanism in SCRAM:
         conn.login = users.challenge(method.mechanism, response)
         return _secure(conn, conn.login.challenge)
@@ -167,7 +167,7 @@ async def secure_ok(conn: Connection, method: Methods.SecureOk) -> bytes | None:
         return _tune(conn)
     response: Any = method.response
     try:
-        conn.user, proof = await conn.room.auth.users.finish(conn.login, response, conn.host)
+        conn.user, proof = await conn.context.auth.users.finish(conn.login, response, conn.host)
     except LoginRefused as refusal:
         _not_let_in(conn, refusal)
         return None
@@ -179,7 +179,7 @@ def _not_let_in(conn: Connection, refusal: LoginRefused) -> None:
     conn.log_level = logging.DEBUG  # auth has written the line, or counted it
     if conn.announced("authentication_failure_close"):
         raise refusal
-    conn.room.engine.hang_up(conn.id)  # it would take a close for a protocol error
+    conn.context.engine.hang_up(conn.id)  # it would take a close for a protocol error
 
 
 def _secure(conn: Connection, challenge: bytes) -> bytes:
@@ -189,17 +189,17 @@ def _secure(conn: Connection, challenge: bytes) -> bytes:
 
 def _tune(conn: Connection) -> bytes:
     conn.state = State.TUNING
-    offer = conn.room.settings
+    offer = conn.context.settings
     heartbeat = int(offer.heartbeat.total_seconds())
     return encode_method(0, Methods.Tune, offer.channel_max, offer.frame_max, heartbeat)
 
 
 def tune_ok(conn: Connection, method: Methods.TuneOk) -> bytes:
-    offer = conn.room.settings
+    offer = conn.context.settings
     _check_tuned("frame_max", method.frame_max, FRAME_MIN, offer.frame_max)
     _check_tuned("channel_max", method.channel_max, CHANNEL_MIN, offer.channel_max)
     conn.channel_max = method.channel_max
-    conn.room.engine.tune(conn.id, method.frame_max, method.channel_max, method.heartbeat)
+    conn.context.engine.tune(conn.id, method.frame_max, method.channel_max, method.heartbeat)
     conn.state = State.OPENING
     return b""
 
@@ -221,11 +221,11 @@ def _check_tuned(what: str, wanted: int, least: int, most: int) -> None:
 
 
 def open(conn: Connection, method: Methods.Open) -> bytes:
-    room, user, vhost = conn.room, conn.whose(), method.virtual_host
-    room.auth.permissions.check_vhost(user, vhost, exists=vhost in room.topology.vhosts)
-    room.auth.limits.connection_opened(user, vhost)
+    context, user, vhost = conn.context, conn.whose(), method.virtual_host
+    context.auth.permissions.check_vhost(user, vhost, exists=vhost in context.topology.vhosts)
+    context.auth.limits.connection_opened(user, vhost)
     conn.vhost, conn.counted = vhost, True
-    conn.vhost_number = room.queues.vhost_number(vhost)
+    conn.vhost_number = context.queues.vhost_number(vhost)
     flags = ConnFlags(0)
     for capability, flag in (
         ("connection.blocked", ConnFlags.BLOCKED_CAPABLE),
@@ -235,7 +235,7 @@ def open(conn: Connection, method: Methods.Open) -> bytes:
             flags |= flag
     if "impersonator" in user.tags:
         flags |= ConnFlags.MAY_IMPERSONATE
-    room.engine.open(conn.id, conn.vhost_number, user.name, flags)
+    context.engine.open(conn.id, conn.vhost_number, user.name, flags)
     conn.state = State.RUNNING
     eventlog.info(
         "connection opened",
@@ -251,15 +251,15 @@ def open(conn: Connection, method: Methods.Open) -> bytes:
 def close(conn: Connection, method: Methods.Close) -> None:
     """What it held is free before it reads our answer: whoever comes next finds it so."""
     conn.ending = close_reasons.BY_CLIENT
-    conn.room.engine.closing(conn.id, b"")
+    conn.context.engine.closing(conn.id, b"")
     leave(conn)
-    conn.room.engine.hang_up(conn.id, encode_method(0, Methods.CloseOk))
+    conn.context.engine.hang_up(conn.id, encode_method(0, Methods.CloseOk))
 
 
 def close_crossed(conn: Connection, method: Methods.Close | Methods.CloseOk) -> None:
     """We have closed it already; the client agrees, or came to the same at the same time."""
     crossed = isinstance(method, Methods.Close)
-    conn.room.engine.hang_up(conn.id, encode_method(0, Methods.CloseOk) if crossed else b"")
+    conn.context.engine.hang_up(conn.id, encode_method(0, Methods.CloseOk) if crossed else b"")
 
 
 def update_secret(conn: Connection, method: Methods.UpdateSecret) -> bytes:
@@ -270,13 +270,13 @@ def update_secret(conn: Connection, method: Methods.UpdateSecret) -> bytes:
 def leave(conn: Connection) -> None:
     """Let go of all that is the connection's; called once it can't do anything any more."""
     conn.state = State.CLOSING
-    room = conn.room
+    context = conn.context
     for channel in list(conn.channels.values()):
         channel.forget()
-    room.queues.remove_unasked(room.topology.owned_by(conn.id))
+    context.queues.remove_unasked(context.topology.owned_by(conn.id))
     if conn.counted:
         conn.counted = False
-        room.auth.limits.connection_closed(conn.whose(), conn.vhost)
+        context.auth.limits.connection_closed(conn.whose(), conn.vhost)
 
 
 # Method → the state it belongs to and what it does.

@@ -11,21 +11,21 @@ from ottermq.topology.names import stripped
 
 
 def declare(channel: Channel, method: Methods.Declare) -> Answer:
-    conn, room = channel.conn, channel.room
+    conn, context = channel.conn, channel.context
     vhost, name = conn.vhost, stripped(method.exchange)
     ok = b"" if method.nowait else channel.reply(Methods.DeclareOk)
     if method.passive:
         if name:
             conn.check_any("exchange", name)
-        room.topology.passive_exchange(vhost, name)
+        context.topology.passive_exchange(vhost, name)
         return ok
     if name:  # the default exchange is refused by the topology, whoever asks
         conn.check("configure", "exchange", name)
     alternate = method.arguments.get(ALTERNATE)
-    if isinstance(alternate, str) and room.topology.find_exchange(vhost, name) is None:
+    if isinstance(alternate, str) and context.topology.find_exchange(vhost, name) is None:
         conn.check("read", "exchange", name)
         conn.check("write", "exchange", alternate)
-    change = room.topology.declare_exchange(
+    change = context.topology.declare_exchange(
         vhost,
         name,
         method.exchange_type,
@@ -34,7 +34,7 @@ def declare(channel: Channel, method: Methods.Declare) -> Answer:
         internal=method.internal,
         arguments=method.arguments,
     )
-    room.queues.declared(change)
+    context.queues.declared(change)
     return saved(channel, change, ok, Act("exchange.declare", name, type=method.exchange_type))
 
 
@@ -43,7 +43,7 @@ def delete(channel: Channel, method: Methods.Delete) -> Answer:
     name = stripped(method.exchange)
     if name and not name.startswith("amq."):  # those are refused by the topology, whoever asks
         conn.check("configure", "exchange", name)
-    change = channel.room.topology.delete_exchange(conn.vhost, name, if_unused=method.if_unused)
+    change = channel.context.topology.delete_exchange(conn.vhost, name, if_unused=method.if_unused)
     ok = b"" if method.nowait else channel.reply(Methods.DeleteOk)
     return removed(channel, change, ok, Act("exchange.delete", name))
 

@@ -11,9 +11,9 @@ from pamqp.commands import Basic
 
 from ottermq import eventlog
 from ottermq.amqp.connection import Connection
+from ottermq.amqp.context import AmqpContext
 from ottermq.amqp.frames import headers_of
 from ottermq.amqp.replies import Refused
-from ottermq.amqp.room import Room
 from ottermq.amqp.tables import Table
 from ottermq.engine.types import Event, RouteFlags
 from ottermq.errors import PreconditionFailed
@@ -30,44 +30,44 @@ def route(conn: Connection, event: Event) -> None:
     """Answer OM_EV_ROUTE: publish to these queues. Raises what closes the channel instead."""
     if event.code & IMMEDIATE:
         raise Refused(540, "immediate=true")
-    room, name, key = conn.room, _text(event.exchange), _text(event.key)
+    context, name, key = conn.context, _text(event.exchange), _text(event.key)
     conn.check("write", "exchange", name)
-    exchange = room.topology.publishable(conn.vhost, name)
+    exchange = context.topology.publishable(conn.vhost, name)
     headers = headers_of(event.header)
     copies = _copies(headers)
     salt = _check_topics(conn, exchange, (key, *copies))
-    room.engine.may_publish(conn.id, event.exchange, salt, by_event=not exchange.router.by_key)
+    context.engine.may_publish(conn.id, event.exchange, salt, by_event=not exchange.router.by_key)
     done = False
     while not done:
-        generation = room.engine.route_generation
-        found = _route(room, exchange, key, headers, event.header, copies)
+        generation = context.engine.route_generation
+        found = _route(context, exchange, key, headers, event.header, copies)
         queues, flags = _where(exchange, found)
         if copies:
             flags &= ~RouteFlags.CACHE
-        done = room.engine.publish_route(conn.id, event.channel, queues, flags, generation)
+        done = context.engine.publish_route(conn.id, event.channel, queues, flags, generation)
 
 
-def dead_route(room: Room, event: Event) -> None:
+def dead_route(context: AmqpContext, event: Event) -> None:
     """Answer OM_EV_DEAD_ROUTE: where messages go that die in a queue, or whose delay is over."""
-    source = room.queues.by_id(event.queue)
-    delayed = room.queues.delayed(event.queue)
+    source = context.queues.by_id(event.queue)
+    delayed = context.queues.delayed(event.queue)
     thing = source or delayed
     if thing is None:
         return  # gone meanwhile, and its messages with it
     name, key = _text(event.exchange), _text(event.key)
     headers = headers_of(event.header)
     # A key of the queue's own takes the place of all the message had.
-    keeps_copies = source is None or room.topology.effective(source).dlrk is None
+    keeps_copies = source is None or context.topology.effective(source).dlrk is None
     copies = _copies(headers, strict=False) if keeps_copies else ()
     done = False
     while not done:
-        generation = room.engine.route_generation
+        generation = context.engine.route_generation
         queues: list[int] = []
         flags = RouteFlags.NONE
-        exchange = room.topology.find_exchange(thing.vhost, name)
+        exchange = context.topology.find_exchange(thing.vhost, name)
         if exchange is not None:
             try:
-                found = _route(room, exchange, key, headers, event.header, copies)
+                found = _route(context, exchange, key, headers, event.header, copies)
             except PreconditionFailed as error:  # its publisher is long gone
                 eventlog.warning(
                     "dead letter not routed", vhost=thing.vhost, exchange=name, error=error
@@ -76,11 +76,11 @@ def dead_route(room: Room, event: Event) -> None:
                 queues, flags = _where(exchange, found)
             if copies:
                 flags &= ~RouteFlags.CACHE
-        done = room.engine.dead_route(event.queue, queues, flags, generation)
+        done = context.engine.dead_route(event.queue, queues, flags, generation)
 
 
 def _route(
-    room: Room,
+    context: AmqpContext,
     exchange: Exchange,
     key: str,
     headers: Table,
@@ -88,8 +88,8 @@ def _route(
     copies: tuple[str, ...],
 ) -> Route:
     known = {} if exchange.router.by_key else _properties(properties)
-    room.queues.routed(exchange)
-    return room.topology.route(exchange.vhost, exchange.name, key, headers, known, also=copies)
+    context.queues.routed(exchange)
+    return context.topology.route(exchange.vhost, exchange.name, key, headers, known, also=copies)
 
 
 def _where(exchange: Exchange, found: Route) -> tuple[list[int], RouteFlags]:
@@ -104,14 +104,14 @@ def _where(exchange: Exchange, found: Route) -> tuple[list[int], RouteFlags]:
 
 def _check_topics(conn: Connection, exchange: Exchange, keys: tuple[str, ...]) -> int:
     """The salt of what C may remember: 0, or the user's number when each key must be asked for."""
-    permissions, user = conn.room.auth.permissions, conn.whose()
+    permissions, user = conn.context.auth.permissions, conn.whose()
     if exchange.type != "topic":
         return 0
     if not permissions.has_topic_permissions(user, conn.vhost, exchange.name):
         return 0
     for key in keys:
         permissions.check_topic(user, conn.vhost, exchange.name, "write", key)
-    return conn.room.user_number(user.name)
+    return conn.context.user_number(user.name)
 
 
 def _copies(headers: Table, strict: bool = True) -> tuple[str, ...]:

@@ -19,21 +19,21 @@ DEAD_LETTER_EXCHANGE = "x-dead-letter-exchange"
 
 
 def declare(channel: Channel, method: Methods.Declare) -> Answer:
-    conn, room = channel.conn, channel.room
+    conn, context = channel.conn, channel.context
     vhost, name = conn.vhost, stripped(method.queue)
     if name.startswith(REPLY_TO):
         return _reply_to(channel, name, method.nowait)
     if method.passive:
         conn.check_any("queue", name)
-        queue = room.topology.queue(vhost, name, conn.id)
-        room.engine.touch(queue.id)  # to look is a use: x-expires begins anew
+        queue = context.topology.queue(vhost, name, conn.id)
+        context.engine.touch(queue.id)  # to look is a use: x-expires begins anew
         return _declared(channel, queue, method.nowait)
     if name:
         conn.check("configure", "queue", name)
-    found = room.topology.find_queue(vhost, name) if name else None
+    found = context.topology.find_queue(vhost, name) if name else None
     if found is None:
         _check_new(channel, method, name)
-    change = room.topology.declare_queue(
+    change = context.topology.declare_queue(
         vhost,
         name,
         durable=method.durable,
@@ -46,15 +46,15 @@ def declare(channel: Channel, method: Methods.Declare) -> Answer:
     assert declared is not None
     act = Act("queue.declare", declared.name, type=declared.type.value)
     if not change.created:
-        room.engine.touch(declared.id)
+        context.engine.touch(declared.id)
         return saved(channel, change, _declared(channel, declared, method.nowait), act)
-    room.queues.declared(change)
+    context.queues.declared(change)
     return saved(channel, change, _declared(channel, declared, method.nowait, new=True), act)
 
 
 def _check_new(channel: Channel, method: Methods.Declare, name: str) -> None:
     """What only a queue that isn't there yet must stand up to."""
-    conn, room = channel.conn, channel.room
+    conn, context = channel.conn, channel.context
     if not name:
         conn.check("configure", "queue", "amq.gen-")
     if DEAD_LETTER_EXCHANGE in method.arguments:
@@ -66,13 +66,13 @@ def _check_new(channel: Channel, method: Methods.Declare, name: str) -> None:
             )
         conn.check("read", "queue", name or "amq.gen-")
         conn.check("write", "exchange", dead_letters)
-    if not (method.durable or method.exclusive or room.settings.permit.transient_queues):
+    if not (method.durable or method.exclusive or context.settings.permit.transient_queues):
         raise Refused(
             541,
             "Feature `transient_nonexcl_queues` is deprecated and not permitted here.",
         )
-    queues = room.topology.vhost(conn.vhost).queues
-    room.auth.limits.check_queues(conn.vhost, name, len(queues))
+    queues = context.topology.vhost(conn.vhost).queues
+    context.auth.limits.check_queues(conn.vhost, name, len(queues))
 
 
 def _declared(channel: Channel, queue: Queue, nowait: bool, new: bool = False) -> bytes:
@@ -81,14 +81,14 @@ def _declared(channel: Channel, queue: Queue, nowait: bool, new: bool = False) -
         return b""
     ready = consumers = 0
     if not new:
-        stat = channel.room.engine.queue_stat(queue.id)
+        stat = channel.context.engine.queue_stat(queue.id)
         ready, consumers = stat.ready, stat.consumers
     return channel.reply(Methods.DeclareOk, queue.name, _count(ready), consumers)
 
 
 def _reply_to(channel: Channel, name: str, nowait: bool) -> bytes:
     """Direct reply-to is no queue; who asks for it finds it as long as its consumer is there."""
-    if name != REPLY_TO and not channel.room.engine.expects_replies(name.encode()):
+    if name != REPLY_TO and not channel.context.engine.expects_replies(name.encode()):
         raise NotFound(f"no {label('queue', name, channel.conn.vhost)}")
     channel.last_queue = name
     return b"" if nowait else channel.reply(Methods.DeclareOk, name, 0, 1)
@@ -119,14 +119,14 @@ def _ends(channel: Channel, method: Methods.Bind | Methods.Unbind) -> Ends:
 
 
 def purge(channel: Channel, method: Methods.Purge) -> Answer:
-    conn, room = channel.conn, channel.room
+    conn, context = channel.conn, channel.context
     name = channel.queue_name(method.queue)
     conn.check("read", "queue", name)
-    queue = room.topology.queue(conn.vhost, name, conn.id)
+    queue = context.topology.queue(conn.vhost, name, conn.id)
     if queue.type is QueueType.STREAM:
         raise Refused(540, f"queue.purge not supported by stream queues {queue.label}")
-    room.queues.holds.refuse(queue, "purged")
-    purged = _purged(room.engine, queue)
+    context.queues.holds.refuse(queue, "purged")
+    purged = _purged(context.engine, queue)
     if purged is not None and not (purged.seq and queue.durable):
         return _purge_ok(channel, method, queue, purged)
     return _purge_later(channel, method, queue, purged)
@@ -150,27 +150,27 @@ async def _purge_later(
     channel: Channel, method: Methods.Purge, queue: Queue, purged: Purged | None
 ) -> bytes:
     """Done when there is room, answered when it is on disk."""
-    room = channel.room
+    context = channel.context
     while purged is None:
-        await room.queues.wait_moved()
-        room.topology.queue(channel.conn.vhost, queue.name, channel.conn.id)  # or gone meanwhile
-        purged = _purged(room.engine, queue)
+        await context.queues.wait_moved()
+        context.topology.queue(channel.conn.vhost, queue.name, channel.conn.id)  # or gone meanwhile
+        purged = _purged(context.engine, queue)
     if purged.seq and queue.durable:
-        await room.queues.wait_durable(purged.seq)
+        await context.queues.wait_durable(purged.seq)
     return _purge_ok(channel, method, queue, purged)
 
 
 def delete(channel: Channel, method: Methods.Delete) -> Answer:
-    conn, room = channel.conn, channel.room
+    conn, context = channel.conn, channel.context
     name = stripped(channel.queue_name(method.queue))
     conn.check("configure", "queue", name)
-    queue = room.topology.find_queue(conn.vhost, name)
+    queue = context.topology.find_queue(conn.vhost, name)
     messages = 0
     if queue is not None:
         queue.check_access(conn.id)
-        room.queues.holds.refuse(queue, "deleted")
-        messages = _deletable(room.engine, queue, method.if_unused, method.if_empty)
-    change = room.topology.delete_queue(conn.vhost, name, conn.id)
+        context.queues.holds.refuse(queue, "deleted")
+        messages = _deletable(context.engine, queue, method.if_unused, method.if_empty)
+    change = context.topology.delete_queue(conn.vhost, name, conn.id)
     ok = b"" if method.nowait else channel.reply(Methods.DeleteOk, _count(messages))
     return removed(channel, change, ok, Act("queue.delete", name, messages=messages))
 

@@ -12,35 +12,35 @@ from pamqp.commands import Basic
 
 from ottermq import eventlog
 from ottermq.amqp.connection import Connection
+from ottermq.amqp.context import AmqpContext
 from ottermq.amqp.frames import encode_method
 from ottermq.amqp.replies import Reply
-from ottermq.amqp.room import Room
 from ottermq.engine.types import Consumer
 from ottermq.topology import Queue
 
 
-def shut_out(room: Room, connections: Iterable[Connection]) -> list[Connection]:
+def shut_out(context: AmqpContext, connections: Iterable[Connection]) -> list[Connection]:
     """Those whose user may no longer be in their vhost."""
-    permissions = room.auth.permissions
+    permissions = context.auth.permissions
     return [conn for conn in connections if not permissions.has_vhost(conn.whose(), conn.vhost)]
 
 
-def cancel_consumers(room: Room, connections: Iterable[Connection]) -> None:
+def cancel_consumers(context: AmqpContext, connections: Iterable[Connection]) -> None:
     """Of queues that their user may no longer read."""
     theirs = {conn.id: conn for conn in connections}
     for vhost in {conn.vhost for conn in theirs.values()}:
-        queues = room.topology.vhosts[vhost].queues if vhost in room.topology.vhosts else {}
+        queues = context.topology.vhosts[vhost].queues if vhost in context.topology.vhosts else {}
         for queue in list(queues.values()):
             if all(_may_read(conn, queue) for conn in theirs.values() if conn.vhost == vhost):
                 continue
-            for consumer in room.engine.consumers(queue.id):
+            for consumer in context.engine.consumers(queue.id):
                 conn = theirs.get(consumer.conn)
                 if conn is not None and not _may_read(conn, queue):
                     _cancel(conn, queue, consumer)
 
 
 def _may_read(conn: Connection, queue: Queue) -> bool:
-    permissions = conn.room.auth.permissions
+    permissions = conn.context.auth.permissions
     return permissions.allows(conn.whose(), conn.vhost, "read", "queue", queue.name)
 
 
@@ -60,7 +60,7 @@ def _cancel(conn: Connection, queue: Queue, consumer: Consumer) -> None:
     )
     if conn.announced("consumer_cancel_notify"):
         cancel = encode_method(consumer.channel, Basic.Cancel, tag, True)
-        conn.room.engine.cancel_consumer(conn.id, consumer.channel, consumer.tag, cancel)
+        conn.context.engine.cancel_consumer(conn.id, consumer.channel, consumer.tag, cancel)
     else:
         reply = Reply(403, f"read access to {queue.label} was revoked")
-        conn.room.engine.send(conn.id, here.close(reply))
+        conn.context.engine.send(conn.id, here.close(reply))

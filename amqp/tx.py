@@ -14,7 +14,7 @@ def select(channel: Channel, method: Tx.Select) -> bytes:
         raise PreconditionFailed("cannot switch from confirm to tx mode")
     if channel.mode is Mode.PLAIN:
         channel.mode = Mode.TX
-        channel.room.engine.tx_select(channel.conn.id, channel.number)
+        channel.context.engine.tx_select(channel.conn.id, channel.number)
     return channel.reply(Tx.SelectOk)
 
 
@@ -26,7 +26,7 @@ def commit(channel: Channel, method: Tx.Commit) -> Answer:
 
 def _is_committed(channel: Channel) -> bool:
     ok = channel.reply(Tx.CommitOk)
-    result = channel.room.engine.tx_commit(channel.conn.id, channel.number, ok)
+    result = channel.context.engine.tx_commit(channel.conn.id, channel.number, ok)
     if result == lib.OM_E_FULL:
         return False
     if result == lib.OM_TX_PARTIAL:
@@ -39,13 +39,13 @@ def _is_committed(channel: Channel) -> bool:
 async def _commit_later(channel: Channel) -> bytes:
     """Others keep the disk busy: as their publishes do, the commit waits for its turn."""
     while not _is_committed(channel):
-        await channel.room.queues.wait_moved()
+        await channel.context.queues.wait_moved()
     return b""
 
 
 def rollback(channel: Channel, method: Tx.Rollback) -> bytes:
     _check_transactional(channel)
-    channel.room.engine.tx_rollback(channel.conn.id, channel.number)
+    channel.context.engine.tx_rollback(channel.conn.id, channel.number)
     return channel.reply(Tx.RollbackOk)
 
 

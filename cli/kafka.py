@@ -1,4 +1,4 @@
-"""`ottermq kafka`: how a running broker looks through the Kafka door, asked at its admin port."""
+"""`ottermq kafka`: how a running broker looks to Kafka clients, asked at its admin port."""
 
 import json
 from pathlib import Path

@@ -47,11 +47,11 @@ om_engine *om_engine_new(om_store *store, const om_engine_options *options);
 void om_engine_start(om_engine *engine);
 /* Closes every socket as it is. Before om_store_close. */
 void om_engine_free(om_engine *engine);
-#define OM_DOOR_AMQP 0
-#define OM_DOOR_KAFKA 1
-/* Accept from this listening socket (dup'ed; non-blocking). `door`: which protocol is spoken there;
+#define OM_PROTOCOL_AMQP 0
+#define OM_PROTOCOL_KAFKA 1
+/* Accept from this listening socket (dup'ed; non-blocking). `protocol`: which protocol is spoken there;
  * it comes back in every event of its connections. */
-int om_engine_listen(om_engine *engine, int fd, int door);
+int om_engine_listen(om_engine *engine, int fd, int protocol);
 void om_engine_stop_listening(om_engine *engine);
 /* Two of the options, from now on. */
 void om_engine_set_limits(om_engine *engine, uint64_t memory_limit, uint64_t max_message_size);
@@ -93,7 +93,7 @@ enum om_event_kind {
 
 typedef struct om_event {
     int kind;
-    int door; /* OM_DOOR_* of its connection */
+    int protocol; /* OM_PROTOCOL_* of its connection */
     int channel;
     int code;
     uint32_t method;
@@ -117,7 +117,7 @@ void om_event_free(om_event *event);
 #define OM_CONN_MAY_IMPERSONATE 4 /* user-id isn't checked */
 
 /* A connection without a socket (TLS): starts before the protocol header. 0: no memory. */
-uint64_t om_conn_virtual(om_engine *engine, int door, const char *peer);
+uint64_t om_conn_virtual(om_engine *engine, int protocol, const char *peer);
 /* Bytes in: how many were taken (0: come back at OM_EV_ROOM). Bytes out. OM_E_RANGE: gone. */
 int64_t om_conn_feed(om_engine *engine, uint64_t conn, const uint8_t *data, size_t len);
 int64_t om_conn_drain(om_engine *engine, uint64_t conn, uint8_t *out, size_t cap);

@@ -2,7 +2,7 @@
 
 data directory claimed → sockets bound → store opened → log recovered, topology and users read →
 every queue, config, group and transaction put into the paused engine → engine started →
-doors open → `ready`
+listening → `ready`
 SIGHUP → what may change is read again (reload.py)
 SIGTERM or SIGINT → clients told → engine stopped → store closed (flush, checkpoint) → claim
 released
@@ -23,27 +23,26 @@ from ottermq import eventlog
 from ottermq.admin import http as admin
 from ottermq.admin import metrics
 from ottermq.admin.guard import Guard
-from ottermq.amqp.door import Door as AmqpDoor
-from ottermq.amqp.room import Room as AmqpRoom
+from ottermq.amqp.context import AmqpContext
+from ottermq.amqp.server import AmqpServer
 from ottermq.auth import Auth, open_auth
 from ottermq.config import Config
 from ottermq.engine import events
 from ottermq.engine.engine import Engine
-from ottermq.engine.types import Door as Protocols
-from ottermq.engine.types import EngineOptions
+from ottermq.engine.types import EngineOptions, Protocol
 from ottermq.kafka import anonymous
 from ottermq.kafka.altered import Altered
 from ottermq.kafka.cluster import open_cluster
 from ottermq.kafka.compaction import Compactor
-from ottermq.kafka.door import Door as KafkaDoor
+from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.groups import Groups, group_settings
 from ottermq.kafka.quotas import Quotas
-from ottermq.kafka.room import Room as KafkaRoom
+from ottermq.kafka.server import KafkaServer
 from ottermq.kafka.table import EngineTable
 from ottermq.kafka.topics import Topics
 from ottermq.kafka.transactions import Transactions, transaction_settings
 from ottermq.net import listeners
-from ottermq.net.listeners import Bound, Door
+from ottermq.net.listeners import Bound, Service
 from ottermq.net.tls import Contexts
 from ottermq.net.tls_bridge import Tunnel
 from ottermq.process import systemd
@@ -86,7 +85,7 @@ def run(read: Callable[[], Config], *, accept_missing_metadata: bool = False) ->
     contexts = Contexts(config.tls) if secure else None
     with claim(config.data), ballast.in_need(config.data), _bind(config) as bound:
         look_who_reads(config.data)
-        anonymous.check_doors(config, bound)
+        anonymous.check_listeners(config, bound)
         versionfile.note(config.data)
         trio.run(_serve, config, read, bound, contexts, accept_missing_metadata)
     eventlog.info("stopped")
@@ -106,19 +105,19 @@ async def _serve(
             nursery.start_soon(_heed, signals, stop, ask)
             try:
                 opening = open_store(config, accept_missing_metadata=accept_missing_metadata)
-                async with opening as store, open_rooms(config, store, stop) as rooms:
-                    reloader = Reloader(config, read, asked, contexts, rooms.amqp, rooms.kafka)
-                    await _keep_doors_open(config, bound, contexts, store, rooms, stop, reloader)
+                async with opening as store, open_broker(config, store, stop) as broker:
+                    reloader = Reloader(config, read, asked, contexts, broker.amqp, broker.kafka)
+                    await _serve_clients(config, bound, contexts, store, broker, stop, reloader)
             except* Interrupted:
                 eventlog.info("recovery called off")
             nursery.cancel_scope.cancel()
 
 
-class Rooms(NamedTuple):
-    """One room, as each door sees it."""
+class Broker(NamedTuple):
+    """What runs: one log, as each protocol sees it."""
 
-    amqp: AmqpRoom
-    kafka: KafkaRoom
+    amqp: AmqpContext
+    kafka: KafkaContext
     compactor: Compactor
 
     def retention_of(self, log: Log) -> Policy | None:
@@ -130,8 +129,8 @@ class Rooms(NamedTuple):
 
 
 @asynccontextmanager
-async def open_rooms(config: Config, store: Store, stop: trio.Event) -> AsyncIterator[Rooms]:
-    """What all doors lead to: the log, the topology and the users as they were left, and the
+async def open_broker(config: Config, store: Store, stop: trio.Event) -> AsyncIterator[Broker]:
+    """What clients work on: the log, the topology and the users as they were left, and the
     engine. Interrupted: `stop` was set before the log was recovered."""
     with told_in_one_line(config):
         opened = MetaDb(config.data)
@@ -170,9 +169,9 @@ async def open_rooms(config: Config, store: Store, stop: trio.Event) -> AsyncIte
             transactions = await Transactions.open(
                 store, topics, groups, transaction_settings(config.kafka.transactions)
             )
-            yield Rooms(
-                AmqpRoom(engine, topology, auth, queues, config.amqp),
-                KafkaRoom(
+            yield Broker(
+                AmqpContext(engine, topology, auth, queues, config.amqp),
+                KafkaContext(
                     engine, store, topology, auth, queues, config.kafka, cluster, topics, configs,
                     groups, transactions, quotas,
                 ),
@@ -182,46 +181,48 @@ async def open_rooms(config: Config, store: Store, stop: trio.Event) -> AsyncIte
             engine.close()
 
 
-async def _keep_doors_open(
+async def _serve_clients(
     config: Config,
     bound: dict[str, Bound],
     contexts: Contexts | None,
     store: Store,
-    rooms: Rooms,
+    broker: Broker,
     stop: trio.Event,
     reloader: Reloader,
 ) -> None:
-    amqp, kafka = AmqpDoor(rooms.amqp), KafkaDoor(rooms.kafka)
-    engine, queues = rooms.amqp.engine, rooms.amqp.queues
-    read = metrics.reader(engine, store, rooms.kafka.groups, rooms.kafka.transactions)
-    hidden = rooms.kafka.topics.hidden
+    amqp, kafka = AmqpServer(broker.amqp), KafkaServer(broker.kafka)
+    engine, queues = broker.amqp.engine, broker.amqp.queues
+    read = metrics.reader(engine, store, broker.kafka.groups, broker.kafka.transactions)
+    hidden = broker.kafka.topics.hidden
     unfence = partial(trio.to_thread.run_sync, store.unfence)
     pages = admin.Pages(
         store.trouble, read, hidden, unfence, lambda: store.damage.reason, store.hindrance
     )
-    guard = Guard(rooms.amqp.auth.users, lambda: reloader.config.admin, config.listen.admin.host)
-    doors = [Door("admin", admin.Desk(pages, guard).serve, ADMIN_MOST, log_level=logging.DEBUG)]
+    guard = Guard(broker.amqp.auth.users, lambda: reloader.config.admin, config.listen.admin.host)
+    services = [
+        Service("admin", admin.Desk(pages, guard).serve, ADMIN_MOST, log_level=logging.DEBUG)
+    ]
     if "health" in bound:
         desk = admin.Desk(pages, guard, admin.ONLY_HEALTH)
-        doors.append(Door("health", desk.serve, ADMIN_MOST, log_level=logging.DEBUG))
+        services.append(Service("health", desk.serve, ADMIN_MOST, log_level=logging.DEBUG))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(tell_reports, store)
         nursery.start_soon(ballast.keep, config.data)
-        nursery.start_soon(retention.keep, store, config, rooms.retention_of)
-        nursery.start_soon(rooms.compactor.keep, config.kafka.compaction_interval.total_seconds())
+        nursery.start_soon(retention.keep, store, config, broker.retention_of)
+        nursery.start_soon(broker.compactor.keep, config.kafka.compaction_interval.total_seconds())
         nursery.start_soon(queues.run)
-        await nursery.start(rooms.kafka.groups.run)
-        await nursery.start(rooms.kafka.transactions.run)
+        await nursery.start(broker.kafka.groups.run)
+        await nursery.start(broker.kafka.transactions.run)
         await nursery.start(amqp.run)
         await nursery.start(kafka.run)
-        nursery.start_soon(rooms.kafka.quotas.keep, kafka.connections)
-        by_protocol: dict[int, events.Door] = {
-            Protocols.AMQP: amqp,
-            Protocols.KAFKA: kafka,
+        nursery.start_soon(broker.kafka.quotas.keep, kafka.connections)
+        by_protocol: dict[int, events.Server] = {
+            Protocol.AMQP: amqp,
+            Protocol.KAFKA: kafka,
         }
-        nursery.start_soon(events.hear, engine, by_protocol)
+        nursery.start_soon(events.dispatch, engine, by_protocol)
         engine.start()
-        for name, protocol in (("amqp", Protocols.AMQP), ("kafka", Protocols.KAFKA)):
+        for name, protocol in (("amqp", Protocol.AMQP), ("kafka", Protocol.KAFKA)):
             for listener in listeners.listen(name, bound[name]):
                 engine.listen(listener.socket.fileno(), protocol)
         if contexts is not None:
@@ -230,10 +231,12 @@ async def _keep_doors_open(
             for name, open_pipe in (("amqps", amqp.open_pipe), ("kafkas", kafka.open_pipe)):
                 if name in bound:
                     tunnel = Tunnel(contexts, config.tls.login_from, patience, open_pipe)
-                    doors.append(Door(name, tunnel.serve, most=engine.options.max_connections))
-        for door in doors:
-            opened = listeners.listen(door.name, bound[door.name])
-            nursery.start_soon(listeners.accept, door, opened)
+                    services.append(
+                        Service(name, tunnel.serve, most=engine.options.max_connections)
+                    )
+        for service in services:
+            opened = listeners.listen(service.name, bound[service.name])
+            nursery.start_soon(listeners.accept, service, opened)
         addresses = {name: str(place.address) for name, place in bound.items()}
         eventlog.info("ready", **addresses, data=config.data.resolve())
         systemd.notify("READY=1")

@@ -1,7 +1,7 @@
-"""What can go wrong, as classes, and one table that tells each door how to say it.
+"""What can go wrong, as classes, and one table that tells each protocol how to say it.
 
 A rule that is broken raises one of these wherever it is checked, without knowing who asked.
-The door that asked looks the class up in CODES: AMQP closes a channel or connection with a
+The protocol that asked looks the class up in CODES: AMQP closes a channel or connection with a
 reply code, Kafka answers an error code, HTTP a status.
 """
 

@@ -17,12 +17,12 @@ from typing import Any
 import trio
 
 from ottermq import auditlog, eventlog
-from ottermq.amqp.room import Room as AmqpRoom
+from ottermq.amqp.context import AmqpContext
 from ottermq.config import Config
 from ottermq.config.messages import dotted
 from ottermq.config.schema import Keys, keys
 from ottermq.errors import OtterError
-from ottermq.kafka.room import Room as KafkaRoom
+from ottermq.kafka.context import KafkaContext
 from ottermq.net.tls import Contexts
 from ottermq.wal import LogError
 
@@ -64,8 +64,8 @@ class Reloader:
     read: Callable[[], Config]  # the files, the environment and the flags, once more
     asked: "trio.MemoryReceiveChannel[None]"  # a signal has come
     contexts: Contexts | None
-    amqp: AmqpRoom
-    kafka: KafkaRoom
+    amqp: AmqpContext
+    kafka: KafkaContext
 
     async def run(self) -> None:
         """Reload whenever asked, until cancelled."""
@@ -108,9 +108,11 @@ class Reloader:
         # Here and not above: most brokers have no such file, and start quicker for it.
         from ottermq import definitions
 
-        room = self.amqp
+        context = self.amqp
         try:
-            await definitions.load(self.config.definitions, room.topology, room.auth, room.queues)
+            await definitions.load(
+                self.config.definitions, context.topology, context.auth, context.queues
+            )
         except (OtterError, LogError) as error:
             eventlog.warning("definitions not loaded", reason=error)
 

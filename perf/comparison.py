@@ -84,10 +84,10 @@ def beside(comparison: Comparison, checkout: Path) -> Comparison:
     python = checkout.absolute() / ".venv" / "bin" / "python"
 
     def now(folder: Path) -> Served:
-        return OtterMQ(folder, SAME_DISK, door=comparison.name)
+        return OtterMQ(folder, SAME_DISK, listener=comparison.name)
 
     def before(folder: Path) -> Served:
-        return OtterMQ(folder, SAME_DISK, door=comparison.name, python=python)
+        return OtterMQ(folder, SAME_DISK, listener=comparison.name, python=python)
 
     return replace(
         comparison,

@@ -1,4 +1,4 @@
-"""OtterMQ's Kafka door beside Apache Kafka, in one run: `make bench ARGS="kafka"`."""
+"""OtterMQ's Kafka beside Apache Kafka, in one run: `make bench ARGS="kafka"`."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from perf.served import Served
 # An acknowledgement that means "on disk", as ours does with acks=all.
 EACH_BATCH = "log.flush.interval.messages=1"
 SERVERS: dict[str, Callable[[Path], Served]] = {
-    "ottermq": lambda folder: OtterMQ(folder, door="kafka"),
+    "ottermq": lambda folder: OtterMQ(folder, listener="kafka"),
     "kafka": ApacheKafka,
     "kafka-flush": lambda folder: ApacheKafka(folder, EACH_BATCH, name="Apache Kafka, flushing"),
 }

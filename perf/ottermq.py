@@ -19,21 +19,23 @@ class OtterMQ(Served):
         folder: Path,
         env: Mapping[str, str] | None = None,
         *,
-        door: str = "amqp",
+        listener: str = "amqp",
         python: Path = Path(sys.executable),
     ) -> None:
-        self._door = door
+        self._listener = listener
         folder.mkdir(parents=True, exist_ok=True)
-        doors = ["--amqp", "127.0.0.1:0", "--kafka", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
+        listeners = ["--amqp", "127.0.0.1:0", "--kafka", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
         # -P: as installed, not as it lies in the current folder
         command = [str(python), "-P", "-m", "ottermq", "serve", "--data", str(folder / "data")]
         kept = {key: value for key, value in os.environ.items() if not key.startswith("OTTERMQ_")}
-        super().__init__("OtterMQ", [*command, *doors], {**kept, **(env or {})}, folder / "output")
+        super().__init__(
+            "OtterMQ", [*command, *listeners], {**kept, **(env or {})}, folder / "output"
+        )
 
     def wait_until_ready(self) -> None:
         self.wait_for(lambda: READY.search(self.tail()) is not None)
         ready = READY.search(self.tail())
         assert ready
-        port = re.search(rf" {self._door}=\S+:(\d+)", ready[0])
+        port = re.search(rf" {self._listener}=\S+:(\d+)", ready[0])
         assert port
         self.address = ("127.0.0.1", int(port[1]))

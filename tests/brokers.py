@@ -71,7 +71,7 @@ class Broker:
         python: str = sys.executable,
     ) -> None:
         self.data = data
-        flags = [part for door, place in ANY_PORT.items() for part in (f"--{door}", place)]
+        flags = [part for listener, place in ANY_PORT.items() for part in (f"--{listener}", place)]
         self.process = subprocess.Popen(
             command(["serve", "--data", str(data), *flags, *arguments], program, python),
             env=environment({**SMALL_WAL, **(env or {})}),
@@ -106,9 +106,9 @@ class Broker:
         assert match, f"no line {pattern} in {self.lines}"
         return match
 
-    def address(self, door: str) -> tuple[str, int]:
+    def address(self, listener: str) -> tuple[str, int]:
         ready = self.wait_for(READY)
-        host, _, port = ready[door].rpartition(":")
+        host, _, port = ready[listener].rpartition(":")
         return host, int(port)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:

@@ -1,4 +1,4 @@
-"""One life of a broker, up to its kill: what the crash tests of both doors have in common."""
+"""One life of a broker, up to its kill: what the crash tests of both protocols have in common."""
 
 import random
 import signal

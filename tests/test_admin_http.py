@@ -1,4 +1,4 @@
-"""The admin door's HTTP, without a socket."""
+"""The admin port's HTTP, without a socket."""
 
 import json
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from ottermq.admin import http
 from ottermq.admin.guard import Guard
 from ottermq.config.schema import AdminSettings
 from ottermq.wal.errors import StorageFailure
-from tests.auth.rooms import room
+from tests.auth.auth_harness import new_auth
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -40,7 +40,7 @@ async def exchange(
             lambda: ["a b"],
             unfence,
         )
-        guard = Guard(room().users, lambda: AdminSettings(names_need_login=True, hosts=("x",)))
+        guard = Guard(new_auth().users, lambda: AdminSettings(names_need_login=True, hosts=("x",)))
         ending = await http.Desk(pages, guard).serve(server)
         await server.aclose()
 

@@ -13,7 +13,7 @@ from ottermq.kafka.groups.records import Place
 from ottermq.kafka.transactions.coordinator import Transactions
 from ottermq.kafka.transactions.transaction import Producer
 from tests import brokers
-from tests.kafka.test_transactions import Hall, a_hall, write
+from tests.kafka.test_transactions import TransactionHarness, open_harness, write
 
 SAMPLE = re.compile(
     r'([a-zA-Z_:][a-zA-Z0-9_:]*)(\{(?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*\})? (-?[0-9.e+-]+)'
@@ -72,7 +72,9 @@ def test_a_broker_tells_what_it_has_counted(tmp_path: Path) -> None:
     assert now["ottermq_refusing_appends"] == 0
 
 
-async def begun(hall: Hall, transactions: Transactions, id: str, topic: str) -> Producer:
+async def begun(
+    harness: TransactionHarness, transactions: Transactions, id: str, topic: str
+) -> Producer:
     producer = await transactions.begin(id, 10 * 60 * SECOND)
     await transactions.join(id, producer, [Place(topic, 0)])
     return producer
@@ -85,16 +87,16 @@ def held(transactions: Transactions) -> dict[str, float]:
 
 
 async def test_a_transaction_that_holds_a_queue_is_named(tmp_path: Path) -> None:
-    async with a_hall(tmp_path) as hall:
-        [queue] = hall.topic("orders", 1, is_stream=False)
-        transactions = await hall.coordinator()
-        first = await begun(hall, transactions, "slow one", "orders")
+    async with open_harness(tmp_path) as harness:
+        [queue] = harness.topic("orders", 1, is_stream=False)
+        transactions = await harness.coordinator()
+        first = await begun(harness, transactions, "slow one", "orders")
         write(queue, first)
-        hall.now += SECOND
-        second = await begun(hall, transactions, "behind it", "orders")
+        harness.now += SECOND
+        second = await begun(harness, transactions, "behind it", "orders")
         write(queue, second)
         assert held(transactions) == {}
-        hall.now += 9 * SECOND
+        harness.now += 9 * SECOND
         labels = f'partition="0",kind="queue",transactional_id="%s",producer_id="{first.id}"'
         assert held(transactions) == {'{topic="orders",' + labels % "slow one" + "}": 10.0}
         await transactions.end("slow one", first, commit=True)
@@ -105,17 +107,17 @@ async def test_a_transaction_that_holds_a_queue_is_named(tmp_path: Path) -> None
 
 
 async def test_one_that_has_written_nothing_or_lost_its_topic_holds_nothing(tmp_path: Path) -> None:
-    async with a_hall(tmp_path) as hall:
-        hall.topic("idle", 1)
-        [log] = hall.topic("gone", 1)
-        transactions = await hall.coordinator()
-        await begun(hall, transactions, "silent", "idle")
-        write(log, await begun(hall, transactions, "orphan", "gone"))
-        hall.now += 60 * SECOND
+    async with open_harness(tmp_path) as harness:
+        harness.topic("idle", 1)
+        [log] = harness.topic("gone", 1)
+        transactions = await harness.coordinator()
+        await begun(harness, transactions, "silent", "idle")
+        write(log, await begun(harness, transactions, "orphan", "gone"))
+        harness.now += 60 * SECOND
         assert len(held(transactions)) == 1
-        hall.store.delete(log)
+        harness.store.delete(log)
         assert held(transactions) == {}
-        del hall.topics.topics["gone"]
+        del harness.topics.topics["gone"]
         assert held(transactions) == {}
 
 
@@ -123,11 +125,11 @@ async def test_only_the_oldest_few_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metrics, "MOST_HELD", 3)
-    async with a_hall(tmp_path) as hall:
-        transactions = await hall.coordinator()
+    async with open_harness(tmp_path) as harness:
+        transactions = await harness.coordinator()
         for number in range(5):
-            [log] = hall.topic(f"t{number}", 1)
-            write(log, await begun(hall, transactions, f"tx {number}", f"t{number}"))
-            hall.now += SECOND
-        hall.now += 60 * SECOND
+            [log] = harness.topic(f"t{number}", 1)
+            write(log, await begun(harness, transactions, f"tx {number}", f"t{number}"))
+            harness.now += SECOND
+        harness.now += 60 * SECOND
         assert sorted(held(transactions).values()) == [63.0, 64.0, 65.0]

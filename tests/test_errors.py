@@ -1,4 +1,4 @@
-"""Each error has a code for each door, and each code is one its protocol knows."""
+"""Each error has a code for each protocol, and each code is one its protocol knows."""
 
 from collections.abc import Iterator
 from http import HTTPStatus

@@ -8,7 +8,7 @@ import trio
 from ottermq.config import Address
 from ottermq.errors import StartupError
 from ottermq.net import listeners
-from ottermq.net.listeners import Door
+from ottermq.net.listeners import Service
 
 
 def test_port_0_picks_the_same_free_port_for_all_of_a_hosts_addresses() -> None:
@@ -52,9 +52,9 @@ def test_two_that_bound_the_same_port_do_not_both_listen() -> None:
     second.close()
 
 
-async def opened(door: Door, nursery: trio.Nursery) -> tuple[str, int]:
-    bound = listeners.bind(door.name, Address("127.0.0.1", 0))
-    nursery.start_soon(listeners.accept, door, listeners.listen(door.name, bound))
+async def opened(service: Service, nursery: trio.Nursery) -> tuple[str, int]:
+    bound = listeners.bind(service.name, Address("127.0.0.1", 0))
+    nursery.start_soon(listeners.accept, service, listeners.listen(service.name, bound))
     return bound.address.host, bound.address.port
 
 
@@ -66,7 +66,7 @@ async def test_one_more_than_the_most_is_turned_away(caplog: pytest.LogCaptureFi
         return "left" if not await stream.receive_some() else "spoke"
 
     async with trio.open_nursery() as nursery:
-        place = await opened(Door("amqp", serve, most=1), nursery)
+        place = await opened(Service("amqp", serve, most=1), nursery)
         async with await trio.open_tcp_stream(*place):
             await served.wait()
             async with await trio.open_tcp_stream(*place) as second:
@@ -90,7 +90,7 @@ async def test_one_connections_accident_is_not_the_others(
         return "served"
 
     async with trio.open_nursery() as nursery:
-        place = await opened(Door("amqp", serve, most=10), nursery)
+        place = await opened(Service("amqp", serve, most=10), nursery)
         for sent, answer in ((b"bad", b""), (b"good", b"fine")):
             async with await trio.open_tcp_stream(*place) as stream:
                 await stream.send_all(sent)
@@ -113,7 +113,7 @@ async def test_a_client_that_resets_the_connection_is_lost(
         return "left"
 
     async with trio.open_nursery() as nursery:
-        place = await opened(Door("amqp", serve, most=10), nursery)
+        place = await opened(Service("amqp", serve, most=10), nursery)
         stream = await trio.open_tcp_stream(*place)
         linger = b"\x01\x00\x00\x00\x00\x00\x00\x00"
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)

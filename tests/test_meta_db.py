@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from ottermq import eventlog
-from ottermq.broker import open_rooms
+from ottermq.broker import open_broker
 from ottermq.config import load
 from ottermq.errors import StartupError
 from ottermq.storage.store import open_store
@@ -34,7 +34,7 @@ def refused(data: Path) -> str:
     return line
 
 
-ANY = [part for door, place in brokers.ANY_PORT.items() for part in (f"--{door}", place)]
+ANY = [part for listener, place in brokers.ANY_PORT.items() for part in (f"--{listener}", place)]
 
 
 def fill(data: Path, number: signal.Signals) -> None:
@@ -159,7 +159,7 @@ def opening(data: Path) -> str | None:
 
     async def start() -> None:
         stop = trio.Event()
-        async with open_store(config) as store, open_rooms(config, store, stop):
+        async with open_store(config) as store, open_broker(config, store, stop):
             pass
 
     try:

@@ -53,10 +53,12 @@ def stand_still(broker: Broker, clients: list[Client]) -> None:
     broker.process.send_signal(signal.SIGCONT)
 
 
-@pytest.mark.parametrize("door", ["amqp", "amqps"])
-def test_nobody_whose_heartbeats_wait_is_cut_off(broker: Broker, tower: Tower, door: str) -> None:
-    tls = tower.context() if door == "amqps" else None
-    clients = [Client(broker.address(door), heartbeat=HEARTBEAT, tls=tls) for _ in range(10)]
+@pytest.mark.parametrize("listener", ["amqp", "amqps"])
+def test_nobody_whose_heartbeats_wait_is_cut_off(
+    broker: Broker, tower: Tower, listener: str
+) -> None:
+    tls = tower.context() if listener == "amqps" else None
+    clients = [Client(broker.address(listener), heartbeat=HEARTBEAT, tls=tls) for _ in range(10)]
     channels = [client.channel() for client in clients]
     stand_still(broker, clients)
     for channel in channels:

@@ -1,4 +1,4 @@
-"""A broker as its operator meets it: start, doors, signals, refusals."""
+"""A broker as its operator meets it: start, listeners, signals, refusals."""
 
 import http.client
 import os
@@ -17,9 +17,9 @@ from tests import brokers
 from tests.brokers import ANY_PORT, PATIENCE, Broker
 
 
-def all_that_comes(door: tuple[str, int], sent: bytes = b"") -> bytes:
+def all_that_comes(address: tuple[str, int], sent: bytes = b"") -> bytes:
     """Send, and read up to the end that the broker makes."""
-    with socket.create_connection(door, timeout=PATIENCE) as sock:
+    with socket.create_connection(address, timeout=PATIENCE) as sock:
         sock.sendall(sent)
         received = b""
         while part := sock.recv(4096):
@@ -27,27 +27,27 @@ def all_that_comes(door: tuple[str, int], sent: bytes = b"") -> bytes:
         return received
 
 
-# -- the doors
+# -- the listeners
 
 
 @pytest.mark.parametrize("hello", [b"AMQP\x00\x00\x09\x00", b"AMQP\x03\x01\x00\x00", b"GET /"])
-def test_the_amqp_door_answers_any_other_protocol_with_its_header(
+def test_the_amqp_port_answers_any_other_protocol_with_its_header(
     broker: Broker, hello: bytes
 ) -> None:
     assert all_that_comes(broker.address("amqp"), hello) == b"AMQP\x00\x00\x09\x01"
 
 
 @pytest.mark.parametrize("hello", [b"AMQP\x00\x00\x09\x01", b"GET / HTTP/1.1\r\n\r\n"])
-def test_the_kafka_door_closes_without_a_reset(broker: Broker, hello: bytes) -> None:
+def test_the_kafka_port_closes_without_a_reset(broker: Broker, hello: bytes) -> None:
     assert all_that_comes(broker.address("kafka"), hello) == b""
 
 
 def test_each_connection_leaves_one_line(broker: Broker) -> None:
-    for door, line in (
+    for listener, line in (
         ("amqp", 'WARNING connection rejected listener=amqp peer={} reason="wrong protocol"'),
         ("kafka", 'WARNING connection rejected listener=kafka peer={} reason="wrong protocol"'),
     ):
-        with socket.create_connection(broker.address(door), timeout=PATIENCE) as sock:
+        with socket.create_connection(broker.address(listener), timeout=PATIENCE) as sock:
             sock.sendall(b"12345678")
             host, port = sock.getsockname()
             while sock.recv(100):
@@ -55,7 +55,7 @@ def test_each_connection_leaves_one_line(broker: Broker) -> None:
         broker.wait_for(line.format(f"{host}:{port}"))
 
 
-def test_the_admin_door_tells_that_all_is_well(broker: Broker) -> None:
+def test_the_admin_port_tells_that_all_is_well(broker: Broker) -> None:
     connection = http.client.HTTPConnection(*broker.address("admin"), timeout=PATIENCE)
     connection.request("GET", "/health")
     answer = connection.getresponse()
@@ -121,15 +121,17 @@ def test_a_second_broker_on_the_same_data_is_refused(broker: Broker) -> None:
     )
 
 
-@pytest.mark.parametrize("door", ANY_PORT)
-def test_a_port_in_use_is_one_line(broker: Broker, tmp_path: Path, door: str) -> None:
-    taken = "{}:{}".format(*broker.address(door))
+@pytest.mark.parametrize("listener", ANY_PORT)
+def test_a_port_in_use_is_one_line(broker: Broker, tmp_path: Path, listener: str) -> None:
+    taken = "{}:{}".format(*broker.address(listener))
     flags = [
-        part for name, place in (ANY_PORT | {door: taken}).items() for part in (f"--{name}", place)
+        part
+        for name, place in (ANY_PORT | {listener: taken}).items()
+        for part in (f"--{name}", place)
     ]
     second = brokers.run("serve", "--data", str(tmp_path), *flags)
     assert second.returncode == 1
-    assert second.stderr == f"ottermq: {door}: can't listen on {taken}: the port is in use\n"
+    assert second.stderr == f"ottermq: {listener}: can't listen on {taken}: the port is in use\n"
 
 
 def test_a_host_that_is_not_ours_is_one_line(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ static size_t greet(om_conn *conn, const uint8_t *data, size_t len) {
     om_event event = {
         .kind = OM_EV_OPENED,
         .conn = conn->id,
-        .code = conn->door,
+        .code = conn->protocol,
         .text = {(const uint8_t *)conn->peer, (int32_t)strlen(conn->peer)},
     };
     om_event_push(conn->engine, &event);

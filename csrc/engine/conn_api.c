@@ -119,9 +119,9 @@ int om_conn_stat_get(om_engine *engine, uint64_t id, om_conn_stat *out) {
 
 /* ---- connections without a socket ---- */
 
-uint64_t om_conn_virtual(om_engine *engine, int door, const char *peer) {
+uint64_t om_conn_virtual(om_engine *engine, int protocol, const char *peer) {
     om_engine_enter(engine);
-    om_conn *conn = om_conn_new(engine, -1, door, peer);
+    om_conn *conn = om_conn_new(engine, -1, protocol, peer);
     uint64_t id = conn ? conn->id : 0;
     om_engine_leave(engine);
     return id;

@@ -258,11 +258,11 @@ static void accept_some(om_engine *engine, int index) {
         om_socket_describe(&address, peer, sizeof peer);
         om_socket_accepted(fd, &address, engine->listeners[index].usual);
         if (engine->conn_count < engine->options.max_connections &&
-            om_conn_new(engine, fd, engine->listeners[index].door, peer))
+            om_conn_new(engine, fd, engine->listeners[index].protocol, peer))
             continue;
         close(fd);
         om_event event = {.kind = OM_EV_REFUSED_CONN,
-                          .door = engine->listeners[index].door,
+                          .protocol = engine->listeners[index].protocol,
                           .text = {(const uint8_t *)peer, (int32_t)strlen(peer)}};
         om_event_push(engine, &event);
     }
@@ -562,7 +562,7 @@ void om_engine_free(om_engine *engine) {
     free(engine);
 }
 
-int om_engine_listen(om_engine *engine, int fd, int door) {
+int om_engine_listen(om_engine *engine, int fd, int protocol) {
     om_engine_enter(engine);
     int result = OM_E_INVALID;
     int copy = engine->listener_count < OM_LISTENERS ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
@@ -571,7 +571,7 @@ int om_engine_listen(om_engine *engine, int fd, int door) {
         struct epoll_event watch = {.events = engine->listening ? EPOLLIN : 0u,
                                     .data.u64 = LISTENER_EVENT + (uint64_t)index};
         engine->listeners[index].fd = copy;
-        engine->listeners[index].door = door;
+        engine->listeners[index].protocol = protocol;
         fcntl(copy, F_SETFL, fcntl(copy, F_GETFL) | O_NONBLOCK);
         om_socket_listens(copy, engine->listeners[index].usual);
         result = epoll_ctl(engine->store->poll_fd, EPOLL_CTL_ADD, copy, &watch) == 0 ? OM_OK : OM_E_IO;

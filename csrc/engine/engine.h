@@ -243,7 +243,7 @@ struct om_engine {
     uint64_t serial;
     om_unauth *unauth;
     struct {
-        int fd, door;
+        int fd, protocol;
         char usual[OM_CONGESTION_NAME];
     } listeners[OM_LISTENERS];
     int listener_count;

@@ -1,4 +1,4 @@
-/* kafka.h -- the Kafka door's inside: requests are cut here, Produce and Fetch answered here.
+/* kafka.h -- the inside of the Kafka protocol: requests are cut here, Produce and Fetch answered here.
  *
  *   socket -> kafka_conn.c (cut) -+-> kafka_produce.c -> log ... durable -> kafka_gate.c -> socket
  *                                 |        batches to be opened first: kafka_repack.c -> Python -> again
@@ -67,7 +67,7 @@ struct om_kafka_topic {
     uint8_t name[];
 };
 
-/* What the engine keeps for this door. */
+/* What the engine keeps for this protocol. */
 struct om_kafka {
     om_kafka_topic **by_name, **by_id;
     uint32_t buckets, count;

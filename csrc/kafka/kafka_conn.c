@@ -83,7 +83,7 @@ static int is_deaf(om_conn *conn) {
 static void refuse(om_conn *conn, const uint8_t *data, size_t len) {
     om_event event = {
         .kind = OM_EV_BAD_HEADER,
-        .door = conn->door,
+        .protocol = conn->protocol,
         .conn = conn->id,
         .payload = {data, len < 64 ? (int32_t)len : 64},
         .text = {(const uint8_t *)conn->peer, (int32_t)strlen(conn->peer)},
@@ -103,13 +103,13 @@ static int own_address(const om_conn *conn, char *out, int len) {
     return (int)strlen(out);
 }
 
-static void open_door(om_conn *conn) {
+static void open_conn(om_conn *conn) {
     char address[64];
     int len = own_address(conn, address, sizeof address);
     om_event event = {
         .kind = OM_EV_OPENED,
-        .door = conn->door,
-        .code = conn->door,
+        .protocol = conn->protocol,
+        .code = conn->protocol,
         .conn = conn->id,
         .header = {(const uint8_t *)address, len},
         .text = {(const uint8_t *)conn->peer, (int32_t)strlen(conn->peer)},
@@ -148,7 +148,7 @@ static int ask_python(const om_kafka_request *request) {
         conn->state != OM_CONN_OPEN && (request->key == OM_KAFKA_PRODUCE || request->key == OM_KAFKA_FETCH);
     om_event event = {
         .kind = OM_EV_KAFKA_REQUEST,
-        .door = conn->door,
+        .protocol = conn->protocol,
         .conn = conn->id,
         .code = request->key,
         .method = (uint32_t)request->version,
@@ -207,7 +207,7 @@ static void meet_stranger(om_conn *conn, size_t have) {
     if (conn->state != OM_CONN_GREETING) {
         om_conn_break(conn, "request too large before login");
     } else if (have >= REQUEST_MIN) {
-        open_door(conn);
+        open_conn(conn);
         om_kafka_hold(conn, OM_KAFKA_ASKED_WHO);
     }
 }
@@ -233,7 +233,7 @@ static size_t cut(om_conn *conn, const uint8_t *data, size_t len) {
         if (have < size)
             break;
         if (conn->state == OM_CONN_GREETING)
-            open_door(conn);
+            open_conn(conn);
         if (conn->kafka->drop)
             conn->kafka->drop = 0;
         else if (!on_request(conn, data + at + 4, size))

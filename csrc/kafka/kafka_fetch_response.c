@@ -70,7 +70,7 @@ static int ask_rights(reading *r) {
         return 0;
     om_event event = {
         .kind = OM_EV_KAFKA_TOPICS,
-        .door = r->conn->door,
+        .protocol = r->conn->protocol,
         .conn = r->conn->id,
         .code = OM_KAFKA_FETCH,
         .method = (uint32_t)fetch->version,

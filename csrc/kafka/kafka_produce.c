@@ -94,7 +94,7 @@ static void ask_rights(produce *p, const om_kafka_request *request, const uint8_
     om_conn *conn = p->conn;
     om_event event = {
         .kind = OM_EV_KAFKA_TOPICS,
-        .door = conn->door,
+        .protocol = conn->protocol,
         .conn = conn->id,
         .code = request->key,
         .method = (uint32_t)request->version,

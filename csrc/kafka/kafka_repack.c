@@ -58,7 +58,7 @@ void om_kafka_repack_ask(om_conn *conn, const uint8_t *batches, size_t len) {
     }
     om_event event = {
         .kind = OM_EV_KAFKA_BATCHES,
-        .door = conn->door,
+        .protocol = conn->protocol,
         .conn = conn->id,
         .payload = {batches, (int32_t)len},
     };

@@ -43,7 +43,7 @@ static int grow_table(om_engine *engine) {
     return OM_OK;
 }
 
-om_conn *om_conn_new(om_engine *engine, int fd, int door, const char *peer) {
+om_conn *om_conn_new(om_engine *engine, int fd, int protocol, const char *peer) {
     if (!engine->free_count && grow_table(engine) != OM_OK)
         return NULL;
     om_conn *conn = calloc(1, sizeof *conn);
@@ -52,7 +52,7 @@ om_conn *om_conn_new(om_engine *engine, int fd, int door, const char *peer) {
     uint32_t slot = engine->free_slots[engine->free_count - 1];
     conn->engine = engine;
     conn->fd = fd;
-    conn->door = door;
+    conn->protocol = protocol;
     conn->state = OM_CONN_GREETING;
     conn->id = ++engine->serial << SLOT_BITS | slot;
     /* Until it is negotiated: a stranger's start-ok may carry a long token, and no more. */
@@ -60,7 +60,7 @@ om_conn *om_conn_new(om_engine *engine, int fd, int door, const char *peer) {
     conn->out.spares = &engine->spares;
     conn->last_in = conn->last_out = conn->opened_ms = engine->now_ms;
     snprintf(conn->peer, sizeof conn->peer, "%s", peer);
-    if (door == OM_DOOR_KAFKA && om_kafka_conn_new(conn) != OM_OK) {
+    if (protocol == OM_PROTOCOL_KAFKA && om_kafka_conn_new(conn) != OM_OK) {
         free(conn);
         return NULL;
     }
@@ -126,7 +126,7 @@ void om_conn_bury(om_conn *conn) {
     om_engine *engine = conn->engine;
     om_event event = {
         .kind = OM_EV_CLOSED,
-        .door = conn->door,
+        .protocol = conn->protocol,
         .conn = conn->id,
         .text = {(const uint8_t *)conn->why, (int32_t)strlen(conn->why)},
     };
@@ -213,7 +213,7 @@ static void flush_virtual(om_conn *conn) {
     if (conn->told_output || (!conn->out.head && conn->state != OM_CONN_FLUSHING))
         return;
     conn->told_output = 1;
-    om_event event = {.kind = OM_EV_OUTPUT, .door = conn->door, .conn = conn->id};
+    om_event event = {.kind = OM_EV_OUTPUT, .protocol = conn->protocol, .conn = conn->id};
     om_event_push(conn->engine, &event);
 }
 
@@ -333,7 +333,7 @@ void om_conn_continue(om_conn *conn) {
         return;
     if (conn->fd < 0 && conn->wants_room && !is_standing(conn)) {
         conn->wants_room = 0;
-        om_event event = {.kind = OM_EV_ROOM, .door = conn->door, .conn = conn->id};
+        om_event event = {.kind = OM_EV_ROOM, .protocol = conn->protocol, .conn = conn->id};
         om_event_push(conn->engine, &event);
     }
     if (!conn->reading)

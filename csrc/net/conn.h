@@ -35,7 +35,7 @@ struct om_conn {
     om_engine *engine;
     uint64_t id;
     int fd; /* -1: without a socket */
-    int door;
+    int protocol;
     uint8_t state, paused, stalled, reading, writing, flushed, blocked, told_output, wants_room, throttled, clogged;
     uint8_t held_back;     /* stalled because no publish is taken now */
     uint8_t broken;        /* to be closed at the end of the tick */
@@ -87,7 +87,7 @@ void om_conn_continue(om_conn *conn);          /* frames that are there already 
 void om_conn_flush(om_conn *conn);
 void om_conn_watch(om_conn *conn); /* epoll: as paused, stalled and output say */
 void om_conn_free(om_conn *conn);
-om_conn *om_conn_new(om_engine *engine, int fd, int door, const char *peer);
+om_conn *om_conn_new(om_engine *engine, int fd, int protocol, const char *peer);
 void om_conn_stall(om_conn *conn);
 void om_conn_take(om_conn *conn, const uint8_t *data, size_t len); /* bytes that didn't come by a socket */
 void om_conn_drained(om_conn *conn, uint64_t len);                 /* ... and that left without one */

@@ -1,1 +1,1 @@
-"""The admin door: HTTP for operators and their tools."""
+"""The admin port: HTTP for operators and their tools."""

@@ -1,6 +1,6 @@
 """What the broker counts, as Prometheus reads it: `GET /metrics` (text exposition format 0.0.4).
 
-    # HELP ottermq_connections Open connections, of all doors.
+    # HELP ottermq_connections Open connections, of all protocols.
     # TYPE ottermq_connections gauge
     ottermq_connections 3
 
@@ -79,13 +79,13 @@ def _broker(engine: Engine) -> Iterator[Metric]:
     now = engine.stat()
     version: Labels = {"version": __version__}
     yield Metric("ottermq_build_info", GAUGE, "Which broker this is.", [(version, 1)])
-    yield _gauge("connections", "Open connections, of all doors.", now.connections)
+    yield _gauge("connections", "Open connections, of all protocols.", now.connections)
     yield _gauge("channels", "Open AMQP channels.", now.channels)
     yield _gauge("consumers", "AMQP consumers.", now.consumers)
     yield _gauge("queues", "Queues and streams.", now.queues)
     yield _gauge("publishers_blocked", "1 while publishers are held back.", now.blocked)
     yield _gauge("output_bytes", "Bytes that wait for clients to read them.", now.output_bytes)
-    published = "Messages and records that were sent to us, by either door."
+    published = "Messages and records that were sent to us, by either protocol."
     yield _counter("messages_published_total", published, now.published)
     yield _counter(
         "messages_confirmed_total", "Messages confirmed to AMQP publishers.", now.confirmed

@@ -17,7 +17,7 @@
         auth.permissions.check_topic(user, vhost, exchange, "write", routing_key)
 
 Each check returns, or raises a class of `ottermq.errors` that its CODES table knows: the text is
-RabbitMQ's without the reply's name in front (the door writes "ACCESS_REFUSED - " before it).
+RabbitMQ's without the reply's name in front (the AMQP server writes "ACCESS_REFUSED - " before it).
 
 | raised            | AMQP | when                                                             |
 |-------------------|------|------------------------------------------------------------------|

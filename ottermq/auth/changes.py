@@ -1,6 +1,6 @@
 """Who is told that a user, a permission or a limit changed.
 
-The engine and the doors keep what they were allowed once: they must hear of it when that is no
+The engine and the servers keep what they were allowed once: they must hear of it when that is no
 longer so. They are called after the change is in force, in the task that made it, and must not
 block.
 """

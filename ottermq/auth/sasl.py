@@ -1,4 +1,4 @@
-"""The SASL mechanisms of the AMQP door: a client's bytes to credentials, without any I/O.
+"""The SASL mechanisms of AMQP: a client's bytes to credentials, without any I/O.
 
 PLAIN     NUL user NUL password (RFC 4616; an authorization id may only repeat the user)
 AMQPLAIN  a field table without its length, holding LOGIN and PASSWORD

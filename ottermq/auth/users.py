@@ -120,7 +120,7 @@ class Users:
         return name not in self.loopback_only or delays.is_loopback(peer)
 
     async def check_password(self, name: str, password: str | bytes, peer: str) -> User:
-        """The same for a door that isn't AMQP's: HTTP, Kafka's SASL/PLAIN."""
+        """The same for protocols other than AMQP: HTTP, Kafka's SASL/PLAIN."""
         raw = password.encode() if isinstance(password, str) else password
         return await self.authenticate("PLAIN", b"\0" + name.encode() + b"\0" + raw, peer)
 

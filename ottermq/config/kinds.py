@@ -111,7 +111,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Address:
-    """Where a door listens. Port 0: the system picks a free one."""
+    """Where a server listens. Port 0: the system picks a free one."""
 
     host: str
     port: int

@@ -118,10 +118,10 @@ def _check_together(config: Config, merged: Layer) -> None:
         expected = f"at most half of wal.file_size, which is {most}"
         refuse(("wal", "batch_max_size"), format_size(wal.batch_max_size), file_size, expected)
     tls, verify = config.tls, ("tls", "verify")
-    for door in ("amqps", "kafkas"):
+    for listener in ("amqps", "kafkas"):
         for file in ("cert", "key"):
-            if getattr(config.listen, door) and not getattr(tls, file):
-                expected = f"the path of a file, as listen.{door} is set"
-                refuse(("tls", file), "null", ("listen", door), expected)
+            if getattr(config.listen, listener) and not getattr(tls, file):
+                expected = f"the path of a file, as listen.{listener} is set"
+                refuse(("tls", file), "null", ("listen", listener), expected)
     if tls.verify != "none" and not tls.ca:
         refuse(("tls", "ca"), "null", verify, f"the path of a file, as tls.verify is {tls.verify}")

@@ -72,8 +72,8 @@ class Engine:
         if engine != ffi.NULL:
             lib.om_engine_free(engine)
 
-    def listen(self, fd: int, door: int = 0) -> None:
-        check(lib.om_engine_listen(self._engine, fd, door), "listen")
+    def listen(self, fd: int, protocol: int = 0) -> None:
+        check(lib.om_engine_listen(self._engine, fd, protocol), "listen")
 
     def stop_listening(self) -> None:
         lib.om_engine_stop_listening(self._engine)
@@ -96,9 +96,9 @@ class Engine:
 
     # -- connections
 
-    def virtual(self, peer: str, door: int = 0) -> int:
+    def virtual(self, peer: str, protocol: int = 0) -> int:
         """A connection without a socket, for TLS; its number."""
-        conn: int = lib.om_conn_virtual(self._engine, door, peer.encode())
+        conn: int = lib.om_conn_virtual(self._engine, protocol, peer.encode())
         if not conn:
             raise MemoryError("no memory for a connection")
         return conn
@@ -385,7 +385,7 @@ def _taken(event: Any) -> Event:
         _bytes(event.key),
         _bytes(event.header),
         _bytes(event.text).decode(errors="replace"),
-        event.door,
+        event.protocol,
     )
 
 

@@ -1,10 +1,10 @@
-"""The engine's events, each to the door it belongs to.
+"""The engine's events, each to the server of its connection's protocol.
 
-    engine ── event ──▶ hear ── event.door ──▶ amqp/door.py, kafka/door.py
+    engine ── event ──▶ dispatch ── event.protocol ──▶ amqp/server.py, kafka/server.py
 
-There is one loop for all doors, as there is one queue of events. Compressed batches that a reader
-needs are no door's business (opening.py). What has no connection (a queue
-that nobody consumes any more, an alarm) is told to the AMQP door, whose words these are.
+One loop serves both, as there is one queue of events. Compressed batches that a reader needs are
+opened here (decompress.py). What has no connection (a queue that lost its last consumer, an alarm)
+goes to the AMQP server: these are AMQP's matters.
 """
 
 from collections.abc import Mapping
@@ -21,18 +21,18 @@ from ottermq.engine.types import Event, Kind
 SLICE = 64  # events before other tasks get their turn
 
 
-class Door(Protocol):
+class Server(Protocol):
     def take(self, event: Event) -> None: ...
 
 
-async def hear(engine: Engine, doors: Mapping[int, Door]) -> None:
+async def dispatch(engine: Engine, servers: Mapping[int, Server]) -> None:
     """Until cancelled. Nothing that goes wrong with an event is any other connection's business."""
     async with trio.open_nursery() as nursery:
         opener = Opener(engine, nursery)
         while True:
             await trio.lowlevel.wait_readable(engine.event_fd)
             for number, event in enumerate(engine.events(), 1):
-                taker = opener if event.kind == Kind.OPEN else doors[event.door]
+                taker = opener if event.kind == Kind.OPEN else servers[event.protocol]
                 try:
                     taker.take(event)
                 except BaseException as error:

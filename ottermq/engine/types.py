@@ -28,11 +28,11 @@ class Kind(IntEnum):
     KAFKA_BATCHES = lib.OM_EV_KAFKA_BATCHES
 
 
-class Door(IntEnum):
+class Protocol(IntEnum):
     """Which protocol a listener speaks."""
 
-    AMQP = lib.OM_DOOR_AMQP
-    KAFKA = lib.OM_DOOR_KAFKA
+    AMQP = lib.OM_PROTOCOL_AMQP
+    KAFKA = lib.OM_PROTOCOL_KAFKA
 
 
 class Event(NamedTuple):
@@ -48,7 +48,7 @@ class Event(NamedTuple):
     key: bytes = b""
     header: bytes = b""
     text: str = ""
-    door: int = 0
+    protocol: int = 0
 
 
 class ConnFlags(IntFlag):

@@ -1,1 +1,1 @@
-"""The Kafka door: the protocol of Apache Kafka's clients."""
+"""The Kafka server: the protocol of Apache Kafka's clients."""

@@ -32,9 +32,9 @@ from ottermq.auth import Access, Grant, Permission
 from ottermq.errors import OtterError
 from ottermq.kafka import ids
 from ottermq.kafka.api import Api
+from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error, KafkaError, error_of
 from ottermq.kafka.request import Body, Handler, Request
-from ottermq.kafka.room import Room
 from ottermq.wal import LogError
 
 
@@ -221,7 +221,7 @@ def _as_grant(acl: Acl, vhost: str) -> Grant:
     return Grant(acl.user, vhost, acl.resource.name, acl.name, acl.pattern.name, acl.operation.name)
 
 
-def _matching(kafka: Room, asked: Body) -> list[Acl]:
+def _matching(kafka: KafkaContext, asked: Body) -> list[Acl]:
     """A filter: whatever isn't given fits all."""
     if asked["permission_type"] == DENY or asked["host_filter"] not in (None, WILDCARD):
         return []
@@ -255,7 +255,7 @@ def _names_fit(acl: Acl, name: str | None, pattern: int) -> bool:
 # -- handlers
 
 
-def describe_acls(kafka: Room, request: Request) -> Body:
+def describe_acls(kafka: KafkaContext, request: Request) -> Body:
     _check_administrator(request)
     found: dict[tuple[Resource, str, Pattern], list[Acl]] = {}
     for acl in _matching(kafka, request.body):
@@ -267,7 +267,7 @@ def describe_acls(kafka: Room, request: Request) -> Body:
     }
 
 
-async def create_acls(kafka: Room, request: Request) -> Body:
+async def create_acls(kafka: KafkaContext, request: Request) -> Body:
     results = []
     for asked in request.body["creations"]:
         answer: Body = {"error_message": None}
@@ -283,7 +283,7 @@ async def create_acls(kafka: Room, request: Request) -> Body:
     return {"results": results}
 
 
-async def _grant(kafka: Room, asked: Body) -> None:
+async def _grant(kafka: KafkaContext, asked: Body) -> None:
     if asked["permission_type"] != ALLOW:
         raise KafkaError(Error.INVALID_REQUEST, "nothing can be denied here, only not be granted")
     if asked["host"] != WILDCARD:
@@ -360,12 +360,12 @@ def _label(kind: type[IntEnum], value: int) -> str:
     return kind(value).name if value in kind._value2member_map_ else str(value)
 
 
-def _permission(kafka: Room, user: str) -> Permission:
+def _permission(kafka: KafkaContext, user: str) -> Permission:
     found = kafka.auth.permissions.entries(user, kafka.settings.vhost)
     return found[0] if found else Permission(user, kafka.settings.vhost, "", "", "")
 
 
-async def delete_acls(kafka: Room, request: Request) -> Body:
+async def delete_acls(kafka: KafkaContext, request: Request) -> Body:
     return {
         "filter_results": [
             await _delete(kafka, request, asked) for asked in request.body["filters"]
@@ -373,7 +373,7 @@ async def delete_acls(kafka: Room, request: Request) -> Body:
     }
 
 
-async def _revoke(kafka: Room, acl: Acl) -> None:
+async def _revoke(kafka: KafkaContext, acl: Acl) -> None:
     if acl.resource in GRANTED:
         await kafka.auth.grants.remove(_as_grant(acl, kafka.settings.vhost))
         return
@@ -387,7 +387,7 @@ async def _revoke(kafka: Room, acl: Acl) -> None:
         await kafka.auth.permissions.set(replace(now, **changed), for_nobody=True)
 
 
-async def _delete(kafka: Room, request: Request, asked: Body) -> Body:
+async def _delete(kafka: KafkaContext, request: Request, asked: Body) -> Body:
     try:
         _check_administrator(request)
         gone = _matching(kafka, asked)

@@ -11,10 +11,10 @@ from uuid import UUID
 from ottermq.errors import AccessRefused, NotFound, OtterError, PreconditionFailed
 from ottermq.kafka.api import Api
 from ottermq.kafka.configs import BadValue
+from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error, KafkaError, error_of
 from ottermq.kafka.offsets import partition_log
 from ottermq.kafka.request import Body, Connection, Handler, Request
-from ottermq.kafka.room import Room
 from ottermq.kafka.topics import MOST_PARTITIONS, IllegalName, Topic, TopicExists
 from ottermq.storage.legal_holds import KAFKA_KEY as HOLD
 from ottermq.wal import Log, LogError, Rule
@@ -48,7 +48,7 @@ def refusal(trouble: Exception) -> tuple[Error, str]:
 # -- made
 
 
-async def create_topics(kafka: Room, request: Request) -> Body:
+async def create_topics(kafka: KafkaContext, request: Request) -> Body:
     asked = request.body["topics"]
     twice = {name for name, times in Counter(each["name"] for each in asked).items() if times > 1}
     answers: dict[str, Body] = {}
@@ -68,7 +68,7 @@ async def create_topics(kafka: Room, request: Request) -> Body:
     return {"topics": list(answers.values())}
 
 
-async def _create(kafka: Room, request: Request, asked: Body) -> Body:
+async def _create(kafka: KafkaContext, request: Request, asked: Body) -> Body:
     name: str = asked["name"]
     if not request.conn.allows_topic("configure", name):
         raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED, f"'{name}' may not be made")
@@ -103,14 +103,14 @@ def check_hold(request: Request, before: Mapping[str, str], after: Mapping[str, 
         raise KafkaError(Error.CLUSTER_AUTHORIZATION_FAILED, f"{HOLD} is for administrators")
 
 
-def check_limit(kafka: Room, name: str, more: int) -> None:
+def check_limit(kafka: KafkaContext, name: str, more: int) -> None:
     """PreconditionFailed: each partition is a queue, and the vhost may not have so many more."""
     vhost = kafka.settings.vhost
     now = len(kafka.topology.vhost(vhost).queues)
     kafka.auth.limits.check_queues(vhost, name, now + more - 1)
 
 
-def _how_many(kafka: Room, asked: Body) -> int:
+def _how_many(kafka: KafkaContext, asked: Body) -> int:
     partitions: int = asked["num_partitions"]
     assignments = asked["assignments"]
     if assignments:
@@ -136,7 +136,7 @@ def _how_many(kafka: Room, asked: Body) -> int:
     return partitions
 
 
-def _check_assignments(kafka: Room, assignments: Sequence[Body]) -> None:
+def _check_assignments(kafka: KafkaContext, assignments: Sequence[Body]) -> None:
     indexes = sorted(each["partition_index"] for each in assignments)
     if indexes != list(range(len(indexes))):
         raise KafkaError(
@@ -146,7 +146,7 @@ def _check_assignments(kafka: Room, assignments: Sequence[Body]) -> None:
         check_replicas(kafka, each["broker_ids"])
 
 
-def check_replicas(kafka: Room, brokers: Sequence[int]) -> None:
+def check_replicas(kafka: KafkaContext, brokers: Sequence[int]) -> None:
     if not brokers or len(set(brokers)) != len(brokers):
         raise KafkaError(Error.INVALID_REPLICA_ASSIGNMENT, "each replica on a broker of its own")
     if kafka.settings.any_replication_factor:
@@ -160,7 +160,7 @@ def check_replicas(kafka: Room, brokers: Sequence[int]) -> None:
 # -- divided
 
 
-async def create_partitions(kafka: Room, request: Request) -> Body:
+async def create_partitions(kafka: KafkaContext, request: Request) -> Body:
     asked = request.body["topics"]
     twice = {name for name, times in Counter(each["name"] for each in asked).items() if times > 1}
     answers: dict[str, Body] = {}
@@ -180,7 +180,7 @@ async def create_partitions(kafka: Room, request: Request) -> Body:
     return {"results": list(answers.values())}
 
 
-async def _grow(kafka: Room, request: Request, asked: Body) -> None:
+async def _grow(kafka: KafkaContext, request: Request, asked: Body) -> None:
     name, count = asked["name"], asked["count"]
     topic = _existing(kafka, request, name)
     have = len(topic.partitions)
@@ -206,7 +206,7 @@ async def _grow(kafka: Room, request: Request, asked: Body) -> None:
         await kafka.topics.grow(topic, count)
 
 
-def _existing(kafka: Room, request: Request, name: str) -> Topic:
+def _existing(kafka: KafkaContext, request: Request, name: str) -> Topic:
     """One that this client may change."""
     if not request.conn.allows_topic("configure", name):
         raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED, f"'{name}' may not be changed")
@@ -219,7 +219,7 @@ def _existing(kafka: Room, request: Request, name: str) -> Topic:
 # -- removed
 
 
-async def delete_topics(kafka: Room, request: Request) -> Body:
+async def delete_topics(kafka: KafkaContext, request: Request) -> Body:
     asked = request.body["topics"] or [
         {"name": name, "topic_id": NO_ID} for name in request.body["topic_names"]
     ]
@@ -239,7 +239,7 @@ async def delete_topics(kafka: Room, request: Request) -> Body:
     return {"responses": answers}
 
 
-def _named(kafka: Room, request: Request, name: str | None, id: UUID) -> Topic:
+def _named(kafka: KafkaContext, request: Request, name: str | None, id: UUID) -> Topic:
     if name is not None and id != NO_ID:
         raise KafkaError(Error.INVALID_REQUEST, "a topic is named by its name or its id, not both")
     if name is not None:
@@ -259,7 +259,7 @@ def is_seen(conn: Connection, name: str) -> bool:
 # -- emptied
 
 
-async def delete_records(kafka: Room, request: Request) -> Body:
+async def delete_records(kafka: KafkaContext, request: Request) -> Body:
     topics, last = [], 0
     for asked in request.body["topics"]:
         name, partitions = asked["name"], []
@@ -280,7 +280,7 @@ async def delete_records(kafka: Room, request: Request) -> Body:
     return {"topics": topics}
 
 
-def _emptied(kafka: Room, request: Request, name: str, index: int) -> Log:
+def _emptied(kafka: KafkaContext, request: Request, name: str, index: int) -> Log:
     if not request.conn.allows_topic("configure", name):
         raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED)
     found = partition_log(kafka, name, index)

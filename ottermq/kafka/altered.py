@@ -1,7 +1,7 @@
 """What was altered of a topic's configs: kept in meta.db, and put into effect.
 
 Rows hang on the log of a topic's first partition, whose number is never given again. They go with
-that log's row, in the same commit, by whichever door the topic was deleted; a start sweeps up what
+that log's row, in the same commit, whichever protocol deleted the topic; a start sweeps up what
 earlier versions left.
 
 A config is what was altered, else what the queue was declared with (`x-max-age` is a retention.ms),

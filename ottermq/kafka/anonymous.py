@@ -1,7 +1,7 @@
 """Clients that don't log in: whom they act as, and from where they may come.
 
 They are a user of their own, `anonymous`, which has no password and may create topics, produce and
-consume in the Kafka door's vhost: a first client works on a new broker without any set-up. It comes
+consume in Kafka's vhost: a first client works on a new broker without any set-up. It comes
 from this machine only, and never has a tag, whatever the user it stands for has.
 
 The user is made where the default user is, once in a data directory's life; in one that an older
@@ -50,7 +50,7 @@ def user_of(auth: Auth, settings: KafkaSettings, host: str) -> User | None:
     return None if user is None else replace(user, tags=())
 
 
-def check_doors(config: Config, bound: Mapping[str, Bound]) -> None:
+def check_listeners(config: Config, bound: Mapping[str, Bound]) -> None:
     """StartupError: anybody in a network would be let in without a password, and nobody asked for
     that in so many words."""
     name = config.kafka.anonymous_user
@@ -58,10 +58,10 @@ def check_doors(config: Config, bound: Mapping[str, Bound]) -> None:
         return
     if name in (config.auth.loopback_users or ()):
         return
-    for door in ("kafka", "kafkas"):
-        if door in bound and not all(is_loopback(host) for host in bound[door].hosts):
+    for listener in ("kafka", "kafkas"):
+        if listener in bound and not all(is_loopback(host) for host in bound[listener].hosts):
             raise StartupError(
-                f"listen.{door} is open to a network, where clients that don't log in would act as"
-                f" '{name}' (kafka.anonymous_user): put {name} into auth.loopback_users, or set"
+                f"listen.{listener} is open to a network, where clients that don't log in would act"
+                f" as '{name}' (kafka.anonymous_user): put {name} into auth.loopback_users, or set"
                 " kafka.anonymous_user: null, or ask for it with kafka.anonymous_network: true"
             )

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from ottermq.kafka.broker_defaults import DEFAULTS
 from ottermq.kafka.configs import TOPIC_CONFIGS, Source, Type
+from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.logdirs import log_dir
 from ottermq.kafka.request import Body, Connection
-from ottermq.kafka.room import Room
 from ottermq.kafka.sasl import MECHANISMS
 
 MILLISECOND, MINUTE = timedelta(milliseconds=1), timedelta(minutes=1)
@@ -27,7 +27,7 @@ class Setting(NamedTuple):
     source: Source = Source.STATIC_BROKER
 
 
-def described(kafka: Room, conn: Connection) -> Iterator[Body]:
+def described(kafka: KafkaContext, conn: Connection) -> Iterator[Body]:
     found = {
         **{name: Setting(type, value, Source.DEFAULT) for name, type, value in DEFAULTS},
         **_of_all_topics(kafka),
@@ -47,7 +47,7 @@ def described(kafka: Room, conn: Connection) -> Iterator[Body]:
         }
 
 
-def _own(kafka: Room) -> Mapping[str, Setting]:
+def _own(kafka: KafkaContext) -> Mapping[str, Setting]:
     settings = kafka.settings
     groups, limits = settings.groups, settings.transactions
     return {
@@ -81,7 +81,7 @@ def _own(kafka: Room) -> Mapping[str, Setting]:
     }
 
 
-def _listeners(kafka: Room, conn: Connection) -> Mapping[str, Setting]:
+def _listeners(kafka: KafkaContext, conn: Connection) -> Mapping[str, Setting]:
     """The one that this client came by: who may ask has logged in."""
     protocol = "SASL_PLAINTEXT" if conn.listener == "kafka" else "SASL_SSL"
     return {
@@ -90,7 +90,7 @@ def _listeners(kafka: Room, conn: Connection) -> Mapping[str, Setting]:
     }
 
 
-def _of_all_topics(kafka: Room) -> Mapping[str, Setting]:
+def _of_all_topics(kafka: KafkaContext) -> Mapping[str, Setting]:
     usual: Mapping[str, str] = kafka.configs.usual(None)
     found = {
         config.synonym: Setting(

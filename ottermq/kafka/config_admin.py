@@ -13,10 +13,10 @@ from ottermq.kafka.admin import check_hold, is_seen, refusal
 from ottermq.kafka.altered import Effective
 from ottermq.kafka.api import Api
 from ottermq.kafka.configs import TOPIC_CONFIGS, BadValue, Source, Type, listed
+from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error, KafkaError
 from ottermq.kafka.pace import paced
 from ottermq.kafka.request import Body, Handler, Request
-from ottermq.kafka.room import Room
 from ottermq.kafka.topics import Topic
 from ottermq.wal import LogError
 
@@ -41,7 +41,7 @@ class Operation(IntEnum):
 # -- asked for
 
 
-async def describe_configs(kafka: Room, request: Request) -> Body:
+async def describe_configs(kafka: KafkaContext, request: Request) -> Body:
     body = request.body
     results = []
     async for each in paced(body["resources"], AT_A_TIME):
@@ -65,7 +65,7 @@ async def describe_configs(kafka: Room, request: Request) -> Body:
     return {"results": results}
 
 
-def _described(kafka: Room, request: Request, type: int, name: str) -> Iterable[Body]:
+def _described(kafka: KafkaContext, request: Request, type: int, name: str) -> Iterable[Body]:
     if type == Resource.TOPIC:
         conn = request.conn
         if not is_seen(conn, name):
@@ -84,14 +84,14 @@ def _type_name(type: int) -> str:
     return Resource(type).name if type in list(Resource) else f"type {type}"
 
 
-def _topic(kafka: Room, name: str) -> Topic:
+def _topic(kafka: KafkaContext, name: str) -> Topic:
     topic: Topic | None = kafka.topics.find(name)
     if topic is None:
         raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"no topic '{name}'")
     return topic
 
 
-def _of_topic(kafka: Room, topic: Topic) -> Iterable[Body]:
+def _of_topic(kafka: KafkaContext, topic: Topic) -> Iterable[Body]:
     found: Mapping[str, Effective] = kafka.configs.effective(topic)
     usual: Mapping[str, str] = kafka.configs.usual(topic)
     for name, config in TOPIC_CONFIGS.items():
@@ -122,18 +122,18 @@ def _shown(config: Body, synonyms: bool, documentation: bool) -> Body:
 # -- altered
 
 
-async def incremental_alter_configs(kafka: Room, request: Request) -> Body:
+async def incremental_alter_configs(kafka: KafkaContext, request: Request) -> Body:
     return await _alter(kafka, request, _stepwise)
 
 
-async def alter_configs(kafka: Room, request: Request) -> Body:
+async def alter_configs(kafka: KafkaContext, request: Request) -> Body:
     return await _alter(kafka, request, _at_once)
 
 
 Change = Callable[[Mapping[str, str], Mapping[str, str], Iterable[Body]], dict[str, str]]
 
 
-async def _alter(kafka: Room, request: Request, change: Change) -> Body:
+async def _alter(kafka: KafkaContext, request: Request, change: Change) -> Body:
     answers = []
     for each in request.body["resources"]:
         type, name = each["resource_type"], each["resource_name"]
@@ -166,7 +166,7 @@ def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     )
 
 
-def _alterable(kafka: Room, request: Request, type: int, name: str) -> Topic:
+def _alterable(kafka: KafkaContext, request: Request, type: int, name: str) -> Topic:
     if type == Resource.TOPIC:
         if not request.conn.allows_topic("configure", name):
             raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED, f"'{name}' may not be changed")

@@ -7,25 +7,25 @@ from typing import Any
 import trio
 
 from ottermq.kafka.api import Api
+from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error
 from ottermq.kafka.request import Body, Handler, Request
-from ottermq.kafka.room import Room
 from ottermq.kafka.topics import Topic
 from ottermq.wal import LogError
 
 
-def log_dir(kafka: Room) -> str:
+def log_dir(kafka: KafkaContext) -> str:
     """The only one there is."""
     return str(kafka.store.data.resolve())
 
 
-def describe_log_dirs(kafka: Room, request: Request) -> Body | Coroutine[Any, Any, Body]:
+def describe_log_dirs(kafka: KafkaContext, request: Request) -> Body | Coroutine[Any, Any, Body]:
     if not request.conn.is_administrator:
         return {"error_code": Error.CLUSTER_AUTHORIZATION_FAILED, "results": []}
     return _describe(kafka, _asked(kafka, request))
 
 
-def _asked(kafka: Room, request: Request) -> list[tuple[Topic, list[int]]]:
+def _asked(kafka: KafkaContext, request: Request) -> list[tuple[Topic, list[int]]]:
     topics = request.body["topics"]
     if topics is None:
         return [(topic, list(range(len(topic.partitions)))) for topic in kafka.topics.all()]
@@ -33,7 +33,7 @@ def _asked(kafka: Room, request: Request) -> list[tuple[Topic, list[int]]]:
     return [(topic, partitions) for topic, partitions in found if topic is not None]
 
 
-async def _describe(kafka: Room, topics: list[tuple[Topic, list[int]]]) -> Body:
+async def _describe(kafka: KafkaContext, topics: list[tuple[Topic, list[int]]]) -> Body:
     described = [
         {"name": topic.name, "partitions": _partitions(topic, indexes)} for topic, indexes in topics
     ]

@@ -12,10 +12,10 @@ from ottermq.errors import OtterError
 from ottermq.kafka import codec
 from ottermq.kafka.admin import check_limit, refusal
 from ottermq.kafka.api import Api
+from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error, KafkaError
 from ottermq.kafka.pace import LARGE, paced
 from ottermq.kafka.request import Answer, Body, Connection, Handler, Request
-from ottermq.kafka.room import Room
 from ottermq.kafka.schema import NO_UUID
 from ottermq.kafka.topics import Topic, TopicExists, is_legal
 from ottermq.wal import LogError
@@ -38,7 +38,7 @@ BROKERS, CONTROLLERS = 1, 2  # endpoint types
 WORTH_KEEPING = 100  # topics that were asked for by name: more of them are no two clients' question
 
 
-def metadata(kafka: Room, request: Request) -> Answer:
+def metadata(kafka: KafkaContext, request: Request) -> Answer:
     asked: list[Body] = request.body["topics"] or []
     missing = [name for each in asked if (name := each["name"]) and not kafka.topics.find(name)]
     if missing and kafka.settings.auto_create and request.body["allow_auto_topic_creation"]:
@@ -48,19 +48,19 @@ def metadata(kafka: Room, request: Request) -> Answer:
     return _metadata(kafka, request, {})
 
 
-async def _many(kafka: Room, request: Request) -> bytes:
+async def _many(kafka: KafkaContext, request: Request) -> bytes:
     wants, version = request.body["include_topic_authorized_operations"], request.version
     asked = request.body["topics"]
     topics = [_asked(kafka, request.conn, each, wants, version, {}) async for each in paced(asked)]
     return _encoded(kafka, request, topics)
 
 
-async def _create_first(kafka: Room, request: Request, missing: list[str]) -> bytes:
+async def _create_first(kafka: KafkaContext, request: Request, missing: list[str]) -> bytes:
     errors = {name: await _create(kafka, request, name) for name in missing}
     return _metadata(kafka, request, {name: error for name, error in errors.items() if error})
 
 
-def _metadata(kafka: Room, request: Request, errors: dict[str, Error]) -> bytes:
+def _metadata(kafka: KafkaContext, request: Request, errors: dict[str, Error]) -> bytes:
     conn, body, version = request.conn, request.body, request.version
     asked: list[Body] | None = body["topics"]
     if not asked and version == 0:
@@ -87,7 +87,7 @@ def _metadata(kafka: Room, request: Request, errors: dict[str, Error]) -> bytes:
     return answer
 
 
-def _encoded(kafka: Room, request: Request, topics: list[Body]) -> bytes:
+def _encoded(kafka: KafkaContext, request: Request, topics: list[Body]) -> bytes:
     conn, wants_cluster = request.conn, request.body["include_cluster_authorized_operations"]
     return codec.encode_body(
         Api.METADATA,
@@ -106,7 +106,7 @@ def _failed(topic: Body) -> bool:
     return bool(topic.get("error_code"))
 
 
-async def _create(kafka: Room, request: Request, name: str) -> Error:
+async def _create(kafka: KafkaContext, request: Request, name: str) -> Error:
     """NONE: it is there now."""
     conn, partitions = request.conn, kafka.settings.default_partitions
     if not conn.allows_topic("configure", name):
@@ -129,7 +129,7 @@ async def _create(kafka: Room, request: Request, name: str) -> Error:
 
 
 def _asked(
-    kafka: Room,
+    kafka: KafkaContext,
     conn: Connection,
     wanted: Body,
     wants_operations: bool,
@@ -164,14 +164,16 @@ def _topic(conn: Connection, topic: Topic, wants_operations: bool) -> Body:
     return {
         "name": topic.name,
         "topic_id": topic.id,
-        "partitions": partitions_of(conn.room, topic),
+        "partitions": partitions_of(conn.context, topic),
         "topic_authorized_operations": operations(conn, topic.name)
         if wants_operations
         else NOT_ASKED,
     }
 
 
-def partitions_of(kafka: Room, topic: Topic, first: int = 0, last: int | None = None) -> list[Body]:
+def partitions_of(
+    kafka: KafkaContext, topic: Topic, first: int = 0, last: int | None = None
+) -> list[Body]:
     here = [kafka.node_id]
     return [
         {
@@ -201,7 +203,7 @@ def _address(conn: Connection) -> Body:
     return {"host": address.host, "port": address.port}
 
 
-def describe_cluster(kafka: Room, request: Request) -> Body:
+def describe_cluster(kafka: KafkaContext, request: Request) -> Body:
     if request.body["endpoint_type"] == CONTROLLERS:
         text = "the controller has no listener of its own"
         return {"error_code": Error.MISMATCHED_ENDPOINT_TYPE, "error_message": text}
@@ -223,7 +225,7 @@ MOST_PARTITIONS = 2000  # described at a time
 NO_FORMER_LEADERS: Body = {"eligible_leader_replicas": [], "last_known_elr": []}
 
 
-def describe_topic_partitions(kafka: Room, request: Request) -> Body:
+def describe_topic_partitions(kafka: KafkaContext, request: Request) -> Body:
     """Page by page: a cursor names the topic and the partition that come next."""
     conn, body = request.conn, request.body
     cursor = body["cursor"] or {"topic_name": "", "partition_index": 0}
@@ -261,7 +263,7 @@ def describe_topic_partitions(kafka: Room, request: Request) -> Body:
     return {"topics": told}
 
 
-def _names(kafka: Room, conn: Connection, asked: Iterable[Body]) -> list[str]:
+def _names(kafka: KafkaContext, conn: Connection, asked: Iterable[Body]) -> list[str]:
     """In order; none asked for: all that the client may know of."""
     if asked:
         return sorted({each["name"] for each in asked})

@@ -17,10 +17,10 @@ from typing import Any
 import trio
 
 from ottermq.kafka.api import Api
+from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error, error_of
 from ottermq.kafka.pace import batched
 from ottermq.kafka.request import Body, Connection, Handler, Request
-from ottermq.kafka.room import Room
 from ottermq.storage.codecs import NotOpened, open_records
 from ottermq.wal import Log, LogError
 from ottermq.wal.log import LogStat
@@ -41,7 +41,7 @@ Jobs = list[tuple[str, list[tuple[Found, Body]]]]  # a topic, its partitions, wh
 Answer = Callable[[Found, Body], Body]
 
 
-def list_offsets(kafka: Room, request: Request) -> Body | Coroutine[Any, Any, Body]:
+def list_offsets(kafka: KafkaContext, request: Request) -> Body | Coroutine[Any, Any, Body]:
     seen: set[tuple[str, int]] = set()
     committed = request.body["isolation_level"] == READ_COMMITTED
     answer = partial(_list_one, committed)
@@ -57,7 +57,7 @@ def list_offsets(kafka: Room, request: Request) -> Body | Coroutine[Any, Any, Bo
     return _answered("name", jobs, answer)
 
 
-def offset_for_leader_epoch(kafka: Room, request: Request) -> Coroutine[Any, Any, Body]:
+def offset_for_leader_epoch(kafka: KafkaContext, request: Request) -> Coroutine[Any, Any, Body]:
     seen: set[tuple[str, int]] = set()
     jobs: Jobs = []
     for topic in request.body["topics"]:
@@ -68,7 +68,7 @@ def offset_for_leader_epoch(kafka: Room, request: Request) -> Coroutine[Any, Any
 
 
 def _once(
-    kafka: Room, request: Request, name: str, index: int, seen: set[tuple[str, int]]
+    kafka: KafkaContext, request: Request, name: str, index: int, seen: set[tuple[str, int]]
 ) -> Found:
     """As Kafka has it: a partition that is named again is a mistake."""
     if (name, index) in seen:
@@ -77,7 +77,9 @@ def _once(
     return log_of(kafka, request, name, index)
 
 
-async def _in_a_thread(kafka: Room, conn: Connection, key: str, jobs: Jobs, answer: Answer) -> Body:
+async def _in_a_thread(
+    kafka: KafkaContext, conn: Connection, key: str, jobs: Jobs, answer: Answer
+) -> Body:
     with ExitStack() as holds:
 
         def hold(found: Found) -> Found:
@@ -105,7 +107,7 @@ def _all(some: Sequence[tuple[Found, Body]], answer: Answer) -> list[Body]:
     return [answer(found, asked) for found, asked in some]
 
 
-def log_of(kafka: Room, request: Request, name: str, index: int) -> Found:
+def log_of(kafka: KafkaContext, request: Request, name: str, index: int) -> Found:
     """The partition's log, if this client may read it or at least know of it."""
     conn = request.conn
     if not (conn.allows_topic("read", name) or conn.allows_topic("write", name)):
@@ -113,7 +115,7 @@ def log_of(kafka: Room, request: Request, name: str, index: int) -> Found:
     return partition_log(kafka, name, index)
 
 
-def partition_log(kafka: Room, name: str, index: int) -> Found:
+def partition_log(kafka: KafkaContext, name: str, index: int) -> Found:
     topic = kafka.topics.find(name)
     partition = topic.partition(index) if topic is not None else None
     return Error.UNKNOWN_TOPIC_OR_PARTITION if partition is None else partition.log

@@ -11,11 +11,11 @@ from typing import Any
 from ottermq.kafka.admin import check_replicas, is_seen, refusal
 from ottermq.kafka.api import Api
 from ottermq.kafka.config_admin import Resource
+from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error, KafkaError
 from ottermq.kafka.logdirs import log_dir
 from ottermq.kafka.pace import paced
 from ottermq.kafka.request import Body, Handler, Request
-from ottermq.kafka.room import Room
 
 PREFERRED, UNCLEAN = 0, 1  # kinds of elections
 METADATA_LOG = "__cluster_metadata"
@@ -27,7 +27,7 @@ def _check_administrator(request: Request) -> None:
         raise KafkaError(Error.CLUSTER_AUTHORIZATION_FAILED, "for administrators")
 
 
-def _check_partition(kafka: Room, name: str, index: int) -> None:
+def _check_partition(kafka: KafkaContext, name: str, index: int) -> None:
     topic = kafka.topics.find(name)
     if topic is None:
         raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"no topic '{name}'")
@@ -54,7 +54,7 @@ def _audit(request: Request, act: str, name: str, outcomes: list[Body]) -> None:
 # -- leaders
 
 
-async def elect_leaders(kafka: Room, request: Request) -> Body:
+async def elect_leaders(kafka: KafkaContext, request: Request) -> Body:
     body = request.body
     if body["election_type"] not in (PREFERRED, UNCLEAN):
         raise KafkaError(Error.INVALID_REQUEST)
@@ -72,7 +72,7 @@ async def elect_leaders(kafka: Room, request: Request) -> Body:
     return {"error_code": allowed["error_code"], "replica_election_results": results}
 
 
-def _elect(kafka: Room, request: Request, name: str, index: int) -> None:
+def _elect(kafka: KafkaContext, request: Request, name: str, index: int) -> None:
     _check_administrator(request)
     _check_partition(kafka, name, index)
     raise KafkaError(Error.ELECTION_NOT_NEEDED, "the only broker leads it already")
@@ -81,7 +81,7 @@ def _elect(kafka: Room, request: Request, name: str, index: int) -> None:
 # -- replicas
 
 
-async def alter_partition_reassignments(kafka: Room, request: Request) -> Body:
+async def alter_partition_reassignments(kafka: KafkaContext, request: Request) -> Body:
     _check_administrator(request)
     may_change = request.body["allow_replication_factor_change"]
     responses = []
@@ -99,7 +99,7 @@ async def alter_partition_reassignments(kafka: Room, request: Request) -> Body:
     return {"allow_replication_factor_change": may_change, "responses": responses}
 
 
-def _reassign(kafka: Room, name: str, asked: Body, may_change: bool) -> None:
+def _reassign(kafka: KafkaContext, name: str, asked: Body, may_change: bool) -> None:
     _check_partition(kafka, name, asked["partition_index"])
     replicas = asked["replicas"]
     if replicas is None:
@@ -109,11 +109,11 @@ def _reassign(kafka: Room, name: str, asked: Body, may_change: bool) -> None:
         raise KafkaError(Error.INVALID_REPLICATION_FACTOR, "it has one replica")
 
 
-def list_partition_reassignments(kafka: Room, request: Request) -> Body:
+def list_partition_reassignments(kafka: KafkaContext, request: Request) -> Body:
     return {"topics": []}
 
 
-async def alter_replica_log_dirs(kafka: Room, request: Request) -> Body:
+async def alter_replica_log_dirs(kafka: KafkaContext, request: Request) -> Body:
     results: dict[str, list[Body]] = {}
     moves = [(dir["path"], topic) for dir in request.body["dirs"] for topic in dir["topics"]]
     async for path, topic in paced(moves):
@@ -128,7 +128,7 @@ async def alter_replica_log_dirs(kafka: Room, request: Request) -> Body:
     }
 
 
-def _move(kafka: Room, request: Request, path: str, name: str, index: int) -> None:
+def _move(kafka: KafkaContext, request: Request, path: str, name: str, index: int) -> None:
     _check_administrator(request)
     if path != log_dir(kafka):
         raise KafkaError(Error.LOG_DIR_NOT_FOUND)
@@ -140,7 +140,7 @@ def _move(kafka: Room, request: Request, path: str, name: str, index: int) -> No
 # -- the cluster
 
 
-def describe_quorum(kafka: Room, request: Request) -> Body:
+def describe_quorum(kafka: KafkaContext, request: Request) -> Body:
     """There is no log of metadata (it is in meta.db), so it begins and ends at 0."""
     where = request.conn.advertised
     listener = {"name": CONTROLLER, "host": where.host, "port": where.port}
@@ -159,7 +159,7 @@ def describe_quorum(kafka: Room, request: Request) -> Body:
     }
 
 
-def _quorum(kafka: Room, name: str, index: int) -> Body:
+def _quorum(kafka: KafkaContext, name: str, index: int) -> Body:
     if (name, index) != (METADATA_LOG, 0):
         return {"partition_index": index, "error_code": Error.UNKNOWN_TOPIC_OR_PARTITION}
     now = kafka.store.now_ms()
@@ -172,7 +172,7 @@ def _quorum(kafka: Room, name: str, index: int) -> Body:
     return {"partition_index": index, "leader_id": kafka.node_id, "current_voters": [voter]}
 
 
-def update_features(kafka: Room, request: Request) -> Body:
+def update_features(kafka: KafkaContext, request: Request) -> Body:
     """We tell of none, so there is none to be raised, lowered or removed."""
     _check_administrator(request)
     asked = [each["feature"] for each in request.body["feature_updates"]]
@@ -186,7 +186,7 @@ def update_features(kafka: Room, request: Request) -> Body:
     return {**outcome, "results": [{"feature": name, **outcome} for name in asked]}
 
 
-def list_config_resources(kafka: Room, request: Request) -> Body:
+def list_config_resources(kafka: KafkaContext, request: Request) -> Body:
     _check_administrator(request)
     asked = request.body["resource_types"] or list(Resource)
     if any(type not in list(Resource) for type in asked):

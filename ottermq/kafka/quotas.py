@@ -19,9 +19,9 @@ from ottermq.contained import contained
 from ottermq.engine.engine import Engine
 from ottermq.kafka import ids
 from ottermq.kafka.api import Api
+from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error, KafkaError
 from ottermq.kafka.request import Body, Connection, Handler, Request
-from ottermq.kafka.room import Room
 from ottermq.topology import MetaDb, Statement
 from ottermq.topology.values import dump, load
 from ottermq.wal import LogError
@@ -174,7 +174,7 @@ def _by_rank(user: str, client: str | None) -> Iterable[Entity]:
 # -- asked for
 
 
-def describe_client_quotas(kafka: Room, request: Request) -> Body:
+def describe_client_quotas(kafka: KafkaContext, request: Request) -> Body:
     _check_administrator(request)
     components = request.body["components"]
     types = [each["entity_type"] for each in components]
@@ -216,7 +216,7 @@ def _check_administrator(request: Request) -> None:
 # -- altered
 
 
-async def alter_client_quotas(kafka: Room, request: Request) -> Body:
+async def alter_client_quotas(kafka: KafkaContext, request: Request) -> Body:
     answers = []
     for each in request.body["entries"]:
         answer: Body = {"entity": each["entity"], "error_message": None}

@@ -1,6 +1,6 @@
 """What a handler is given: a request, decoded, and the connection it came by.
 
-    def heartbeat(kafka: Room, request: Request) -> Body: ...
+    def heartbeat(kafka: KafkaContext, request: Request) -> Body: ...
 
     HANDLERS: dict[Api, Handler] = {Api.HEARTBEAT: heartbeat}
 
@@ -19,7 +19,7 @@ from ottermq.kafka.api import Api
 from ottermq.kafka.errors import error_of
 
 if TYPE_CHECKING:
-    from ottermq.kafka.room import Room
+    from ottermq.kafka.context import KafkaContext
 
 Body = dict[str, Any]
 # Kafka's operations that stand for a permission of ours.
@@ -34,7 +34,7 @@ TRANSACTION_OPERATIONS: dict[Access, tuple[str, ...]] = {
     "read": ("DESCRIBE",),
 }
 Answer = Body | bytes | None | Coroutine[Any, Any, Body | bytes | None]
-Handler = Callable[["Room", "Request"], Answer]
+Handler = Callable[["KafkaContext", "Request"], Answer]
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +42,7 @@ class Connection:
     id: int
     peer: str  # host:port
     local: str  # the address of ours that it connected to, host:port
-    room: "Room"
+    context: "KafkaContext"
     listener: str = "kafka"  # kafka or kafkas
     user: User | None = None  # None: not logged in yet
     login: Any = None  # a SASL exchange under way (sasl.py)
@@ -72,7 +72,7 @@ class Connection:
         that aren't its own by their names, or a topic would open what its user may not touch."""
         if not self._permits(access, name):
             return False
-        topic = self.room.topics.find(name)
+        topic = self.context.topics.find(name)
         return topic is None or all(self._permits(access, each) for each in topic.foreign)
 
     def allows_group(self, access: Access, id: str) -> bool:
@@ -83,21 +83,21 @@ class Connection:
         return self._permits(access, id) or self._is_granted("TRANSACTIONAL_ID", id, operations)
 
     def _permits(self, access: Access, name: str) -> bool:
-        room = self.room
-        return self.user is not None and room.auth.permissions.allows(
-            self.user, room.settings.vhost, access, "queue", name
+        context = self.context
+        return self.user is not None and context.auth.permissions.allows(
+            self.user, context.settings.vhost, access, "queue", name
         )
 
     def _is_granted(self, resource: str, name: str, operations: tuple[str, ...]) -> bool:
-        room = self.room
-        return self.user is not None and room.auth.grants.allows(
-            self.user.name, room.settings.vhost, resource, name, operations
+        context = self.context
+        return self.user is not None and context.auth.grants.allows(
+            self.user.name, context.settings.vhost, resource, name, operations
         )
 
     @property
     def advertised(self) -> Address:
         """Where this client is told to find us."""
-        settings = self.room.settings
+        settings = self.context.settings
         wanted = settings.advertised if self.listener == "kafka" else settings.advertised_tls
         if wanted is not None:
             return wanted

@@ -16,9 +16,9 @@ from ottermq.auth.scram_login import ScramLogin
 from ottermq.errors import LoginRefused, Malformed, NotAllowed
 from ottermq.kafka.anonymous import user_of
 from ottermq.kafka.api import Api
+from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error, KafkaError, LoginFailed
 from ottermq.kafka.request import Body, Connection, Handler, Request
-from ottermq.kafka.room import Room
 
 REFUSED = "Authentication failed: invalid credentials"
 ANONYMOUS = "anonymous"  # beside a mechanism's name: there was no login
@@ -42,7 +42,7 @@ class Plain:
     mechanism: str = "PLAIN"
 
     async def take(self, conn: Connection, token: bytes) -> tuple[bytes, User | None]:
-        users = conn.room.auth.users
+        users = conn.context.auth.users
         return b"", await users.authenticate("PLAIN", token, conn.host, is_there=conn.is_there)
 
 
@@ -53,7 +53,7 @@ class Scram:
     login: ScramLogin | None = None
 
     async def take(self, conn: Connection, token: bytes) -> tuple[bytes, User | None]:
-        users = conn.room.auth.users
+        users = conn.context.auth.users
         if self.login is None:
             self.login = users.challenge(self.mechanism, token)
             return self.login.challenge, None
@@ -64,7 +64,7 @@ class Scram:
 MECHANISMS = ("PLAIN", *scram.HASHES)
 
 
-def sasl_handshake(kafka: Room, request: Request) -> Body:
+def sasl_handshake(kafka: KafkaContext, request: Request) -> Body:
     conn, mechanism = request.conn, request.body["mechanism"]
     if conn.user is not None or conn.login is not None:
         return {"error_code": Error.ILLEGAL_SASL_STATE, "mechanisms": MECHANISMS}
@@ -78,13 +78,13 @@ def sasl_handshake(kafka: Room, request: Request) -> Body:
     return {"mechanisms": MECHANISMS}
 
 
-async def sasl_authenticate(kafka: Room, request: Request) -> Body:
+async def sasl_authenticate(kafka: KafkaContext, request: Request) -> Body:
     if request.conn.login is None:
         raise KafkaError(Error.ILLEGAL_SASL_STATE, "SaslHandshake comes first")
     return {"auth_bytes": await step(kafka, request.conn, request.body["auth_bytes"])}
 
 
-async def step(kafka: Room, conn: Connection, token: bytes) -> bytes:
+async def step(kafka: KafkaContext, conn: Connection, token: bytes) -> bytes:
     """Our token. LoginFailed: it is over."""
     login: Login = conn.login
     try:
@@ -98,7 +98,7 @@ async def step(kafka: Room, conn: Connection, token: bytes) -> bytes:
     return answer
 
 
-def enter(kafka: Room, conn: Connection, user: User, login: str) -> None:
+def enter(kafka: KafkaContext, conn: Connection, user: User, login: str) -> None:
     """The client may be served, in this user's name. NotAllowed: the vhost isn't this user's, or
     too many are in already. login: how it was known."""
     if conn.is_closed:
@@ -115,13 +115,13 @@ def enter(kafka: Room, conn: Connection, user: User, login: str) -> None:
     )  # fmt: skip
 
 
-def leave(kafka: Room, conn: Connection) -> None:
+def leave(kafka: KafkaContext, conn: Connection) -> None:
     if conn.user is not None:
         kafka.auth.limits.connection_closed(conn.user, kafka.settings.vhost)
         conn.user = None
 
 
-def anonymous(kafka: Room, conn: Connection) -> User | None:
+def anonymous(kafka: KafkaContext, conn: Connection) -> User | None:
     """Whom a client acts as that doesn't log in; None: it has to."""
     return user_of(kafka.auth, kafka.settings, conn.host)
 

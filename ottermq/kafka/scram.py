@@ -12,16 +12,16 @@ from collections.abc import Iterable
 from ottermq.auth import User, scram
 from ottermq.errors import OtterError
 from ottermq.kafka.api import Api
+from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error, KafkaError, error_of
 from ottermq.kafka.request import Body, Handler, Request
-from ottermq.kafka.room import Room
 from ottermq.wal import LogError
 
 MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 FEWEST, MOST = 4096, scram.MOST_ITERATIONS
 
 
-def describe_user_scram_credentials(kafka: Room, request: Request) -> Body:
+def describe_user_scram_credentials(kafka: KafkaContext, request: Request) -> Body:
     _check_administrator(request)
     asked = request.body["users"]
     if not asked:
@@ -47,7 +47,7 @@ def _infos(user: User) -> list[Body]:
     ]
 
 
-def _described(kafka: Room, name: str, times: int) -> Body:
+def _described(kafka: KafkaContext, name: str, times: int) -> Body:
     user = kafka.auth.users.get(name)
     infos = _infos(user) if user else []
     if times > 1:
@@ -59,7 +59,7 @@ def _described(kafka: Room, name: str, times: int) -> Body:
     return {"user": name, "error_code": error, "error_message": text}
 
 
-async def alter_user_scram_credentials(kafka: Room, request: Request) -> Body:
+async def alter_user_scram_credentials(kafka: KafkaContext, request: Request) -> Body:
     deletions, upsertions = request.body["deletions"], request.body["upsertions"]
     names = dict.fromkeys(each["name"] for each in (*deletions, *upsertions))
     if not request.conn.is_administrator:
@@ -113,7 +113,7 @@ def _verifier(asked: Body) -> scram.Verifier:
     )
 
 
-async def _alter(kafka: Room, name: str, new: list[Body], gone: list[Body]) -> None:
+async def _alter(kafka: KafkaContext, name: str, new: list[Body], gone: list[Body]) -> None:
     """All that is asked for one user, or nothing of it."""
     if not name:
         raise KafkaError(Error.UNACCEPTABLE_CREDENTIAL, "a user needs a name")
@@ -135,7 +135,7 @@ def _of(asked: Iterable[Body], name: str) -> list[Body]:
     return [each for each in asked if each["name"] == name]
 
 
-def _has(kafka: Room, name: str, mechanism: str) -> bool:
+def _has(kafka: KafkaContext, name: str, mechanism: str) -> bool:
     user = kafka.auth.users.get(name)
     return user is not None and user.secrets.verifier(mechanism) is not None
 

@@ -9,16 +9,16 @@ from functools import cache
 
 from ottermq.kafka import codec
 from ottermq.kafka.api import Api
+from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error
 from ottermq.kafka.request import Body, Handler, Request
-from ottermq.kafka.room import Room
 from ottermq.kafka.schema import MESSAGES
 
 ADVERTISED_FROM = {Api.PRODUCE: 0}
 OURS = MESSAGES[Api.API_VERSIONS]
 
 
-def api_versions(kafka: Room, request: Request) -> bytes:
+def api_versions(kafka: KafkaContext, request: Request) -> bytes:
     name, version = request.body["client_software_name"], request.body["client_software_version"]
     request.conn.software = f"{name} {version}".strip()
     return _encoded(request.version, kafka.served)

@@ -1,4 +1,4 @@
-"""The doors' sockets: bound early, opened late, each connection a task with an end.
+"""The listening sockets: bound early, opened late, each connection a task with an end.
 
 A port in use is told at once (bind), but nobody is let in before the log has recovered
 (listen): until then a client is refused, which it understands better than silence.
@@ -23,7 +23,7 @@ LINGER = 1.0  # seconds in which a client may still send what we won't read
 
 
 @dataclass(frozen=True)
-class Door:
+class Service:
     """What serves a kind of connections; `serve` returns why one ended, for the log. None: whoever
     it handed the connection to has said so."""
 
@@ -109,9 +109,9 @@ def listen(name: str, bound: Bound) -> list[trio.SocketListener]:
     return [trio.SocketListener(trio.socket.from_stdlib_socket(sock)) for sock in bound.sockets]
 
 
-async def accept(door: Door, listeners: list[trio.SocketListener]) -> None:
+async def accept(service: Service, listeners: list[trio.SocketListener]) -> None:
     """Serve whoever comes, until cancelled."""
-    places = trio.CapacityLimiter(door.most)
+    places = trio.CapacityLimiter(service.most)
 
     async def serve(stream: trio.SocketStream) -> None:
         peer = _peer(stream)
@@ -121,27 +121,27 @@ async def accept(door: Door, listeners: list[trio.SocketListener]) -> None:
             except trio.WouldBlock:
                 eventlog.warning(
                     "connection rejected",
-                    listener=door.name,
+                    listener=service.name,
                     peer=peer,
                     reason=close_reasons.TOO_MANY,
-                    limit=door.most,
+                    limit=service.most,
                 )
                 return
             try:
-                reason = await door.serve(stream)
+                reason = await service.serve(stream)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 reason = close_reasons.LOST
             except Exception as error:
                 # One connection's accident is not the others'.
-                eventlog.failure("connection failed", error, listener=door.name, peer=peer)
+                eventlog.failure("connection failed", error, listener=service.name, peer=peer)
                 return
             finally:
                 places.release()
         if reason is not None:
             eventlog.log(
-                door.log_level,
+                service.log_level,
                 "connection closed",
-                listener=door.name,
+                listener=service.name,
                 peer=peer,
                 reason=reason,
             )

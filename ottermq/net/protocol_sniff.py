@@ -1,4 +1,4 @@
-"""What a client that doesn't speak a door's protocol seems to speak: for the log."""
+"""What a client that doesn't speak the listener's protocol seems to speak: for the log."""
 
 KAFKA_KEYS = 100  # more API keys than Kafka has
 KAFKA_VERSIONS = 32

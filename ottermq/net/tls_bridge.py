@@ -60,7 +60,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Tunnel:
-    """Serves connections of a TLS port; `serve` fits a Door."""
+    """Serves connections of a TLS port; `serve` fits a Service."""
 
     contexts: Contexts
     login_from: str

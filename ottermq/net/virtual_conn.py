@@ -1,7 +1,7 @@
 """A connection without a socket, as the TLS tunnel sees it: the engine's end of the pipe.
 
 The engine tells by events that there is output, that it takes input again, and that it is done;
-the door passes them on.
+the server passes them on.
 """
 
 import trio

@@ -14,7 +14,7 @@ the error texts. The pieces:
     metadb.py      meta.db and its group commit rows.py, restore.py  the durable part and back
     definitions/   RabbitMQ's definitions file: read, applied, written
 
-How a door uses it
+How a protocol uses it
 ------------------
 
     with MetaDb(data) as db:

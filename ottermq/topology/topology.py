@@ -2,7 +2,8 @@
 
 Everything here happens in memory and at once. Each call that changes something checks first, and
 raises an error of ottermq/errors.py with RabbitMQ's text when the rules forbid it; then nothing
-has changed. Else it returns a `Change`, which `save` brings to disk. Permissions are the door's.
+has changed. Else it returns a `Change`, which `save` brings to disk. Permissions are
+the protocols'.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Bad input: each kind gets the right code, or a closed door, and nobody else notices."""
+"""Bad input: each kind gets the right code, or a closed connection, and nobody else notices."""
 
 import struct
 import threading
@@ -405,7 +405,7 @@ def test_guessing_passwords_gets_slow(start: Callable[..., Broker]) -> None:
         Client(address).close()  # the honest user is still let in
 
 
-def test_random_bytes_get_our_header_and_the_door(connect: Connect) -> None:
+def test_random_bytes_get_our_header_and_are_closed(connect: Connect) -> None:
     for seed in range(20):
         client = connect(open=False)
         client.raw(bytes((seed * 37 + i * 101) % 256 for i in range(64)))

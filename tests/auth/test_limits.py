@@ -4,13 +4,13 @@ import pytest
 
 from ottermq.auth import User
 from ottermq.errors import InvalidRequest, NotAllowed, PreconditionFailed, codes_of
-from tests.auth.rooms import Memory, room
+from tests.auth.auth_harness import Memory, new_auth
 
 ANN, BOB = User("ann"), User("bob")
 
 
 async def test_without_a_limit_there_is_none() -> None:
-    limits = room().limits
+    limits = new_auth().limits
     for _ in range(1000):
         limits.connection_opened(ANN, "/")
         limits.channel_opened(ANN, 5, 0)
@@ -18,7 +18,7 @@ async def test_without_a_limit_there_is_none() -> None:
 
 
 async def test_a_vhost_takes_as_many_connections_as_it_may() -> None:
-    limits = room().limits
+    limits = new_auth().limits
     await limits.set_vhost("/", "max-connections", 2)
     limits.connection_opened(ANN, "/")
     limits.connection_opened(BOB, "/")
@@ -34,7 +34,7 @@ async def test_a_vhost_takes_as_many_connections_as_it_may() -> None:
 
 
 async def test_a_user_has_as_many_connections_as_it_may_in_all_vhosts_together() -> None:
-    auth = room()
+    auth = new_auth()
     await auth.users.put("ann")
     await auth.limits.set_user("ann", "max-connections", 1)
     auth.limits.connection_opened(ANN, "/")
@@ -47,7 +47,7 @@ async def test_a_user_has_as_many_connections_as_it_may_in_all_vhosts_together()
 
 
 async def test_who_was_refused_is_not_counted() -> None:
-    auth = room()
+    auth = new_auth()
     await auth.users.put("ann")
     await auth.limits.set_user("ann", "max-connections", 0)
     await auth.limits.set_vhost("/", "max-connections", 1)
@@ -57,7 +57,7 @@ async def test_who_was_refused_is_not_counted() -> None:
 
 
 async def test_zero_means_none_and_a_negative_number_no_limit() -> None:
-    limits = room().limits
+    limits = new_auth().limits
     await limits.set_vhost("/", "max-connections", 0)
     with pytest.raises(NotAllowed):
         limits.connection_opened(ANN, "/")
@@ -66,7 +66,7 @@ async def test_zero_means_none_and_a_negative_number_no_limit() -> None:
 
 
 async def test_channels_are_limited_a_connection_and_a_user() -> None:
-    auth = room()
+    auth = new_auth()
     await auth.users.put("ann")
     with pytest.raises(NotAllowed) as caught:
         auth.limits.channel_opened(ANN, 2047, 2047)
@@ -85,7 +85,7 @@ async def test_channels_are_limited_a_connection_and_a_user() -> None:
 
 
 async def test_a_vhost_holds_as_many_queues_as_it_may() -> None:
-    limits = room().limits
+    limits = new_auth().limits
     await limits.set_vhost("/", "max-queues", 3)
     limits.check_queues("/", "q", 2)
     with pytest.raises(PreconditionFailed) as caught:
@@ -97,22 +97,22 @@ async def test_a_vhost_holds_as_many_queues_as_it_may() -> None:
 
 async def test_limits_are_there_after_a_restart_until_they_are_cleared() -> None:
     disk = Memory()
-    auth = room(disk)
+    auth = new_auth(disk)
     await auth.users.put("ann")
     await auth.limits.set_user("ann", "max-channels", 7)
     await auth.limits.set_vhost("/", "max-queues", 9)
-    again = room(disk)
+    again = new_auth(disk)
     assert again.limits.of_user("ann") == {"max-channels": 7}
     assert again.limits.of_vhost("/") == {"max-queues": 9}
     await again.limits.clear_user("ann")
     await again.limits.clear_vhost("/")
-    for limits in (again.limits, room(disk).limits):
+    for limits in (again.limits, new_auth(disk).limits):
         assert limits.of_user("ann") == limits.of_vhost("/") == {}
 
 
 async def test_a_limit_that_is_so_already_is_no_change() -> None:
     disk = Memory()
-    limits = room(disk).limits
+    limits = new_auth(disk).limits
     await limits.set_vhost("/", "max-queues", 9)
     before = disk.commits
     await limits.set_vhost("/", "max-queues", 9)
@@ -120,13 +120,13 @@ async def test_a_limit_that_is_so_already_is_no_change() -> None:
 
 
 async def test_a_limit_nobody_knows_is_refused() -> None:
-    limits = room().limits
+    limits = new_auth().limits
     with pytest.raises(InvalidRequest, match="max-connections or max-queues"):
         await limits.set_vhost("/", "max-everything", 1)
 
 
 async def test_connections_that_closed_leave_nothing_behind() -> None:
-    limits = room().limits
+    limits = new_auth().limits
     for number in range(100):
         user = User(f"u{number}")
         limits.connection_opened(user, "/")

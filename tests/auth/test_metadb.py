@@ -10,7 +10,7 @@ from ottermq.auth.database import Statement
 from ottermq.config.schema import AuthSettings
 from ottermq.topology import MetaDb
 from ottermq.wal.errors import NoSpace
-from tests.auth.rooms import plain
+from tests.auth.auth_harness import plain
 
 HERE = "127.0.0.1"
 

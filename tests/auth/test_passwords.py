@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ottermq.auth import passwords, scram
 from ottermq.errors import InvalidRequest
-from tests.auth.rooms import rabbit_hash
+from tests.auth.auth_harness import rabbit_hash
 
 
 def test_a_password_matches_its_hash_and_no_other_does() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ottermq.auth import Auth, scram, scram_login
 from ottermq.auth.scram_login import ScramLogin
 from ottermq.errors import LoginRefused, Malformed, OtterError, codes_of
-from tests.auth.rooms import Memory, plain, rabbit_hash, room
+from tests.auth.auth_harness import Memory, new_auth, plain, rabbit_hash
 from tests.auth.scram_client import ScramClient
 
 HERE, THERE = "127.0.0.1", "192.0.2.1"
@@ -40,7 +40,7 @@ async def test_the_example_of_rfc_7677() -> None:
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("name", ["anna", "a=b,c", "gü"])
 async def test_who_knows_the_password_comes_in(mechanism: str, name: str) -> None:
-    auth = room()
+    auth = new_auth()
     await auth.users.put(name, "s3cret")
     for header in ("n,,", "y,,"):
         client = ScramClient(mechanism, name, b"s3cret", header=header)
@@ -49,7 +49,7 @@ async def test_who_knows_the_password_comes_in(mechanism: str, name: str) -> Non
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 async def test_who_does_not_know_it_is_refused(mechanism: str) -> None:
-    auth = room()
+    auth = new_auth()
     await auth.users.put("anna", "s3cret")
     with pytest.raises(LoginRefused) as caught:
         await log_in(auth, ScramClient(mechanism, "anna", b"wrong"))
@@ -78,7 +78,7 @@ async def test_a_nonce_that_differs_is_told_in_the_log(caplog: pytest.LogCapture
             return f"{without},p={base64.b64encode(proof).decode()}".encode()
 
     caplog.set_level(logging.WARNING, "ottermq")
-    auth = room()
+    auth = new_auth()
     await auth.users.put("anna", "s3cret")
     with pytest.raises(LoginRefused):
         await log_in(auth, Doubled("SCRAM-SHA-256", "anna", b"s3cret"))
@@ -87,7 +87,7 @@ async def test_a_nonce_that_differs_is_told_in_the_log(caplog: pytest.LogCapture
 
 
 async def test_nobody_learns_who_is_there() -> None:
-    auth = room()
+    auth = new_auth()
     asked = [
         auth.users.challenge("SCRAM-SHA-256", ScramClient("", "nobody", b"").first())
         for _ in range(2)
@@ -101,7 +101,7 @@ async def test_nobody_learns_who_is_there() -> None:
 
 
 async def test_a_proof_is_worth_nothing_in_another_conversation() -> None:
-    auth = room()
+    auth = new_auth()
     await auth.users.put("anna", "s3cret")
     client = ScramClient("SCRAM-SHA-256", "anna", b"s3cret")
     first = auth.users.challenge(client.mechanism, client.first())
@@ -113,7 +113,7 @@ async def test_a_proof_is_worth_nothing_in_another_conversation() -> None:
 
 
 async def test_a_password_that_changes_meanwhile_lets_nobody_in() -> None:
-    auth = room()
+    auth = new_auth()
     await auth.users.put("anna", "s3cret")
     client = ScramClient("SCRAM-SHA-256", "anna", b"s3cret")
     login = auth.users.challenge(client.mechanism, client.first())
@@ -126,7 +126,7 @@ async def test_the_salt_of_a_user_nobody_knows_stays_over_starts() -> None:
     disk = Memory()
     salts = []
     for _ in range(2):
-        auth = room(disk)
+        auth = new_auth(disk)
         await auth.first_start()
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
             login = auth.users.challenge(mechanism, b"n,,n=nobody,r=abc")
@@ -136,7 +136,7 @@ async def test_the_salt_of_a_user_nobody_knows_stays_over_starts() -> None:
 
 
 async def test_guest_comes_in_from_this_machine_only() -> None:
-    auth = room()
+    auth = new_auth()
     await auth.first_start()
     client = ScramClient("SCRAM-SHA-256", "guest", b"guest")
     assert await log_in(auth, client) == "guest"
@@ -145,7 +145,7 @@ async def test_guest_comes_in_from_this_machine_only() -> None:
 
 
 async def test_an_imported_hash_serves_scram_after_its_first_login_by_password() -> None:
-    auth = room()
+    auth = new_auth()
     await auth.users.put_hashed("anna", rabbit_hash("s3cret"), None, None)
     client = ScramClient("SCRAM-SHA-256", "anna", b"s3cret")
     with pytest.raises(LoginRefused):

@@ -14,7 +14,7 @@ from ottermq.auth.passwords import Stored
 from ottermq.auth.verified import Verified
 from ottermq.errors import InvalidRequest, LoginRefused, NotFound, codes_of
 from ottermq.wal.errors import NoSpace
-from tests.auth.rooms import Memory, plain, rabbit_hash, room
+from tests.auth.auth_harness import Memory, new_auth, plain, rabbit_hash
 
 HERE, THERE = "127.0.0.1", "192.0.2.1"
 
@@ -49,7 +49,7 @@ async def refused(auth: Auth, response: bytes, peer: str = HERE) -> str:
 
 
 async def test_the_first_start_makes_guest_an_administrator() -> None:
-    auth = room()
+    auth = new_auth()
     await auth.first_start()
     guest = await auth.users.authenticate("PLAIN", plain("guest", "guest"), HERE)
     assert guest.name == "guest" and guest.is_administrator
@@ -57,7 +57,7 @@ async def test_the_first_start_makes_guest_an_administrator() -> None:
 
 
 async def test_guest_comes_in_from_this_machine_only() -> None:
-    auth = room()
+    auth = new_auth()
     await auth.first_start()
     for peer in (HERE, "::1", "::ffff:127.0.0.1"):
         await auth.users.authenticate("PLAIN", plain("guest", "guest"), peer)
@@ -68,16 +68,16 @@ async def test_guest_comes_in_from_this_machine_only() -> None:
 
 async def test_guest_is_not_made_again_after_it_was_deleted() -> None:
     disk = Memory()
-    auth = room(disk)
+    auth = new_auth(disk)
     await auth.first_start()
     await auth.delete_user("guest")
-    again = room(disk)
+    again = new_auth(disk)
     await again.first_start()
     assert again.users.all() == []
 
 
 async def test_guest_is_not_made_where_definitions_brought_users() -> None:
-    auth = room()
+    auth = new_auth()
     await auth.users.put_hashed("ops", rabbit_hash("x"), None, ["administrator"])
     await auth.first_start()
     assert [user.name for user in auth.users.all()] == ["ops"]
@@ -87,7 +87,7 @@ async def test_guest_is_not_made_where_definitions_brought_users() -> None:
 
 
 async def test_a_user_comes_in_with_its_password_by_plain_and_amqplain() -> None:
-    auth = room()
+    auth = new_auth()
     await auth.users.put("ann", "geheim", ["management"])
     table = encode.field_table({"LOGIN": "ann", "PASSWORD": "geheim"})[4:]
     for mechanism, response in (("PLAIN", plain("ann", "geheim")), ("AMQPLAIN", table)):
@@ -99,7 +99,7 @@ async def test_a_user_comes_in_with_its_password_by_plain_and_amqplain() -> None
 async def test_a_wrong_password_and_a_user_nobody_knows_are_refused_alike(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    auth = room()
+    auth = new_auth()
     await auth.users.put("ann", "geheim")
     assert await refused(auth, plain("ann", "wrong")) == "user 'ann' - invalid credentials"
     assert await refused(auth, plain("eve", "wrong")) == "user 'eve' - invalid credentials"
@@ -110,7 +110,7 @@ async def test_a_wrong_password_and_a_user_nobody_knows_are_refused_alike(
 
 async def test_whoever_is_asked_for_costs_the_same_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the time an answer takes would tell which names exist."""
-    auth = room()
+    auth = new_auth()
     await auth.users.put("no password")
     await auth.users.put_hashed("imported", rabbit_hash("geheim"), None, [])
     scrypts = []
@@ -138,7 +138,7 @@ async def test_a_full_disk_keeps_nobody_out_whose_hash_was_imported(
             await super().commit(statements)
 
     disk = Full()
-    auth = room(disk)
+    auth = new_auth(disk)
     await auth.users.put_hashed("ann", rabbit_hash("geheim"), None, [])
     disk.full = True
     user = await auth.users.authenticate("PLAIN", plain("ann", "geheim"), HERE)
@@ -150,7 +150,7 @@ async def test_a_full_disk_keeps_nobody_out_whose_hash_was_imported(
 
 
 async def test_external_needs_a_user_and_no_password() -> None:
-    auth = room()
+    auth = new_auth()
     await auth.users.put("CN=client,O=Otters")
     name = "CN=client,O=Otters"
     user = await auth.users.authenticate("EXTERNAL", b"", THERE, name)
@@ -163,7 +163,7 @@ async def test_external_needs_a_user_and_no_password() -> None:
 
 
 async def test_a_password_seen_once_is_hashed_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    auth = room()
+    auth = new_auth()
     await auth.users.put("ann", "geheim")
     hashing = Hashing(monkeypatch)
     for _ in range(100):
@@ -174,7 +174,7 @@ async def test_a_password_seen_once_is_hashed_no_more(monkeypatch: pytest.Monkey
 
 
 async def test_hundreds_that_come_at_once_cost_few_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    auth = room()
+    auth = new_auth()
     await auth.users.put("ann", "geheim")
     hashing = Hashing(monkeypatch)
     async with trio.open_nursery() as nursery:
@@ -198,7 +198,7 @@ async def test_a_remembered_password_is_not_kept_as_it_is() -> None:
 
 
 async def test_a_changed_password_counts_at_once_and_the_old_one_no_more() -> None:
-    auth = room()
+    auth = new_auth()
     await auth.users.put("ann", "old")
     await auth.users.authenticate("PLAIN", plain("ann", "old"), HERE)
     await auth.users.put("ann", "new")
@@ -209,21 +209,21 @@ async def test_a_changed_password_counts_at_once_and_the_old_one_no_more() -> No
 async def test_the_same_password_set_again_is_no_change() -> None:
     """A definitions file with passwords, loaded at each start, closes nobody's connection."""
     disk = Memory()
-    auth = room(disk)
+    auth = new_auth(disk)
     user = await auth.users.put("ann", "geheim", ["management"])
     await auth.users.put_hashed("bob", rabbit_hash("geheim"), None, [])
     told: list[Change] = []
     auth.on_change(told.append)
     assert await auth.users.put("ann", "geheim", ["management"]) == user
     bob = await auth.users.put("bob", "geheim")
-    assert bob.secrets.stored.is_current and bob == room(disk).users.get("bob")
+    assert bob.secrets.stored.is_current and bob == new_auth(disk).users.get("bob")
     assert told == []
 
 
 async def test_a_password_that_changes_during_its_check_lets_nobody_in(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    auth = room()
+    auth = new_auth()
     await auth.users.put("ann", "old")
     new = await auth.users._verified.make(b"new")
     check = auth.users._verified.check
@@ -238,7 +238,7 @@ async def test_a_password_that_changes_during_its_check_lets_nobody_in(
 
 
 async def test_a_cleared_password_lets_nobody_in() -> None:
-    auth = room()
+    auth = new_auth()
     await auth.users.put("ann", "geheim")
     await auth.users.clear_password("ann")
     await refused(auth, plain("ann", "geheim"))
@@ -248,7 +248,7 @@ async def test_a_cleared_password_lets_nobody_in() -> None:
 
 @pytest.mark.parametrize("password", ["", "a\0b"])
 async def test_a_password_that_nobody_could_send_is_refused(password: str) -> None:
-    auth = room()
+    auth = new_auth()
     with pytest.raises(InvalidRequest):
         await auth.users.put("ann", password)
     assert auth.users.get("ann") is None
@@ -257,15 +257,15 @@ async def test_a_password_that_nobody_could_send_is_refused(password: str) -> No
 @pytest.mark.parametrize("name", ["", "x" * 256, "a\0b"])
 async def test_a_name_that_nobody_could_send_is_refused(name: str) -> None:
     with pytest.raises(InvalidRequest):
-        await room().users.put(name, "x")
+        await new_auth().users.put(name, "x")
 
 
 async def test_a_scram_verifier_is_kept_with_each_password_that_is_set() -> None:
     disk = Memory()
-    auth = room(disk)
+    auth = new_auth(disk)
     user = await auth.users.put("ann", "geheim")
     assert user.secrets.scram_sha_256 and user.secrets.scram_sha_512
-    assert room(disk).users.existing("ann") == user
+    assert new_auth(disk).users.existing("ann") == user
 
 
 # -- imported hashes
@@ -274,7 +274,7 @@ async def test_a_scram_verifier_is_kept_with_each_password_that_is_set() -> None
 @pytest.mark.parametrize("algorithm", sorted(passwords.RABBIT))
 async def test_an_imported_hash_is_upgraded_at_the_first_login(algorithm: str) -> None:
     disk = Memory()
-    auth = room(disk)
+    auth = new_auth(disk)
     told: list[Change] = []
     await auth.users.put_hashed("ann", rabbit_hash("geheim", algorithm), algorithm, [])
     auth.on_change(told.append)
@@ -282,7 +282,7 @@ async def test_an_imported_hash_is_upgraded_at_the_first_login(algorithm: str) -
     assert not auth.users.existing("ann").secrets.stored.is_current
     user = await auth.users.authenticate("PLAIN", plain("ann", "geheim"), HERE)
     assert user.secrets.stored.is_current and user.secrets.scram_sha_256
-    assert user == auth.users.get("ann") == room(disk).users.get("ann")
+    assert user == auth.users.get("ann") == new_auth(disk).users.get("ann")
     await auth.users.authenticate("PLAIN", plain("ann", "geheim"), HERE)
     await refused(auth, plain("ann", "wrong"))
     assert told == []
@@ -290,7 +290,7 @@ async def test_an_imported_hash_is_upgraded_at_the_first_login(algorithm: str) -
 
 async def test_many_first_logins_at_once_upgrade_once() -> None:
     disk = Memory()
-    auth = room(disk)
+    auth = new_auth(disk)
     await auth.users.put_hashed("ann", rabbit_hash("geheim"), None, [])
     before = disk.commits
     async with trio.open_nursery() as nursery:
@@ -301,11 +301,11 @@ async def test_many_first_logins_at_once_upgrade_once() -> None:
 
 async def test_the_same_definitions_at_the_next_start_change_nothing() -> None:
     disk = Memory()
-    auth = room(disk)
+    auth = new_auth(disk)
     hash = rabbit_hash("geheim")
     await auth.users.put_hashed("ann", hash, None, ["management"])
     upgraded = await auth.users.authenticate("PLAIN", plain("ann", "geheim"), HERE)
-    again = room(disk)
+    again = new_auth(disk)
     told: list[Change] = []
     again.on_change(told.append)
     await again.users.put_hashed("ann", hash, None, ["management"])
@@ -314,7 +314,7 @@ async def test_the_same_definitions_at_the_next_start_change_nothing() -> None:
 
 async def test_other_definitions_at_the_next_start_are_a_new_password() -> None:
     disk = Memory()
-    auth = room(disk)
+    auth = new_auth(disk)
     await auth.users.put_hashed("ann", rabbit_hash("geheim"), None, [])
     await auth.users.put("ann", "by hand")
     await auth.users.put_hashed("ann", rabbit_hash("geheim"), None, [])
@@ -326,7 +326,7 @@ async def test_other_definitions_at_the_next_start_are_a_new_password() -> None:
 
 
 async def test_a_deleted_user_and_a_changed_password_close_connections() -> None:
-    auth = room()
+    auth = new_auth()
     told: list[Change] = []
     auth.on_change(told.append)
     await auth.users.put("ann", "a")
@@ -343,7 +343,7 @@ async def test_a_deleted_user_and_a_changed_password_close_connections() -> None
 
 
 async def test_a_deleted_user_is_let_in_no_more() -> None:
-    auth = room()
+    auth = new_auth()
     await auth.users.put("ann", "geheim")
     user = await auth.users.authenticate("PLAIN", plain("ann", "geheim"), HERE)
     await auth.delete_user("ann")
@@ -360,7 +360,7 @@ async def test_a_deleted_user_is_let_in_no_more() -> None:
 async def test_guessing_is_slow_for_that_user_and_address_only(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    auth = room()
+    auth = new_auth()
     await auth.users.put("ann", "geheim")
     await auth.users.put("bob", "geheim")
     for number in range(8):
@@ -377,7 +377,7 @@ async def test_guesses_side_by_side_are_refused_unheard(
     autojump_clock: trio.testing.MockClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    auth = room()
+    auth = new_auth()
     for _ in range(12):
         await refused(auth, plain("eve", "x"), THERE)
     hashing = Hashing(monkeypatch)

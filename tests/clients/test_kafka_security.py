@@ -46,13 +46,13 @@ def secure(folder: Path) -> Iterator[Broker]:
         yield running
 
 
-def place(broker: Broker, door: str) -> str:
-    host, port = broker.address(door)
+def place(broker: Broker, listener: str) -> str:
+    host, port = broker.address(listener)
     return f"{host}:{port}"
 
 
 @pytest.fixture(params=["kafka", "kafkas"])
-def door(request: pytest.FixtureRequest) -> str:
+def listener(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
 
@@ -64,11 +64,11 @@ def mechanism(request: pytest.FixtureRequest) -> str:
 
 
 def librdkafka(
-    broker: Broker, folder: Path, door: str, mechanism: str, password: str = "guest"
+    broker: Broker, folder: Path, listener: str, mechanism: str, password: str = "guest"
 ) -> Options:
     return {
-        "bootstrap.servers": place(broker, door),
-        "security.protocol": "SASL_SSL" if door == "kafkas" else "SASL_PLAINTEXT",
+        "bootstrap.servers": place(broker, listener),
+        "security.protocol": "SASL_SSL" if listener == "kafkas" else "SASL_PLAINTEXT",
         "ssl.ca.location": str(folder / "ca.pem"),
         "sasl.mechanism": mechanism,
         "sasl.username": "guest",
@@ -77,11 +77,11 @@ def librdkafka(
 
 
 def python(
-    broker: Broker, folder: Path, door: str, mechanism: str, password: str = "guest"
+    broker: Broker, folder: Path, listener: str, mechanism: str, password: str = "guest"
 ) -> Options:
     return {
-        "bootstrap_servers": place(broker, door),
-        "security_protocol": "SASL_SSL" if door == "kafkas" else "SASL_PLAINTEXT",
+        "bootstrap_servers": place(broker, listener),
+        "security_protocol": "SASL_SSL" if listener == "kafkas" else "SASL_PLAINTEXT",
         "ssl_cafile": str(folder / "ca.pem"),
         "sasl_mechanism": mechanism,
         "sasl_plain_username": "guest",
@@ -90,9 +90,9 @@ def python(
 
 
 def test_librdkafka_logs_in(
-    secure: Broker, folder: Path, unique: Unique, door: str, mechanism: str
+    secure: Broker, folder: Path, unique: Unique, listener: str, mechanism: str
 ) -> None:
-    producer = Producer(librdkafka(secure, folder, door, mechanism))
+    producer = Producer(librdkafka(secure, folder, listener, mechanism))
     told: list[KafkaError | None] = []
     producer.produce(unique("secure"), b"value", on_delivery=lambda error, _: told.append(error))
     assert producer.flush(PATIENCE) == 0
@@ -100,9 +100,9 @@ def test_librdkafka_logs_in(
 
 
 def test_kafka_python_logs_in(
-    secure: Broker, folder: Path, unique: Unique, door: str, mechanism: str
+    secure: Broker, folder: Path, unique: Unique, listener: str, mechanism: str
 ) -> None:
-    producer = KafkaProducer(**python(secure, folder, door, mechanism))
+    producer = KafkaProducer(**python(secure, folder, listener, mechanism))
     try:
         assert producer.send(unique("secure"), b"value").get(PATIENCE).offset == 0
     finally:

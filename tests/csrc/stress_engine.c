@@ -3,12 +3,12 @@
  *
  *   stress_engine DIR SECONDS
  *
- * One thread answers events, as the door does; some feed and drain connections without a socket; some
+ * One thread answers events, as the server does; some feed and drain connections without a socket; some
  * talk through sockets; one asks for statistics, forgets routes, purges and checkpoints. Connections
  * break at any moment. Ends with an error when a call answers what it never may.
  */
 #define _GNU_SOURCE
-#include "../engine/mini_door.h"
+#include "../engine/mini_server.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 typedef struct stress {
-    mini_door door;
+    mini_server server;
     uint16_t port;
     int stop;        /* atomic */
     uint64_t rounds; /* atomic */
@@ -109,16 +109,16 @@ static size_t say_something(worker *worker, uint8_t *out) {
 
 /* ---- threads ---- */
 
-static void *door_keeper(void *arg) {
+static void *answer_loop(void *arg) {
     worker *worker = arg;
     while (is_running(worker))
-        if (!answer_events(&worker->stress->door))
+        if (!answer_events(&worker->stress->server))
             usleep(200);
     return NULL;
 }
 
 static void open_conn(stress *stress, uint64_t conn) {
-    om_engine *engine = stress->door.engine;
+    om_engine *engine = stress->server.engine;
     om_conn_tune(engine, conn, 8192, 100, 0);
     om_conn_open(engine, conn, VHOST, "guest", 0);
     om_channel_open(engine, conn, 1);
@@ -129,7 +129,7 @@ static void open_conn(stress *stress, uint64_t conn) {
 
 static void *without_socket(void *arg) {
     worker *worker = arg;
-    om_engine *engine = worker->stress->door.engine;
+    om_engine *engine = worker->stress->server.engine;
     uint8_t *words = malloc(1 << 16);
     while (is_running(worker)) {
         uint64_t conn = om_conn_virtual(engine, 0, "virtual");
@@ -144,21 +144,21 @@ static void *without_socket(void *arg) {
                 PROMISE(taken >= 0 || taken == OM_E_RANGE);
                 at += taken > 0 ? (size_t)taken : 0;
                 idle = taken > 0 ? 0 : idle;
-                alive = taken >= 0 && drain_some(&worker->stress->door, conn, &check);
+                alive = taken >= 0 && drain_some(&worker->stress->server, conn, &check);
                 if (taken == 0)
                     usleep(100);
             }
             __atomic_add_fetch(&worker->stress->rounds, 1, __ATOMIC_RELAXED);
         }
         om_conn_close(engine, conn, NULL, 0);
-        while (drain_some(&worker->stress->door, conn, &check))
+        while (drain_some(&worker->stress->server, conn, &check))
             continue;
     }
     free(words);
     return NULL;
 }
 
-/* By a socket the door doesn't open it: what it says is heard, answered with errors, and cut off. */
+/* By a socket the server doesn't open it: what it says is heard, answered with errors, and cut off. */
 static void *with_socket(void *arg) {
     worker *worker = arg;
     uint8_t *words = malloc(1 << 16);
@@ -184,7 +184,7 @@ static void *with_socket(void *arg) {
 
 static void *onlooker(void *arg) {
     worker *worker = arg;
-    om_engine *engine = worker->stress->door.engine;
+    om_engine *engine = worker->stress->server.engine;
     while (is_running(worker)) {
         om_engine_stat stat;
         om_queue_stat queue;
@@ -200,7 +200,7 @@ static void *onlooker(void *arg) {
         if (draw(worker, 50) == 0 && !(QUEUES[id - 1].flags & OM_QUEUE_STREAM))
             om_queue_purge(engine, id, &seq);
         if (draw(worker, 100) == 0)
-            om_store_checkpoint(worker->stress->door.store);
+            om_store_checkpoint(worker->stress->server.store);
         usleep(1000);
     }
     return NULL;
@@ -213,16 +213,16 @@ static int listen_somewhere(stress *stress) {
     PROMISE(fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 100) == 0);
     PROMISE(getsockname(fd, (struct sockaddr *)&address, &len) == 0);
     stress->port = address.sin_port;
-    PROMISE(om_engine_listen(stress->door.engine, fd, 0) == OM_OK);
+    PROMISE(om_engine_listen(stress->server.engine, fd, 0) == OM_OK);
     return fd;
 }
 
 int main(int argc, char **argv) {
     static stress stress;
     PROMISE(argc == 3);
-    start_door(&stress.door, argv[1]);
+    start_server(&stress.server, argv[1]);
     int listener = listen_somewhere(&stress);
-    void *(*const jobs[])(void *) = {door_keeper, without_socket, without_socket, with_socket, onlooker};
+    void *(*const jobs[])(void *) = {answer_loop, without_socket, without_socket, with_socket, onlooker};
     enum { WORKERS = sizeof jobs / sizeof *jobs };
     worker workers[WORKERS];
     for (unsigned i = 0; i < WORKERS; i++) {
@@ -234,9 +234,9 @@ int main(int argc, char **argv) {
     for (unsigned i = 0; i < WORKERS; i++)
         pthread_join(workers[i].thread, NULL);
     om_engine_stat stat;
-    om_engine_stat_get(stress.door.engine, &stat);
+    om_engine_stat_get(stress.server.engine, &stat);
     close(listener);
-    stop_door(&stress.door);
+    stop_server(&stress.server);
     printf("rounds %llu published %llu delivered %llu\n", (unsigned long long)stress.rounds,
            (unsigned long long)stat.published, (unsigned long long)stat.delivered);
     return 0;

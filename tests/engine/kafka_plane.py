@@ -1,4 +1,4 @@
-"""The Kafka door of the data plane without sockets: for tests that want it all to themselves.
+"""The Kafka half of the data plane without sockets: for tests that want it all to themselves.
 
     plane = KafkaPlane(folder)
     plane.topic("clicks", partitions=2)      a stream queue a partition
@@ -22,7 +22,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from ottermq._core import ffi, lib
 from ottermq.engine.engine import topic_names
-from ottermq.engine.types import Door, Event, KafkaRights, KafkaTopicOptions, Kind, QueueFlags
+from ottermq.engine.types import Event, KafkaRights, KafkaTopicOptions, Kind, Protocol, QueueFlags
 from ottermq.kafka.api import Api
 from ottermq.kafka.codec import decode_response, encode_request
 from ottermq.kafka.repacking import repack_all
@@ -139,7 +139,7 @@ class KafkaPlane(Plane):
         return self.engine.kafka_repacked(event.conn, repack_all(event.payload, limit))
 
     def _handle(self, event: Event) -> None:
-        if event.door != Door.KAFKA:
+        if event.protocol != Protocol.KAFKA:
             super()._handle(event)
             return
         self.events.append(event)
@@ -178,7 +178,7 @@ class KafkaClient:
         self.plane = plane
         self.engine = plane.engine
         self.opened = opened
-        self.id = self.engine.virtual("test", Door.KAFKA)
+        self.id = self.engine.virtual("test", Protocol.KAFKA)
         plane.kafkas[self.id] = self
         self.requests: list[Event] = []
         self.responses: deque[bytes] = deque()

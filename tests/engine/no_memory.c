@@ -5,7 +5,7 @@
  * the first round, the second in the next, until a round needs no more of them. A publisher may be
  * refused or lose its connection. It must not wait for ever, nor be told a lie.
  */
-#include "mini_door.h"
+#include "mini_server.h"
 
 #include <errno.h>
 #include <time.h>
@@ -13,7 +13,7 @@
 
 #define PUBLISHES 5
 #define LARGE 70000
-#define FRAME 8000  /* the little door allows no more */
+#define FRAME 8000  /* the little server allows no more */
 #define PATIENCE 60 /* seconds */
 
 void *__real_malloc(size_t size);
@@ -106,7 +106,7 @@ static size_t put_get(uint8_t *at) {
 /* ---- a client ---- */
 
 typedef struct client {
-    mini_door *door;
+    mini_server *server;
     uint64_t conn;
     uint8_t held[2 * LARGE];
     size_t len;
@@ -119,12 +119,12 @@ typedef struct client {
 
 static void feed(client *client, const uint8_t *data, size_t len) {
     while (len) {
-        int64_t taken = om_conn_feed(client->door->engine, client->conn, data, len);
+        int64_t taken = om_conn_feed(client->server->engine, client->conn, data, len);
         if (taken < 0)
             return;
         data += taken;
         len -= (size_t)taken;
-        if (!taken && !answer_events(client->door))
+        if (!taken && !answer_events(client->server))
             usleep(1000);
     }
 }
@@ -160,10 +160,10 @@ static void take_frame(client *client, const uint8_t *frame, size_t len) {
 
 /* Returns 0 when the connection is gone. */
 static int listen_to(client *client) {
-    answer_events(client->door);
-    if (client->door->sent_away == client->conn)
-        om_conn_close(client->door->engine, client->conn, NULL, 0);
-    int64_t got = om_conn_drain(client->door->engine, client->conn, client->held + client->len,
+    answer_events(client->server);
+    if (client->server->sent_away == client->conn)
+        om_conn_close(client->server->engine, client->conn, NULL, 0);
+    int64_t got = om_conn_drain(client->server->engine, client->conn, client->held + client->len,
                                 sizeof client->held - client->len);
     if (got < 0)
         return 0;
@@ -193,16 +193,16 @@ static int wait_for(client *client, uint64_t tag) {
     return 1;
 }
 
-static client *come(mini_door *door) {
+static client *come(mini_server *server) {
     client *came = __real_calloc(1, sizeof *came);
-    came->door = door;
-    came->conn = connect_to(door);
-    om_channel_confirm(door->engine, came->conn, 1);
+    came->server = server;
+    came->conn = connect_to(server);
+    om_channel_confirm(server->engine, came->conn, 1);
     return came;
 }
 
 static void go(client *client) {
-    om_conn_close(client->door->engine, client->conn, NULL, 0);
+    om_conn_close(client->server->engine, client->conn, NULL, 0);
     time_t limit = time(NULL) + PATIENCE;
     while (listen_to(client))
         PROMISE(time(NULL) < limit);
@@ -232,17 +232,17 @@ static void look(client *reader, int round, uint8_t *there) {
 static const char *const PLACES[PUBLISHES][2] = {{"", "a"}, {"x", "afa"}, {"", "a"}, {"x", "afa"}, {"", "a"}};
 
 /* Returns how many allocations were refused. */
-static long play(mini_door *door, client *reader, int round, long after, int all) {
+static long play(mini_server *server, client *reader, int round, long after, int all) {
     static uint8_t data[2 * LARGE];
     size_t len = 0;
     uint8_t there[2 + PUBLISHES + 1] = {0};
-    client *sender = come(door);
+    client *sender = come(server);
     /* Routes and permissions are Python's business: known before it counts. */
     len += put_publish(data + len, "", "a", "0 0", 3);
     len += put_publish(data + len, "x", "afa", "0 0", 3);
     feed(sender, data, len);
     PROMISE(wait_for(sender, 2));
-    om_queue_purge(door->engine, 1, &(uint64_t){0});
+    om_queue_purge(server->engine, 1, &(uint64_t){0});
     len = 0;
     for (int i = 0; i < PUBLISHES; i++) {
         char body[32];
@@ -252,7 +252,7 @@ static long play(mini_door *door, client *reader, int round, long after, int all
     refused = 0;
     for_good = all;
     countdown = after;
-    int64_t taken = om_conn_feed(door->engine, sender->conn, data, len);
+    int64_t taken = om_conn_feed(server->engine, sender->conn, data, len);
     countdown = -1;
     if (taken >= 0 && (size_t)taken < len)
         feed(sender, data + taken, len - (size_t)taken);
@@ -269,21 +269,21 @@ static long play(mini_door *door, client *reader, int round, long after, int all
 }
 
 int main(int argc, char **argv) {
-    mini_door door;
+    mini_server server;
     long total = 0;
     PROMISE(argc == 2);
-    start_door(&door, argv[1]);
-    client *reader = come(&door);
+    start_server(&server, argv[1]);
+    client *reader = come(&server);
     int round = 1;
     for (int all = 0; all < 2; all++)
         for (long after = 0;; after++, round++) {
-            long failed = play(&door, reader, round, after, all);
+            long failed = play(&server, reader, round, after, all);
             total += failed;
             if (!failed)
                 break;
         }
     go(reader);
-    stop_door(&door);
+    stop_server(&server);
     printf("%ld refused\n", total);
     return 0;
 }

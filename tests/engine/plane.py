@@ -1,4 +1,4 @@
-"""The data plane without sockets and without the door: for tests that want it all to themselves.
+"""The data plane without sockets and without Python's protocol servers, for tests of it alone.
 
     plane = Plane(folder)                    a store and an engine over it
     plane.queue("work", max_length=3)        a queue, reached by its name on the default exchange
@@ -6,7 +6,7 @@
     client.publish(b"hello", "work")         frames are made, fed, and what comes back is decoded
     assert client.get("work").body == b"hello"
 
-What the door decides is decided by a table here: `routes` tells where an exchange and a key lead.
+What the server decides is decided by a table here: `routes` tells where an exchange and a key lead.
 With `plane.answering = False` such questions gather in `plane.asked`, to be answered late. Nothing
 sleeps for luck: `wait` looks again whenever the engine has something to tell.
 """
@@ -318,7 +318,7 @@ class Client:
         return self.gone is not None
 
     def asks(self, event: Event) -> None:
-        """What C hands to the door: only gets come here, as the rest is called directly."""
+        """What C hands to Python: only gets come here, as the rest is called directly."""
         method = _method(event)
         if isinstance(method, Basic.Get) and method.queue in self.plane.queues:
             number = self.plane.queues[method.queue]

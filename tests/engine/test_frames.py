@@ -136,10 +136,10 @@ def test_on_a_closing_channel_all_is_dropped_but_its_end(plane: Plane) -> None:
     assert client.errors == []
     assert plane.ready("work") == 1
     client.feed(frame(Channel.CloseOk()))
-    assert client.errors == [(0, 1, "unexpected")]  # it reached the door
+    assert client.errors == [(0, 1, "unexpected")]  # it reached Python
 
 
-def test_nothing_is_heard_while_the_door_thinks(plane: Plane) -> None:
+def test_nothing_is_heard_until_the_server_answers(plane: Plane) -> None:
     plane.queue("work")
     plane.routes["ex", "k"] = ["work"]
     plane.answering = False

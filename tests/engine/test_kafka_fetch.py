@@ -192,8 +192,8 @@ def test_it_is_woken_by_every_kind_of_produce(plane: KafkaPlane, acks: int) -> N
 def test_it_is_woken_by_an_amqp_publish(plane: KafkaPlane) -> None:
     consumer, publisher = plane.kafka(), plane.client()
     patient(consumer, "clicks", 0)
-    publisher.publish(b"from the other door", "clicks")
-    assert consumer.fetched()["clicks", 0].values == [b"from the other door"]
+    publisher.publish(b"from the other protocol", "clicks")
+    assert consumer.fetched()["clicks", 0].values == [b"from the other protocol"]
 
 
 def test_it_waits_until_there_is_enough(plane: KafkaPlane) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ottermq.engine.types import Door, Kind
+from ottermq.engine.types import Kind, Protocol
 from tests.engine.kafka_plane import KafkaPlane, batch, request
 from tests.engine.plane import Client
 
@@ -25,14 +25,14 @@ def test_a_request_reaches_python_and_its_answer_the_client(plane: KafkaPlane) -
     client = plane.kafka()
     client.send(request(VERSIONS, 3, 77, b"body"))
     event = client.asked()
-    assert (event.kind, event.door) == (Kind.KAFKA_REQUEST, Door.KAFKA)
+    assert (event.kind, event.protocol) == (Kind.KAFKA_REQUEST, Protocol.KAFKA)
     assert (event.code, event.method, event.amount) == (VERSIONS, 3, 1)
     assert event.payload == request(VERSIONS, 3, 77, b"body")[4:]
     assert client.answer(event, b"the answer")
     assert client.response() == b"the answer"
 
 
-def test_the_door_opens_with_the_first_whole_request(plane: KafkaPlane) -> None:
+def test_a_connection_opens_with_the_first_whole_request(plane: KafkaPlane) -> None:
     client = plane.kafka()
     data = request(VERSIONS, 0, 1)
     client.send(data[:-1])
@@ -140,7 +140,7 @@ def test_another_protocol_is_closed_and_told(plane: KafkaPlane, what: str) -> No
     kinds = [event.kind for event in plane.events if event.conn == client.id]
     assert kinds == [Kind.BAD_HEADER, Kind.OUTPUT, Kind.CLOSED]
     assert plane.events[-3].payload == STRANGERS[what]
-    assert plane.events[-3].door == Door.KAFKA
+    assert plane.events[-3].protocol == Protocol.KAFKA
 
 
 def test_a_size_over_the_limit_ends_the_connection(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_before_its_login_even_a_produce_is_pythons(plane: KafkaPlane, key: int)
 
 def test_over_a_socket_the_client_learns_the_address_it_came_to(plane: KafkaPlane) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        plane.engine.listen(listener.fileno(), Door.KAFKA)
+        plane.engine.listen(listener.fileno(), Protocol.KAFKA)
         with socket.create_connection(listener.getsockname()) as sock:
             sock.sendall(request(VERSIONS, 0, 1))
             opened = plane.wait(
@@ -215,7 +215,7 @@ def test_over_a_socket_the_client_learns_the_address_it_came_to(plane: KafkaPlan
             assert sock.recv(100) == b"\0\0\0\x02ok"
 
 
-def test_the_other_door_stays_what_it_was(plane: KafkaPlane) -> None:
+def test_amqp_connections_stay_what_they_were(plane: KafkaPlane) -> None:
     plane.queue("work")
     client: Client = plane.client()
     client.publish(b"hello", "work")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ottermq.engine.engine import topic_names
-from ottermq.engine.types import Door, KafkaRights, Kind
+from ottermq.engine.types import KafkaRights, Kind, Protocol
 from ottermq.kafka.api import Api
 from ottermq.kafka.codec import decode_response, encode_request
 from tests.engine.kafka_plane import KafkaPlane, batch, records_of
@@ -26,7 +26,7 @@ class Served:
     def __init__(self, folder: Path) -> None:
         self.plane = KafkaPlane(folder)
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.plane.engine.listen(self._listener.fileno(), Door.KAFKA)
+        self.plane.engine.listen(self._listener.fileno(), Protocol.KAFKA)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ottermq.engine.types import Door, Kind
+from ottermq.engine.types import Kind, Protocol
 from tests.engine.plane import Plane
 
 ALL_MAY_HOLD = 32 << 20
@@ -21,9 +21,9 @@ def plane(tmp_path: Path) -> Iterator[Plane]:
 
 def test_when_strangers_hold_too_much_the_oldest_of_them_go(plane: Plane) -> None:
     half = struct.pack(">ihhih", 16_000, 18, 0, 1, -1) + bytes(15_000)
-    silent = [plane.engine.virtual(f"10.0.0.1:{port}", Door.KAFKA) for port in range(10)]
+    silent = [plane.engine.virtual(f"10.0.0.1:{port}", Protocol.KAFKA) for port in range(10)]
     count = ALL_MAY_HOLD // len(half) + 100
-    loud = [plane.engine.virtual(f"10.0.0.2:{port}", Door.KAFKA) for port in range(count)]
+    loud = [plane.engine.virtual(f"10.0.0.2:{port}", Protocol.KAFKA) for port in range(count)]
     for conn in loud:
         assert plane.engine.feed(conn, half) == len(half)
 

@@ -13,7 +13,7 @@
  * what is sent is whole frames within the limit; when the connection is gone, so is all it held;
  * and another connection is served behind every input.
  */
-#include "../engine/mini_door.h"
+#include "../engine/mini_server.h"
 #include "by_hand.h"
 
 #include <dirent.h>
@@ -23,7 +23,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static mini_door door;
+static mini_server server;
 static uint64_t other; /* the connection that must not notice */
 static frame_check other_check;
 static char folder[64];
@@ -46,16 +46,16 @@ static void remove_all(const char *path) {
 }
 
 static void stop(void) {
-    stop_door(&door);
+    stop_server(&server);
     remove_all(folder);
 }
 
 static void start(void) {
     snprintf(folder, sizeof folder, "%s/fuzz_frames.XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     PROMISE(mkdtemp(folder) != NULL);
-    start_door(&door, folder);
-    other = connect_to(&door);
-    om_conn_may_publish(door.engine, other, (const uint8_t *)"", 0, 0, 0);
+    start_server(&server, folder);
+    other = connect_to(&server);
+    om_conn_may_publish(server.engine, other, (const uint8_t *)"", 0, 0, 0);
     atexit(stop);
 }
 
@@ -80,15 +80,15 @@ static size_t unfold(const uint8_t *data, size_t size, uint8_t *out) {
 static void feed(uint64_t conn, const uint8_t *data, size_t len, size_t pace, int reads, frame_check *check) {
     int idle = 0;
     while (len) {
-        int64_t taken = om_conn_feed(door.engine, conn, data, len < pace ? len : pace);
+        int64_t taken = om_conn_feed(server.engine, conn, data, len < pace ? len : pace);
         if (taken < 0)
             return;
         data += taken;
         len -= (size_t)taken;
-        int busy = answer_events(&door);
+        int busy = answer_events(&server);
         if (!taken)
-            take_turn(door.store);
-        if (reads && !drain_some(&door, conn, check))
+            take_turn(server.store);
+        if (reads && !drain_some(&server, conn, check))
             return;
         /* Closed, waiting for its client's last word, or for the disk: not for ever. */
         idle = taken || busy ? 0 : idle + 1;
@@ -105,19 +105,19 @@ static void serve_other(void) {
                                      "\x02\0\x01\0\0\0\x0e\0\x3c\0\0\0\0\0\0\0\0\0\x05\0\0\xce"
                                      "\x03\0\x01\0\0\0\x05hello\xce";
     om_queue_stat before, after;
-    om_queue_stat_get(door.engine, 1, &before);
-    PROMISE(om_conn_feed(door.engine, other, publish, sizeof publish - 1) == sizeof publish - 1);
+    om_queue_stat_get(server.engine, 1, &before);
+    PROMISE(om_conn_feed(server.engine, other, publish, sizeof publish - 1) == sizeof publish - 1);
     /* At once, unless the WAL is full: a checkpoint makes room. Dead letters may come, too. */
     for (int tries = 0;; tries++) {
-        answer_events(&door);
-        om_queue_stat_get(door.engine, 1, &after);
+        answer_events(&server);
+        om_queue_stat_get(server.engine, 1, &after);
         if (after.published > before.published)
             break;
         PROMISE(tries < 20000);
-        take_turn(door.store);
+        take_turn(server.store);
         usleep(1000);
     }
-    PROMISE(after.consumers == 0 && drain_some(&door, other, &other_check));
+    PROMISE(after.consumers == 0 && drain_some(&server, other, &other_check));
 }
 
 static void clear_queues(void) {
@@ -125,14 +125,14 @@ static void clear_queues(void) {
     uint64_t seq;
     for (int i = 0; i < QUEUE_COUNT; i++) {
         om_queue_stat stat;
-        PROMISE(om_queue_stat_get(door.engine, (uint64_t)i + 1, &stat) == OM_OK);
+        PROMISE(om_queue_stat_get(server.engine, (uint64_t)i + 1, &stat) == OM_OK);
         PROMISE(stat.ready >= 0 && stat.unacked >= 0 && stat.consumers == 0);
         /* Those that die may still wait for the disk. */
         PROMISE(stat.unacked == 0 || QUEUES[i].dlx);
         if (!(QUEUES[i].flags & OM_QUEUE_STREAM))
-            om_queue_purge(door.engine, (uint64_t)i + 1, &seq);
+            om_queue_purge(server.engine, (uint64_t)i + 1, &seq);
         else if (++inputs % 1000 == 0)
-            om_log_trim(door.logs[i][0], stat.next_offset, OM_RULE_SETTLED, &seq);
+            om_log_trim(server.logs[i][0], stat.next_offset, OM_RULE_SETTLED, &seq);
     }
 }
 
@@ -140,7 +140,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static uint8_t frames[INPUT_MAX];
     if (size < 3 || size > INPUT_MAX)
         return 0;
-    if (!door.engine)
+    if (!server.engine)
         start();
     int mode = data[0];
     size_t pace = data[1] ? data[1] : INPUT_MAX;
@@ -156,19 +156,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
     frame_check *check = calloc(1, sizeof *check);
     PROMISE(check != NULL);
-    uint64_t conn = mode & 2 ? om_conn_virtual(door.engine, 0, "fuzz") : connect_to(&door);
+    uint64_t conn = mode & 2 ? om_conn_virtual(server.engine, 0, "fuzz") : connect_to(&server);
     if (mode & 4)
-        om_channel_confirm(door.engine, conn, 1);
+        om_channel_confirm(server.engine, conn, 1);
     /* Before the greeting, what is sent may be our greeting, which is no frame. */
     feed(conn, copy, len, pace, !(mode & (2 | 8)), check);
     if (!(mode & (2 | 16)))
-        drain_some(&door, conn, check);
-    om_conn_close(door.engine, conn, NULL, 0);
+        drain_some(&server, conn, check);
+    om_conn_close(server.engine, conn, NULL, 0);
     uint8_t room[16384];
-    while (om_conn_drain(door.engine, conn, room, sizeof room) >= 0)
-        answer_events(&door);
-    take_turn(door.store);
-    answer_events(&door);
+    while (om_conn_drain(server.engine, conn, room, sizeof room) >= 0)
+        answer_events(&server);
+    take_turn(server.store);
+    answer_events(&server);
     serve_other();
     clear_queues();
     free(check);

@@ -11,7 +11,7 @@
  * responses are whole and come in the order of their requests; and another connection writes a batch
  * and reads it back behind every input.
  */
-#include "../engine/mini_door.h"
+#include "../engine/mini_server.h"
 #include "by_hand.h"
 
 #include <dirent.h>
@@ -38,7 +38,7 @@ typedef struct client {
     size_t len;
 } client;
 
-static mini_door door;
+static mini_server server;
 static client other;    /* the connection that must not notice */
 static client stranger; /* each input's own; its memory stays: 4 MiB a time were half of an input's cost */
 static uint8_t good_batch[256];
@@ -65,7 +65,7 @@ static void remove_all(const char *path) {
 }
 
 static void stop(void) {
-    stop_door(&door);
+    stop_server(&server);
     free(other.held);
     free(stranger.held);
     remove_all(folder);
@@ -86,12 +86,12 @@ static void set_topic(int index, uint32_t flags) {
     id[15] = (uint8_t)name;
     for (int32_t lane = 0; lane < QUEUES[queue].lanes; lane++)
         partitions[lane] = (om_kafka_partition){(uint64_t)queue + 1, lane};
-    PROMISE(om_kafka_topic_set(door.engine, (const uint8_t *)&name, 1, id, partitions, QUEUES[queue].lanes, &options) ==
-            OM_OK);
+    PROMISE(om_kafka_topic_set(server.engine, (const uint8_t *)&name, 1, id, partitions, QUEUES[queue].lanes,
+                               &options) == OM_OK);
 }
 
 static void begin(client *client) {
-    client->conn = om_conn_virtual(door.engine, OM_DOOR_KAFKA, "fuzz");
+    client->conn = om_conn_virtual(server.engine, OM_PROTOCOL_KAFKA, "fuzz");
     PROMISE(client->conn != 0);
     PROMISE(client->held != NULL);
 }
@@ -99,7 +99,7 @@ static void begin(client *client) {
 static void start(void) {
     snprintf(folder, sizeof folder, "%s/fuzz_kafka.XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     PROMISE(mkdtemp(folder) != NULL);
-    start_door(&door, folder);
+    start_server(&server, folder);
     for (int i = 0; TOPICS[i]; i++)
         set_topic(i, 0);
     om_batch_info info = {.producer_id = -1, .producer_epoch = -1, .base_sequence = -1};
@@ -114,7 +114,7 @@ static void start(void) {
     atexit(stop);
 }
 
-/* ---- the door ---- */
+/* ---- the server ---- */
 
 /* Each is left as it was, given back as another one, or refused. */
 static void answer_batches(const om_event *event) {
@@ -132,38 +132,38 @@ static void answer_batches(const om_event *event) {
         count++;
         at += 14 + len;
     }
-    om_kafka_batches_repacked(door.engine, event->conn, made, count);
+    om_kafka_batches_repacked(server.engine, event->conn, made, count);
 }
 
 static int answer_kafka(void) {
     int count = 0;
     om_event *event;
-    while ((event = om_engine_next_event(door.engine))) {
+    while ((event = om_engine_next_event(server.engine))) {
         count++;
         if (event->kind == OM_EV_OPENED) {
-            om_kafka_open(door.engine, event->conn, "guest");
-            om_kafka_trust(door.engine, event->conn, 1);
+            om_kafka_open(server.engine, event->conn, "guest");
+            om_kafka_trust(server.engine, event->conn, 1);
         } else if (event->kind == OM_EV_KAFKA_REQUEST && event->code < 2) {
-            om_kafka_retry(door.engine, event->conn);
+            om_kafka_retry(server.engine, event->conn);
         } else if (event->kind == OM_EV_KAFKA_REQUEST) {
             uint8_t answer[8] = {0, 0, 0, 4};
             memcpy(answer + 4, event->payload.data + 4, 4);
-            om_kafka_answer(door.engine, event->conn, event->count, answer, event->code % 5 ? sizeof answer : 0);
+            om_kafka_answer(server.engine, event->conn, event->count, answer, event->code % 5 ? sizeof answer : 0);
         } else if (event->kind == OM_EV_KAFKA_TOPICS) {
             if (event->header.len > 0)
-                om_kafka_permit_producer(door.engine, event->conn, event->header.data, (size_t)event->header.len,
+                om_kafka_permit_producer(server.engine, event->conn, event->header.data, (size_t)event->header.len,
                                          event->header.len % 2);
             for (const uint8_t *at = event->key.data, *end = at + event->key.len; at < end;) {
                 size_t len = om_get_be16(at);
                 PROMISE(len + 2 <= (size_t)(end - at));
-                om_kafka_permit(door.engine, event->conn, at + 2, len, len == 1 && at[2] == 'd' ? OM_KAFKA_READ : 3);
+                om_kafka_permit(server.engine, event->conn, at + 2, len, len == 1 && at[2] == 'd' ? OM_KAFKA_READ : 3);
                 at += 2 + len;
             }
-            om_kafka_retry(door.engine, event->conn);
+            om_kafka_retry(server.engine, event->conn);
         } else if (event->kind == OM_EV_KAFKA_BATCHES) {
             answer_batches(event);
         } else if (event->kind == OM_EV_DEAD_ROUTE) {
-            answer_route(&door, event);
+            answer_route(&server, event);
         }
         om_event_free(event);
     }
@@ -192,7 +192,8 @@ static void check_response(client *client, const uint8_t *data, size_t len) {
 /* Returns 0 when the connection is gone. */
 static int drain_responses(client *client) {
     for (;;) {
-        int64_t got = om_conn_drain(door.engine, client->conn, client->held + client->len, RESPONSE_MAX - client->len);
+        int64_t got =
+            om_conn_drain(server.engine, client->conn, client->held + client->len, RESPONSE_MAX - client->len);
         if (got < 0)
             return 0;
         client->len += (size_t)got;
@@ -354,31 +355,31 @@ static void disturb(client *client, int a, int b) {
     om_appended marker;
     switch (a % 8) {
     case 0:
-        om_engine_forget_permissions(door.engine);
+        om_engine_forget_permissions(server.engine);
         break;
     case 1:
         set_topic(topic, (uint32_t)(b >> 3 & 7));
         break;
     case 2:
-        om_kafka_topic_remove(door.engine, (const uint8_t *)&TOPICS[topic], 1);
+        om_kafka_topic_remove(server.engine, (const uint8_t *)&TOPICS[topic], 1);
         set_topic(topic, 0);
         break;
     case 3:
-        om_log_stat_get(door.logs[queue][0], &stat);
-        om_log_trim(door.logs[queue][0], stat.start_offset + (stat.high_watermark - stat.start_offset) / 2,
+        om_log_stat_get(server.logs[queue][0], &stat);
+        om_log_trim(server.logs[queue][0], stat.start_offset + (stat.high_watermark - stat.start_offset) / 2,
                     OM_RULE_SETTLED, &seq);
         break;
     case 4:
-        om_kafka_throttle(door.engine, client->conn, (uint32_t)b % 3);
+        om_kafka_throttle(server.engine, client->conn, (uint32_t)b % 3);
         break;
     case 5:
-        om_log_enlist(door.logs[queue][0], PRODUCER, (int16_t)(b >> 4 & 3));
+        om_log_enlist(server.logs[queue][0], PRODUCER, (int16_t)(b >> 4 & 3));
         break;
     case 6:
-        om_log_marker(door.logs[queue][0], PRODUCER, (int16_t)(b >> 4 & 3), 0, b >> 6 & 1, &marker);
+        om_log_marker(server.logs[queue][0], PRODUCER, (int16_t)(b >> 4 & 3), 0, b >> 6 & 1, &marker);
         break;
     default:
-        om_log_bump_epoch(door.logs[queue][0]);
+        om_log_bump_epoch(server.logs[queue][0]);
     }
 }
 
@@ -388,14 +389,14 @@ static void disturb(client *client, int a, int b) {
 static int feed(client *client, const uint8_t *data, size_t len, size_t pace, int reads) {
     int idle = 0;
     while (len) {
-        int64_t taken = om_conn_feed(door.engine, client->conn, data, len < pace ? len : pace);
+        int64_t taken = om_conn_feed(server.engine, client->conn, data, len < pace ? len : pace);
         if (taken < 0)
             return 0;
         data += taken;
         len -= (size_t)taken;
         int busy = answer_kafka();
         if (!taken)
-            take_turn(door.store);
+            take_turn(server.store);
         if (reads && !drain_responses(client))
             return 0;
         idle = taken || busy ? 0 : idle + 1;
@@ -447,7 +448,7 @@ static void wait_for_answer(client *client) {
         answer_kafka();
         PROMISE(drain_responses(client));
         PROMISE(tries < 20000);
-        take_turn(door.store);
+        take_turn(server.store);
         if (tries > 10)
             usleep(500);
     }
@@ -458,12 +459,12 @@ static void serve_other(void) {
     if (other.sent >= STEPS_MAX - 4)
         other.sent = other.seen = 0;
     om_log_stat before, after;
-    om_log_stat_get(door.logs[queue_index('a')][0], &before);
+    om_log_stat_get(server.logs[queue_index('a')][0], &before);
     uint8_t *end = put_produce(&other, request, 2, 0, NULL, 0); /* acks 1, topic a, partition 0 */
     om_put_be32(request, (uint32_t)(end - request - 4));
-    PROMISE(om_conn_feed(door.engine, other.conn, request, (size_t)(end - request)) == end - request);
+    PROMISE(om_conn_feed(server.engine, other.conn, request, (size_t)(end - request)) == end - request);
     wait_for_answer(&other);
-    om_log_stat_get(door.logs[queue_index('a')][0], &after);
+    om_log_stat_get(server.logs[queue_index('a')][0], &after);
     PROMISE(after.next_offset == before.next_offset + 1);
 }
 
@@ -485,12 +486,12 @@ static void clear_topics(void) {
     for (int i = 0; TOPICS[i]; i++) {
         int index = queue_index(TOPICS[i]);
         if (inputs % 8 == 0)
-            om_queue_purge(door.engine, (uint64_t)index + 1, &seq);
+            om_queue_purge(server.engine, (uint64_t)index + 1, &seq);
         for (int lane = 0; inputs % 500 == 0 && lane < QUEUES[index].lanes; lane++) {
             om_log_stat stat;
-            end_transactions(door.logs[index][lane]);
-            om_log_stat_get(door.logs[index][lane], &stat);
-            om_log_trim(door.logs[index][lane], stat.high_watermark, OM_RULE_SETTLED, &seq);
+            end_transactions(server.logs[index][lane]);
+            om_log_stat_get(server.logs[index][lane], &stat);
+            om_log_trim(server.logs[index][lane], stat.high_watermark, OM_RULE_SETTLED, &seq);
         }
     }
 }
@@ -498,7 +499,7 @@ static void clear_topics(void) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 3 || size > INPUT_MAX)
         return 0;
-    if (!door.engine)
+    if (!server.engine)
         start();
     int mode = data[0], reads = !(mode & 2);
     size_t pace = data[1] ? data[1] : INPUT_MAX;
@@ -517,10 +518,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     if (!(mode & 4))
         drain_responses(client);
-    om_conn_close(door.engine, client->conn, NULL, 0);
+    om_conn_close(server.engine, client->conn, NULL, 0);
     while (drain_responses(client))
         answer_kafka();
-    take_turn(door.store);
+    take_turn(server.store);
     answer_kafka();
     serve_other();
     clear_topics();

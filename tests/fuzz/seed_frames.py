@@ -22,7 +22,7 @@ def all_of(*methods: Frame, channel: int = 1) -> bytes:
 
 
 def consume(queue: str, bits: int = 0) -> bytes:
-    """The last byte tells the door how: see mini_door.h."""
+    """The last byte tells the server how: see mini_server.h."""
     whole = frame(Basic.Consume(queue=queue, consumer_tag=f"tag-{queue}"))
     return whole[:-2] + bytes([bits]) + whole[-1:]
 

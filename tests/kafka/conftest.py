@@ -1,4 +1,4 @@
-"""A room for each test that asks for one."""
+"""A broker harness for each test that asks for one."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.brokers import Broker
-from tests.kafka.rooms import House, open_house
+from tests.kafka.broker_harness import Harness, open_harness
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with open_house(tmp_path / "data") as opened:
+async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
+    async with open_harness(tmp_path / "data") as opened:
         yield opened
 
 

@@ -8,7 +8,7 @@ import trio
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error
 from ottermq.storage import codecs
-from tests.kafka.rooms import House
+from tests.kafka.broker_harness import Harness
 
 PROTOCOLS = [{"name": "range", "metadata": b""}]
 
@@ -17,23 +17,23 @@ class Panic(BaseException):
     """As pyo3 raises it for a panic in a Rust library."""
 
 
-async def join_and_sync(house: House, group: str) -> int:
+async def join_and_sync(harness: Harness, group: str) -> int:
     wanted = {
         "group_id": group, "session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000,
         "member_id": "", "protocol_type": "consumer", "protocols": PROTOCOLS,
     }  # fmt: skip
-    joined = await house.ask(Api.JOIN_GROUP, wanted, version=3)
+    joined = await harness.ask(Api.JOIN_GROUP, wanted, version=3)
     assert joined["error_code"] == Error.NONE
     who = {"generation_id": joined["generation_id"], "member_id": joined["member_id"]}
-    told = await house.ask(Api.SYNC_GROUP, {"group_id": group, **who}, version=2)
+    told = await harness.ask(Api.SYNC_GROUP, {"group_id": group, **who}, version=2)
     return int(told["error_code"])
 
 
 @pytest.mark.parametrize("error", [RuntimeError("our mistake"), Panic("theirs")])
 async def test_a_group_that_cannot_be_saved_is_told_and_the_others_go_on(
-    house: House, error: BaseException, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state: Any = house.room.groups._state
+    state: Any = harness.context.groups._state
     put = state.put
 
     async def failing(items: dict[bytes, bytes | None], *rest: Any) -> int:
@@ -43,10 +43,10 @@ async def test_a_group_that_cannot_be_saved_is_told_and_the_others_go_on(
 
     monkeypatch.setattr(state, "put", failing)
     with trio.fail_after(10):
-        assert await join_and_sync(house, "doomed") == Error.COORDINATOR_NOT_AVAILABLE
-        assert await join_and_sync(house, "lucky") == Error.NONE
-        await house.room.groups.expire()
-        assert await join_and_sync(house, "another") == Error.NONE
+        assert await join_and_sync(harness, "doomed") == Error.COORDINATOR_NOT_AVAILABLE
+        assert await join_and_sync(harness, "lucky") == Error.NONE
+        await harness.context.groups.expire()
+        assert await join_and_sync(harness, "another") == Error.NONE
 
 
 def test_a_panic_in_a_codec_is_a_batch_that_cannot_be_opened(

@@ -19,7 +19,7 @@ from ottermq.kafka.acls import (
 )
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error
-from tests.kafka.rooms import House
+from tests.kafka.broker_harness import Harness
 
 LITERAL, PREFIXED = Pattern.LITERAL, Pattern.PREFIXED
 
@@ -81,74 +81,74 @@ def test_operations_are_named_one_by_one_and_are_all_to_who_asks_for_all() -> No
     ]
 
 
-async def revoke(house: House, **more: Any) -> int:
-    answer = await house.ask(Api.DELETE_ACLS, {"filters": [wanted(**more)]})
+async def revoke(harness: Harness, **more: Any) -> int:
+    answer = await harness.ask(Api.DELETE_ACLS, {"filters": [wanted(**more)]})
     [result] = answer["filter_results"]
     assert result["error_code"] == Error.NONE
     return len(result["matching_acls"])
 
 
 @pytest.mark.parametrize("how", ["one by one", "all at once"])
-async def test_a_revoked_read_is_revoked(house: House, anna: User, how: str) -> None:
+async def test_a_revoked_read_is_revoked(harness: Harness, anna: User, how: str) -> None:
     if how == "all at once":
-        await create(house, creation(Operation.ALL))
+        await create(harness, creation(Operation.ALL))
     else:
-        await create(house, *map(creation, (Operation.READ, Operation.WRITE, Operation.CREATE)))
-    assert await revoke(house, operation=Operation.READ, resource_name_filter="orders") == 1
-    assert granted(house) == ("^orders$", "^orders$", "")
-    await create(house, creation(Operation.READ))
-    assert await revoke(house, operation=Operation.ALL, resource_name_filter="orders") == 1
-    assert granted(house) == ("", "", "")
+        await create(harness, *map(creation, (Operation.READ, Operation.WRITE, Operation.CREATE)))
+    assert await revoke(harness, operation=Operation.READ, resource_name_filter="orders") == 1
+    assert granted(harness) == ("^orders$", "^orders$", "")
+    await create(harness, creation(Operation.READ))
+    assert await revoke(harness, operation=Operation.ALL, resource_name_filter="orders") == 1
+    assert granted(harness) == ("", "", "")
 
 
 async def test_an_acl_for_a_group_or_a_transactional_id_opens_no_topic(
-    house: House, anna: User
+    harness: Harness, anna: User
 ) -> None:
-    await house.queue("secret")
+    await harness.queue("secret")
     await create(
-        house,
+        harness,
         creation(Operation.READ, "*", resource_type=Resource.GROUP),
         creation(Operation.WRITE, "*", resource_type=Resource.TRANSACTIONAL_ID),
         creation(Operation.READ, "orders"),
     )
-    assert granted(house) == ("", "", "^orders$")
+    assert granted(harness) == ("", "", "^orders$")
     for type, key in ((0, "any-group"), (1, "any-id")):
         body = {"key_type": type, "coordinator_keys": [key]}
-        [told] = (await house.ask(Api.FIND_COORDINATOR, body, user=anna))["coordinators"]
+        [told] = (await harness.ask(Api.FIND_COORDINATOR, body, user=anna))["coordinators"]
         assert told["error_code"] == Error.NONE
     begun = {"transactional_id": "mine", "transaction_timeout_ms": 1000, "producer_id": -1}
-    told = await house.ask(Api.INIT_PRODUCER_ID, begun | {"producer_epoch": -1}, user=anna)
+    told = await harness.ask(Api.INIT_PRODUCER_ID, begun | {"producer_epoch": -1}, user=anna)
     assert told["error_code"] == Error.NONE
     part = {"partition_index": 0, "timestamp": -1}
     asked = {"topics": [{"name": "secret", "partitions": [part]}]}
-    [topic] = (await house.ask(Api.LIST_OFFSETS, asked, user=anna))["topics"]
+    [topic] = (await harness.ask(Api.LIST_OFFSETS, asked, user=anna))["topics"]
     assert topic["partitions"][0]["error_code"] == Error.TOPIC_AUTHORIZATION_FAILED
-    assert await revoke(house, resource_type_filter=Resource.GROUP) == 1
+    assert await revoke(harness, resource_type_filter=Resource.GROUP) == 1
     [told] = (
-        await house.ask(
+        await harness.ask(
             Api.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["any-group"]}, user=anna
         )
     )["coordinators"]
     assert told["error_code"] == Error.GROUP_AUTHORIZATION_FAILED
-    assert granted(house) == ("", "", "^orders$")
+    assert granted(harness) == ("", "", "^orders$")
 
 
-async def test_acls_for_who_is_no_user_yet_are_kept(house: House) -> None:
+async def test_acls_for_who_is_no_user_yet_are_kept(harness: Harness) -> None:
     assert await create(
-        house,
+        harness,
         creation(Operation.READ),
         creation(Operation.READ, "g", resource_type=Resource.GROUP),
     ) == [Error.NONE, Error.NONE]
-    assert {name for name, _ in await describe(house, principal_filter="User:anna")} == {
+    assert {name for name, _ in await describe(harness, principal_filter="User:anna")} == {
         "orders",
         "g",
     }
-    anna = await house.auth.users.put("anna")
-    assert house.auth.permissions.allows(anna, "/", "read", "queue", "orders")
-    again = Grants(house.db, house.auth.changes)  # as the next start reads them
+    anna = await harness.auth.users.put("anna")
+    assert harness.auth.permissions.allows(anna, "/", "read", "queue", "orders")
+    again = Grants(harness.db, harness.auth.changes)  # as the next start reads them
     assert again.allows("anna", "/", "GROUP", "g", ("READ",))
-    await house.auth.delete_user("anna")
-    assert await describe(house, principal_filter="User:anna") == []
+    await harness.auth.delete_user("anna")
+    assert await describe(harness, principal_filter="User:anna") == []
 
 
 def creation(operation: Operation, name: str = "orders", **more: Any) -> dict[str, Any]:
@@ -177,13 +177,15 @@ def wanted(**more: Any) -> dict[str, Any]:
     }
 
 
-async def create(house: House, *creations: dict[str, Any], user: User | None = None) -> list[Error]:
-    answer = await house.ask(Api.CREATE_ACLS, {"creations": creations}, user=user)
+async def create(
+    harness: Harness, *creations: dict[str, Any], user: User | None = None
+) -> list[Error]:
+    answer = await harness.ask(Api.CREATE_ACLS, {"creations": creations}, user=user)
     return [Error(each["error_code"]) for each in answer["results"]]
 
 
-async def describe(house: House, **more: Any) -> list[tuple[str, int]]:
-    answer = await house.ask(Api.DESCRIBE_ACLS, wanted(**more))
+async def describe(harness: Harness, **more: Any) -> list[tuple[str, int]]:
+    answer = await harness.ask(Api.DESCRIBE_ACLS, wanted(**more))
     return [
         (resource["resource_name"], acl["operation"])
         for resource in answer["resources"]
@@ -191,49 +193,51 @@ async def describe(house: House, **more: Any) -> list[tuple[str, int]]:
     ]
 
 
-def granted(house: House) -> tuple[str, str, str]:
-    [entry] = house.auth.permissions.entries("anna", "/")
+def granted(harness: Harness) -> tuple[str, str, str]:
+    [entry] = harness.auth.permissions.entries("anna", "/")
     return entry.configure, entry.write, entry.read
 
 
 @pytest.fixture
-async def anna(house: House) -> User:
-    return await house.auth.users.put("anna")
+async def anna(harness: Harness) -> User:
+    return await harness.auth.users.put("anna")
 
 
-async def test_an_acl_is_granted_described_and_taken_away(house: House, anna: User) -> None:
-    assert await create(house, creation(Operation.READ), creation(Operation.WRITE, "clicks")) == [
+async def test_an_acl_is_granted_described_and_taken_away(harness: Harness, anna: User) -> None:
+    assert await create(harness, creation(Operation.READ), creation(Operation.WRITE, "clicks")) == [
         Error.NONE,
         Error.NONE,
     ]
-    assert granted(house) == ("", "^clicks$", "^orders$")
-    assert house.auth.permissions.allows(anna, "/", "read", "queue", "orders")
-    assert not house.auth.permissions.allows(anna, "/", "read", "queue", "orders2")
+    assert granted(harness) == ("", "^clicks$", "^orders$")
+    assert harness.auth.permissions.allows(anna, "/", "read", "queue", "orders")
+    assert not harness.auth.permissions.allows(anna, "/", "read", "queue", "orders2")
     of_orders = await describe(
-        house, resource_type_filter=Resource.TOPIC, resource_name_filter="orders"
+        harness, resource_type_filter=Resource.TOPIC, resource_name_filter="orders"
     )
     assert of_orders == [("orders", Operation.READ), ("orders", Operation.DESCRIBE)]
-    answer = await house.ask(Api.DELETE_ACLS, {"filters": [wanted(resource_name_filter="orders")]})
+    answer = await harness.ask(
+        Api.DELETE_ACLS, {"filters": [wanted(resource_name_filter="orders")]}
+    )
     [result] = answer["filter_results"]
     assert {acl["operation"] for acl in result["matching_acls"]} == {
         Operation.READ,
         Operation.DESCRIBE,
     }
-    assert granted(house) == ("", "^clicks$", "")
+    assert granted(harness) == ("", "^clicks$", "")
 
 
 async def test_a_filter_by_what_would_match_finds_prefixes_and_wildcards(
-    house: House, anna: User
+    harness: Harness, anna: User
 ) -> None:
     await create(
-        house,
+        harness,
         creation(Operation.READ, "orders"),
         creation(Operation.READ, "ord", resource_pattern_type=PREFIXED),
         creation(Operation.READ, "*"),
         creation(Operation.READ, "other"),
     )
     found = await describe(
-        house,
+        harness,
         resource_type_filter=Resource.TOPIC,
         resource_name_filter="orders",
         pattern_type_filter=Pattern.MATCH,
@@ -241,10 +245,10 @@ async def test_a_filter_by_what_would_match_finds_prefixes_and_wildcards(
         principal_filter="User:anna",
     )
     assert sorted(name for name, _ in found) == ["*", "ord", "orders"]
-    assert house.auth.permissions.allows(anna, "/", "read", "queue", "anything")
+    assert harness.auth.permissions.allows(anna, "/", "read", "queue", "anything")
 
 
-async def test_what_our_permissions_cannot_say_is_refused(house: House, anna: User) -> None:
+async def test_what_our_permissions_cannot_say_is_refused(harness: Harness, anna: User) -> None:
     refused = [
         creation(Operation.READ, permission_type=DENY),
         creation(Operation.READ, host="10.0.0.1"),
@@ -256,15 +260,16 @@ async def test_what_our_permissions_cannot_say_is_refused(house: House, anna: Us
         creation(Operation.READ, resource_pattern_type=Pattern.MATCH),
         creation(Operation.READ, ""),
     ]
-    assert await create(house, *refused) == [Error.INVALID_REQUEST] * len(refused)
-    assert house.auth.permissions.entries("anna") == []
+    assert await create(harness, *refused) == [Error.INVALID_REQUEST] * len(refused)
+    assert harness.auth.permissions.entries("anna") == []
     assert await create(
-        house, creation(Operation.IDEMPOTENT_WRITE, "kafka-cluster", resource_type=Resource.CLUSTER)
+        harness,
+        creation(Operation.IDEMPOTENT_WRITE, "kafka-cluster", resource_type=Resource.CLUSTER),
     ) == [Error.NONE]
 
 
-async def test_only_administrators_see_and_change_acls(house: House, anna: User) -> None:
+async def test_only_administrators_see_and_change_acls(harness: Harness, anna: User) -> None:
     refused = Error.CLUSTER_AUTHORIZATION_FAILED
-    assert await create(house, creation(Operation.READ), user=anna) == [refused]
-    answer = await house.ask(Api.DELETE_ACLS, {"filters": [wanted()]}, user=anna)
+    assert await create(harness, creation(Operation.READ), user=anna) == [refused]
+    answer = await harness.ask(Api.DELETE_ACLS, {"filters": [wanted()]}, user=anna)
     assert answer["filter_results"][0]["error_code"] == refused

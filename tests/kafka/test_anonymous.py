@@ -69,8 +69,8 @@ def test_null_switches_it_off(start: Start) -> None:
 
 
 def test_a_start_that_would_let_a_network_in_without_a_password_is_refused(start: Start) -> None:
-    open_doors = {"OTTERMQ_AUTH__LOOPBACK_USERS": "null"}
-    broker = start("--kafka", "0.0.0.0:0", **open_doors)
+    everywhere = {"OTTERMQ_AUTH__LOOPBACK_USERS": "null"}
+    broker = start("--kafka", "0.0.0.0:0", **everywhere)
     try:
         assert broker.process.wait(30) != 0
     finally:
@@ -80,10 +80,10 @@ def test_a_start_that_would_let_a_network_in_without_a_password_is_refused(start
     # On this machine's own address, or with anonymous clients kept to it, it is no danger;
     # and whoever asks for it in so many words gets it.
     for arguments, env in (
-        ((), open_doors),
+        ((), everywhere),
         (("--kafka", "0.0.0.0:0"), {}),
-        (("--kafka", "0.0.0.0:0"), open_doors | {"OTTERMQ_KAFKA__ANONYMOUS_USER": "null"}),
-        (("--kafka", "0.0.0.0:0"), open_doors | {"OTTERMQ_KAFKA__ANONYMOUS_NETWORK": "true"}),
+        (("--kafka", "0.0.0.0:0"), everywhere | {"OTTERMQ_KAFKA__ANONYMOUS_USER": "null"}),
+        (("--kafka", "0.0.0.0:0"), everywhere | {"OTTERMQ_KAFKA__ANONYMOUS_NETWORK": "true"}),
     ):
         with start(*arguments, **env):
             pass

@@ -11,7 +11,7 @@ from ottermq.kafka.compaction import Compactor, look
 from ottermq.kafka.configs import LONG_MAX, TOPIC_CONFIGS
 from ottermq.wal import Log, Record
 from ottermq.wal.log import SegmentStat
-from tests.kafka.rooms import House, open_house
+from tests.kafka.broker_harness import Harness, open_harness
 from tests.wal.stores import small
 
 DEFAULTS = {name: config.default for name, config in TOPIC_CONFIGS.items()}
@@ -49,12 +49,12 @@ def test_what_has_waited_too_long_is_taken_however_little_it_is() -> None:
     assert DEFAULTS["max.compaction.lag.ms"] == str(LONG_MAX)
 
 
-async def fill(house: House, log: Log, records: list[Record]) -> None:
+async def fill(harness: Harness, log: Log, records: list[Record]) -> None:
     """Sealed, and before the recovery point."""
     for record in [*records, *(Record(FILLER, key=b"filler") for _ in range(10))]:
         done = log.append([record])
-        await house.store.wait_durable(done.seq)
-    house.store.checkpoint()
+        await harness.store.wait_durable(done.seq)
+    harness.store.checkpoint()
 
 
 def keys(log: Log) -> list[bytes | None]:
@@ -65,68 +65,68 @@ def keys(log: Log) -> list[bytes | None]:
 async def test_a_topic_is_compacted_if_its_policy_says_so(
     tmp_path: Path, policy: str, left: int
 ) -> None:
-    async with open_house(tmp_path / "data", OPTIONS) as house:
+    async with open_harness(tmp_path / "data", OPTIONS) as harness:
         configs = {"cleanup.policy": policy, "segment.bytes": str(64 << 10)}
-        topic = await house.topics.create("keys", 2, configs)
+        topic = await harness.topics.create("keys", 2, configs)
         log = topic.partitions[1].log
-        await fill(house, log, [Record(FILLER, key=b"k%d" % (n % 3)) for n in range(24)])
-        compactor = Compactor(house.db, house.store, house.configs)
+        await fill(harness, log, [Record(FILLER, key=b"k%d" % (n % 3)) for n in range(24)])
+        compactor = Compactor(harness.db, harness.store, harness.configs)
         await compactor.look_at_all()
         assert len(keys(log)) == left
 
 
 async def test_a_legal_hold_keeps_a_topic_from_being_compacted(tmp_path: Path) -> None:
-    async with open_house(tmp_path / "data", OPTIONS) as house:
+    async with open_harness(tmp_path / "data", OPTIONS) as harness:
         configs = {"cleanup.policy": "compact", "segment.bytes": str(64 << 10)}
-        topic = await house.topics.create("keys", 1, configs | {"legal.hold": "true"})
+        topic = await harness.topics.create("keys", 1, configs | {"legal.hold": "true"})
         log = topic.partitions[0].log
-        await fill(house, log, [Record(FILLER, key=b"k%d" % (n % 3)) for n in range(24)])
-        compactor = Compactor(house.db, house.store, house.configs)
+        await fill(harness, log, [Record(FILLER, key=b"k%d" % (n % 3)) for n in range(24)])
+        compactor = Compactor(harness.db, harness.store, harness.configs)
         await compactor.look_at_all()
         assert len(keys(log)) == 24
-        await house.configs.set(topic, configs)
+        await harness.configs.set(topic, configs)
         await compactor.look_at_all()
         assert len(keys(log)) == 3
 
 
 async def test_tombstones_go_when_their_time_is_over(tmp_path: Path) -> None:
-    async with open_house(tmp_path / "data", OPTIONS) as house:
+    async with open_harness(tmp_path / "data", OPTIONS) as harness:
         configs = {"cleanup.policy": "compact", "delete.retention.ms": "0"}
         configs["segment.bytes"] = str(64 << 10)
-        log = (await house.topics.create("keys", configs=configs)).partitions[0].log
-        compactor = Compactor(house.db, house.store, house.configs)
-        await fill(house, log, [Record(FILLER, key=b"k"), Record(None, key=b"k")])
+        log = (await harness.topics.create("keys", configs=configs)).partitions[0].log
+        compactor = Compactor(harness.db, harness.store, harness.configs)
+        await fill(harness, log, [Record(FILLER, key=b"k"), Record(None, key=b"k")])
         await compactor.look_at_all()
         assert keys(log) == [b"k"]  # for whoever reads along: once at least
-        await fill(house, log, [])
+        await fill(harness, log, [])
         await compactor.look_at_all()
         assert keys(log) == []
 
 
 async def test_a_restart_knows_how_far_it_came(tmp_path: Path) -> None:
-    async with open_house(tmp_path / "data", OPTIONS) as house:
+    async with open_harness(tmp_path / "data", OPTIONS) as harness:
         configs = {"cleanup.policy": "compact", "segment.bytes": str(64 << 10)}
-        log = (await house.topics.create("keys", configs=configs)).partitions[0].log
-        await fill(house, log, [Record(FILLER, key=b"k") for _ in range(12)])
-        await Compactor(house.db, house.store, house.configs).look_at_all()
-        await house.topics.create("gone", configs=configs)
-        [(id, up_to)] = house.db.read("SELECT * FROM kafka_cleaned")
+        log = (await harness.topics.create("keys", configs=configs)).partitions[0].log
+        await fill(harness, log, [Record(FILLER, key=b"k") for _ in range(12)])
+        await Compactor(harness.db, harness.store, harness.configs).look_at_all()
+        await harness.topics.create("gone", configs=configs)
+        [(id, up_to)] = harness.db.read("SELECT * FROM kafka_cleaned")
         assert (id, up_to > 8) == (log.id, True)
-    async with open_house(tmp_path / "data", OPTIONS) as house:
-        compactor = Compactor(house.db, house.store, house.configs)
+    async with open_harness(tmp_path / "data", OPTIONS) as harness:
+        compactor = Compactor(harness.db, harness.store, harness.configs)
         assert compactor._cleaned == {id: up_to}
-        await house.topics.delete("keys")
-    async with open_house(tmp_path / "data", replace(OPTIONS)) as house:
-        assert Compactor(house.db, house.store, house.configs)._cleaned == {}
-        assert house.db.read("SELECT * FROM kafka_cleaned") == []
+        await harness.topics.delete("keys")
+    async with open_harness(tmp_path / "data", replace(OPTIONS)) as harness:
+        assert Compactor(harness.db, harness.store, harness.configs)._cleaned == {}
+        assert harness.db.read("SELECT * FROM kafka_cleaned") == []
 
 
 async def test_a_disk_that_is_full_ends_no_broker(tmp_path: Path) -> None:
-    async with open_house(tmp_path / "data", OPTIONS) as house:
+    async with open_harness(tmp_path / "data", OPTIONS) as harness:
         configs = {"cleanup.policy": "compact", "segment.bytes": str(64 << 10)}
-        log = (await house.topics.create("keys", configs=configs)).partitions[0].log
-        await fill(house, log, [Record(FILLER, key=b"k") for _ in range(12)])
-        compactor = Compactor(house.db, house.store, house.configs)
+        log = (await harness.topics.create("keys", configs=configs)).partitions[0].log
+        await fill(harness, log, [Record(FILLER, key=b"k") for _ in range(12)])
+        compactor = Compactor(harness.db, harness.store, harness.configs)
         with patch("os.write", side_effect=OSError(ENOSPC, "no space left")):
             await compactor.look_at_all()
         assert len(keys(log)) == 12

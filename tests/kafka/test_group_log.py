@@ -4,19 +4,19 @@ import logging
 
 import pytest
 
-from tests.kafka.hall import Hall
+from tests.kafka.group_harness import GroupHarness
 
 
 def test_rebalances_and_lost_members_are_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "ottermq")
-    hall = Hall()
-    first, second = hall.stable(2)
+    harness = GroupHarness()
+    first, second = harness.stable(2)
     assert "group rebalanced group=g generation=2 members=2" in caplog.messages
     caplog.clear()
     for _ in range(4):  # one of them falls silent, the other is told and joins again
-        hall.wait(4)
-        hall.heartbeat(first)
-    hall.join(first)
+        harness.wait(4)
+        harness.heartbeat(first)
+    harness.join(first)
     lost, again = caplog.messages
     assert lost.startswith(f"group member lost group=g member={second} host=h")
     assert "its session timed out" in lost

@@ -15,7 +15,7 @@ from ottermq.kafka.errors import Error
 from ottermq.kafka.groups.group import State
 from ottermq.kafka.groups.member import Joined, Protocols, Synced, Who
 from ottermq.kafka.groups.settings import GroupSettings
-from tests.kafka.hall import Hall, Ticket
+from tests.kafka.group_harness import GroupHarness, Ticket
 
 TASTES: list[Protocols] = [
     (("range", b"a"), ("sticky", b"a")),
@@ -45,7 +45,7 @@ class Groups(RuleBasedStateMachine):
     def begin(self, delay: float, instant: bool, most: int) -> None:
         self.gathers = delay > 0
         settings = GroupSettings(initial_rebalance_delay=delay, max_size=most)
-        self.hall = Hall(settings, instant_disk=instant)
+        self.harness = GroupHarness(settings, instant_disk=instant)
         # Two of them are doubles: the same instance, which can't be in the group twice.
         self.clients = [Client(i) for i in (None, None, None, "x", "x", "y")]
         self.joins: list[Ticket[Joined]] = []
@@ -65,7 +65,7 @@ class Groups(RuleBasedStateMachine):
     @rule(n=clients, taste=st.sampled_from(TASTES), old=st.booleans(), keep=st.booleans())
     def join(self, n: int, taste: Protocols, old: bool, keep: bool) -> None:
         client = self.clients[n]
-        client.joining = self.hall.join(
+        client.joining = self.harness.join(
             client.member_id if keep else "",
             instance_id=client.instance_id,
             protocols=taste,
@@ -79,8 +79,8 @@ class Groups(RuleBasedStateMachine):
     @rule(n=clients)
     def sync(self, n: int) -> None:
         client = self.clients[n]
-        everybody = {member.id: member.id.encode() for member in self.hall.group.roster}
-        client.syncing = self.hall.sync(
+        everybody = {member.id: member.id.encode() for member in self.harness.group.roster}
+        client.syncing = self.harness.sync(
             client.member_id,
             everybody,
             generation=client.generation,
@@ -91,35 +91,35 @@ class Groups(RuleBasedStateMachine):
     @rule(n=clients)
     def heartbeat(self, n: int) -> None:
         client = self.clients[n]
-        error = self.hall.heartbeat(client.member_id, client.generation, client.instance_id)
+        error = self.harness.heartbeat(client.member_id, client.generation, client.instance_id)
         if error is Error.NONE:
-            assert client.member_id in self.hall.group.roster
-            assert client.generation == self.hall.group.generation
+            assert client.member_id in self.harness.group.roster
+            assert client.generation == self.harness.group.generation
 
     @rule(some=st.sets(clients, max_size=3))
     def leave(self, some: set[int]) -> None:
         who = [Who(self.clients[n].member_id, -1, self.clients[n].instance_id) for n in some]
-        errors = self.hall.group.leave(who)
+        errors = self.harness.group.leave(who)
         assert len(errors) == len(who)
         for each, error in zip(who, errors, strict=True):
             if error is Error.NONE:
-                assert each.member_id not in self.hall.group.roster or not each.member_id
+                assert each.member_id not in self.harness.group.roster or not each.member_id
 
     @rule(seconds=st.sampled_from([0.5, 3.0, 9.0, 16.0]))
     def wait(self, seconds: float) -> None:
-        self.hall.wait(seconds)
+        self.harness.wait(seconds)
 
-    @precondition(lambda self: self.hall.saving)
+    @precondition(lambda self: self.harness.saving)
     @rule(ok=st.booleans())
     def disk(self, ok: bool) -> None:
-        self.hall.finish_save(ok)
+        self.harness.finish_save(ok)
 
     @invariant()
     def members_agree(self) -> None:
-        if not hasattr(self, "hall"):
+        if not hasattr(self, "harness"):
             return
         self._take_answers()
-        group = self.hall.group
+        group = self.harness.group
         members = list(group.roster)
         if group.state is State.EMPTY:
             assert not members
@@ -137,7 +137,7 @@ class Groups(RuleBasedStateMachine):
 
     @invariant()
     def generations_have_one_leader(self) -> None:
-        if not hasattr(self, "hall"):
+        if not hasattr(self, "harness"):
             return
         rounds: dict[int, list[Joined]] = {}
         for ticket in self.joins:
@@ -154,16 +154,16 @@ class Groups(RuleBasedStateMachine):
                 assert answer.member_id in told
 
     def teardown(self) -> None:
-        if not hasattr(self, "hall"):
+        if not hasattr(self, "harness"):
             return
         for _ in range(400):
-            while self.hall.saving:
-                self.hall.finish_save()
-            self.hall.wait(2)
+            while self.harness.saving:
+                self.harness.finish_save()
+            self.harness.wait(2)
         assert all(ticket.answered for ticket in self.joins)
         assert all(ticket.answered for ticket in self.syncs)
-        assert self.hall.group.state is State.EMPTY
-        assert not self.hall.saving and len(self.hall.wheel) == 0
+        assert self.harness.group.state is State.EMPTY
+        assert not self.harness.saving and len(self.harness.wheel) == 0
 
 
 TestGroups = Groups.TestCase

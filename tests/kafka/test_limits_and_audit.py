@@ -10,7 +10,7 @@ from ottermq.kafka import codec
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error
 from tests.brokers import Broker
-from tests.kafka.rooms import House
+from tests.kafka.broker_harness import Harness
 from tests.kafka.talker import Gone, Talker
 from tests.kafka.wire import Link
 
@@ -33,34 +33,34 @@ def new(name: str, partitions: int = 1, **configs: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def test_a_vhost_has_no_more_queues_than_it_may_whoever_makes_them(house: House) -> None:
-    await house.auth.limits.set_vhost("/", "max-queues", 3)
-    [told] = (await house.ask(Api.CREATE_TOPICS, new("many", 4)))["topics"]
+async def test_a_vhost_has_no_more_queues_than_it_may_whoever_makes_them(harness: Harness) -> None:
+    await harness.auth.limits.set_vhost("/", "max-queues", 3)
+    [told] = (await harness.ask(Api.CREATE_TOPICS, new("many", 4)))["topics"]
     assert told["error_code"] == Error.POLICY_VIOLATION
-    [told] = (await house.ask(Api.CREATE_TOPICS, new("few", 2)))["topics"]
+    [told] = (await harness.ask(Api.CREATE_TOPICS, new("few", 2)))["topics"]
     assert told["error_code"] == Error.NONE
     grown = {"topics": [{"name": "few", "count": 4, "assignments": None}], "timeout_ms": 1000}
-    [told] = (await house.ask(Api.CREATE_PARTITIONS, grown))["results"]
+    [told] = (await harness.ask(Api.CREATE_PARTITIONS, grown))["results"]
     assert told["error_code"] == Error.POLICY_VIOLATION
-    assert len(house.topology.vhost("/").queues) == 2
+    assert len(harness.topology.vhost("/").queues) == 2
 
 
-async def test_an_id_tells_no_name_to_who_may_not_see_the_topic(house: House) -> None:
-    [made] = (await house.ask(Api.CREATE_TOPICS, new("layoffs-2027")))["topics"]
-    stranger = await house.user("stranger", "^x", "^x", "^x")
+async def test_an_id_tells_no_name_to_who_may_not_see_the_topic(harness: Harness) -> None:
+    [made] = (await harness.ask(Api.CREATE_TOPICS, new("layoffs-2027")))["topics"]
+    stranger = await harness.user("stranger", "^x", "^x", "^x")
     asked = {"topics": [{"name": None, "topic_id": made["topic_id"]}], "timeout_ms": 1000}
-    [told] = (await house.ask(Api.DELETE_TOPICS, asked, user=stranger))["responses"]
+    [told] = (await harness.ask(Api.DELETE_TOPICS, asked, user=stranger))["responses"]
     assert told["error_code"] == Error.UNKNOWN_TOPIC_ID
     assert "layoffs" not in str(told)
 
 
-async def test_a_legal_hold_is_set_and_lifted_by_administrators_only(house: House) -> None:
-    somebody = await house.user("somebody", ".*", ".*", ".*")
-    [told] = (await house.ask(Api.CREATE_TOPICS, new("a", legal_hold="true"), user=somebody))[
+async def test_a_legal_hold_is_set_and_lifted_by_administrators_only(harness: Harness) -> None:
+    somebody = await harness.user("somebody", ".*", ".*", ".*")
+    [told] = (await harness.ask(Api.CREATE_TOPICS, new("a", legal_hold="true"), user=somebody))[
         "topics"
     ]
     assert told["error_code"] == Error.CLUSTER_AUTHORIZATION_FAILED
-    [told] = (await house.ask(Api.CREATE_TOPICS, new("a", legal_hold="true")))["topics"]
+    [told] = (await harness.ask(Api.CREATE_TOPICS, new("a", legal_hold="true")))["topics"]
     assert told["error_code"] == Error.NONE
     for api, configs in (
         (
@@ -74,11 +74,11 @@ async def test_a_legal_hold_is_set_and_lifted_by_administrators_only(house: Hous
         (Api.ALTER_CONFIGS, [{"name": "retention.ms", "value": "100"}]),  # the rest as by default
     ):
         body = {"resources": [{"resource_type": 2, "resource_name": "a", "configs": configs}]}
-        [told] = (await house.ask(api, body, user=somebody))["responses"]
+        [told] = (await harness.ask(api, body, user=somebody))["responses"]
         assert told["error_code"] == Error.CLUSTER_AUTHORIZATION_FAILED
     configs = [{"name": "retention.ms", "value": "100", "config_operation": 0}]
     body = {"resources": [{"resource_type": 2, "resource_name": "a", "configs": configs}]}
-    [told] = (await house.ask(Api.INCREMENTAL_ALTER_CONFIGS, body, user=somebody))["responses"]
+    [told] = (await harness.ask(Api.INCREMENTAL_ALTER_CONFIGS, body, user=somebody))["responses"]
     assert told["error_code"] == Error.NONE
 
 

@@ -1,4 +1,4 @@
-"""Who may come in by the Kafka door: SASL, anonymous clients, TLS; and what they may touch."""
+"""Who may come in by Kafka: SASL, anonymous clients, TLS; and what they may touch."""
 
 import base64
 import hashlib

@@ -11,7 +11,7 @@ from ottermq.config.schema import KafkaSettings
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error, KafkaError
 from tests.brokers import Broker
-from tests.kafka.rooms import House, open_house
+from tests.kafka.broker_harness import Harness, open_harness
 from tests.kafka.talker import Talker
 
 NODE = 1
@@ -22,17 +22,17 @@ def reassigned(*partitions: tuple[int, list[int] | None], **more: Any) -> dict[s
     return {"topics": [{"name": "t", "partitions": parts}], **more}
 
 
-async def reassign(house: House, body: dict[str, Any]) -> list[Error]:
-    told = await house.ask(Api.ALTER_PARTITION_REASSIGNMENTS, body)
+async def reassign(harness: Harness, body: dict[str, Any]) -> list[Error]:
+    told = await harness.ask(Api.ALTER_PARTITION_REASSIGNMENTS, body)
     assert told["error_code"] == Error.NONE
     return [Error(part["error_code"]) for part in told["responses"][0]["partitions"]]
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_the_only_broker_leads_already(house: House, version: int) -> None:
-    await house.topics.create("t")
+async def test_the_only_broker_leads_already(harness: Harness, version: int) -> None:
+    await harness.topics.create("t")
     asked = [{"topic": "t", "partitions": [0, 7]}, {"topic": "nowhere", "partitions": [0]}]
-    told = await house.ask(Api.ELECT_LEADERS, {"topic_partitions": asked}, version=version)
+    told = await harness.ask(Api.ELECT_LEADERS, {"topic_partitions": asked}, version=version)
     assert told["error_code"] == Error.NONE
     assert [
         (each["topic"], part["partition_id"], Error(part["error_code"]))
@@ -43,20 +43,22 @@ async def test_the_only_broker_leads_already(house: House, version: int) -> None
         ("t", 7, Error.UNKNOWN_TOPIC_OR_PARTITION),
         ("nowhere", 0, Error.UNKNOWN_TOPIC_OR_PARTITION),
     ]
-    told = await house.ask(Api.ELECT_LEADERS, {"topic_partitions": None}, version=version)
+    told = await harness.ask(Api.ELECT_LEADERS, {"topic_partitions": None}, version=version)
     assert told["replica_election_results"] == []
 
 
-async def test_a_kind_of_election_that_is_none_is_refused(house: House) -> None:
+async def test_a_kind_of_election_that_is_none_is_refused(harness: Harness) -> None:
     with pytest.raises(KafkaError) as refused:
-        await house.ask(Api.ELECT_LEADERS, {"election_type": 2, "topic_partitions": None})
+        await harness.ask(Api.ELECT_LEADERS, {"election_type": 2, "topic_partitions": None})
     assert refused.value.error is Error.INVALID_REQUEST
 
 
-async def test_a_partition_is_reassigned_to_the_only_broker_and_to_no_other(house: House) -> None:
-    await house.topics.create("t", 4)
+async def test_a_partition_is_reassigned_to_the_only_broker_and_to_no_other(
+    harness: Harness,
+) -> None:
+    await harness.topics.create("t", 4)
     asked = reassigned((0, [NODE]), (1, [2]), (2, [NODE, 2]), (3, []), (0, None), (9, [NODE]))
-    assert await reassign(house, asked) == [
+    assert await reassign(harness, asked) == [
         Error.NONE,
         Error.INVALID_REPLICA_ASSIGNMENT,
         Error.INVALID_REPLICA_ASSIGNMENT,
@@ -64,28 +66,28 @@ async def test_a_partition_is_reassigned_to_the_only_broker_and_to_no_other(hous
         Error.NO_REASSIGNMENT_IN_PROGRESS,
         Error.UNKNOWN_TOPIC_OR_PARTITION,
     ]
-    told = await house.ask(Api.LIST_PARTITION_REASSIGNMENTS, {"topics": None})
+    told = await harness.ask(Api.LIST_PARTITION_REASSIGNMENTS, {"topics": None})
     assert (told["error_code"], told["topics"]) == (Error.NONE, [])
 
 
 async def test_more_replicas_are_taken_where_any_factor_is(tmp_path: Any) -> None:
     settings = KafkaSettings(any_replication_factor=True)
-    async with open_house(tmp_path / "data", settings=settings) as house:
-        await house.topics.create("t")
+    async with open_harness(tmp_path / "data", settings=settings) as harness:
+        await harness.topics.create("t")
         asked = reassigned((0, [NODE, 2, 3]))
-        assert await reassign(house, asked) == [Error.NONE]
+        assert await reassign(harness, asked) == [Error.NONE]
         asked["allow_replication_factor_change"] = False
-        assert await reassign(house, asked) == [Error.INVALID_REPLICATION_FACTOR]
+        assert await reassign(harness, asked) == [Error.INVALID_REPLICATION_FACTOR]
 
 
-async def test_replicas_stay_in_the_only_directory(house: House) -> None:
-    await house.topics.create("t")
-    [described] = (await house.ask(Api.DESCRIBE_LOG_DIRS, {"topics": None}))["results"]
+async def test_replicas_stay_in_the_only_directory(harness: Harness) -> None:
+    await harness.topics.create("t")
+    [described] = (await harness.ask(Api.DESCRIBE_LOG_DIRS, {"topics": None}))["results"]
     asked = [
         {"path": described["log_dir"], "topics": [{"name": "t", "partitions": [0, 5]}]},
         {"path": "/elsewhere", "topics": [{"name": "t", "partitions": [0]}]},
     ]
-    [told] = (await house.ask(Api.ALTER_REPLICA_LOG_DIRS, {"dirs": asked}))["results"]
+    [told] = (await harness.ask(Api.ALTER_REPLICA_LOG_DIRS, {"dirs": asked}))["results"]
     assert told["topic_name"] == "t"
     assert [
         (each["partition_index"], Error(each["error_code"])) for each in told["partitions"]
@@ -97,10 +99,10 @@ async def test_replicas_stay_in_the_only_directory(house: House) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_the_quorum_is_one_voter(house: House, version: int) -> None:
+async def test_the_quorum_is_one_voter(harness: Harness, version: int) -> None:
     partitions = [{"partition_index": 0}, {"partition_index": 1}]
     asked = [{"topic_name": "__cluster_metadata", "partitions": partitions}]
-    told = await house.ask(Api.DESCRIBE_QUORUM, {"topics": asked}, version=version)
+    told = await harness.ask(Api.DESCRIBE_QUORUM, {"topics": asked}, version=version)
     quorum, nothing = told["topics"][0]["partitions"]
     assert (quorum["error_code"], quorum["leader_id"], quorum["observers"]) == (0, NODE, [])
     assert [each["replica_id"] for each in quorum["current_voters"]] == [NODE]
@@ -111,24 +113,24 @@ async def test_the_quorum_is_one_voter(house: House, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_there_is_no_feature_to_update(house: House, version: int) -> None:
+async def test_there_is_no_feature_to_update(harness: Harness, version: int) -> None:
     updates = [{"feature": "metadata.version", "max_version_level": 25}]
-    told = await house.ask(Api.UPDATE_FEATURES, {"feature_updates": updates}, version=version)
+    told = await harness.ask(Api.UPDATE_FEATURES, {"feature_updates": updates}, version=version)
     assert told["error_code"] == Error.INVALID_UPDATE_VERSION
     assert "metadata.version" in told["error_message"]
     assert len(told["results"]) == (1 if version < 2 else 0)
-    told = await house.ask(Api.UPDATE_FEATURES, {"feature_updates": []}, version=version)
+    told = await harness.ask(Api.UPDATE_FEATURES, {"feature_updates": []}, version=version)
     assert told["error_code"] == Error.NONE
 
 
-async def test_what_has_configs_is_listed(house: House) -> None:
+async def test_what_has_configs_is_listed(harness: Harness) -> None:
     async def listed(*types: int, version: int = 1) -> set[tuple[int, str]]:
         body = {"resource_types": list(types)}
-        told = await house.ask(Api.LIST_CONFIG_RESOURCES, body, version=version)
+        told = await harness.ask(Api.LIST_CONFIG_RESOURCES, body, version=version)
         found = told["config_resources"]
         return {(each["resource_type"], each["resource_name"]) for each in found}
 
-    await house.topics.create("t")
+    await harness.topics.create("t")
     assert await listed() == {(2, "t"), (4, str(NODE))}
     assert await listed(2) == {(2, "t")}
     assert await listed(8, 16, 32) == set()

@@ -8,7 +8,7 @@ import pytest
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error
 from ottermq.kafka.quotas import ANY, CONSUME, DEFAULT, EXACT, PRODUCE, Bucket, Entity
-from tests.kafka.rooms import House, open_house
+from tests.kafka.broker_harness import Harness, open_harness
 
 ANNA: Entity = (("user", "anna"),)
 
@@ -21,7 +21,7 @@ def test_a_second_of_the_rate_may_be_moved_at_once() -> None:
     assert bucket.take(100, 10) == 0
 
 
-async def alter(house: House, entity: dict[str, str | None], **ops: float | None) -> Error:
+async def alter(harness: Harness, entity: dict[str, str | None], **ops: float | None) -> Error:
     entry = {
         "entity": [{"entity_type": type, "entity_name": name} for type, name in entity.items()],
         "ops": [
@@ -29,12 +29,12 @@ async def alter(house: House, entity: dict[str, str | None], **ops: float | None
             for key, value in ops.items()
         ],
     }
-    answer = await house.ask(Api.ALTER_CLIENT_QUOTAS, {"entries": [entry]})
+    answer = await harness.ask(Api.ALTER_CLIENT_QUOTAS, {"entries": [entry]})
     return Error(answer["entries"][0]["error_code"])
 
 
 async def describe(
-    house: House, *components: tuple[str, int, str | None], strict: bool
+    harness: Harness, *components: tuple[str, int, str | None], strict: bool
 ) -> list[Any]:
     body = {
         "components": [
@@ -43,49 +43,49 @@ async def describe(
         ],
         "strict": strict,
     }
-    answer = await house.ask(Api.DESCRIBE_CLIENT_QUOTAS, body)
+    answer = await harness.ask(Api.DESCRIBE_CLIENT_QUOTAS, body)
     return [
         {part["entity_type"]: part["entity_name"] for part in entry["entity"]}
         for entry in answer["entries"]
     ]
 
 
-async def test_the_most_specific_quota_counts(house: House) -> None:
-    quotas = house.room.quotas
-    await alter(house, {"client-id": None}, producer_byte_rate=1)
+async def test_the_most_specific_quota_counts(harness: Harness) -> None:
+    quotas = harness.context.quotas
+    await alter(harness, {"client-id": None}, producer_byte_rate=1)
     assert quotas.of("anna", "app", PRODUCE) == ((("client-id", "app"),), 1)
     assert quotas.of("anna", None, PRODUCE) == ((("client-id", None),), 1)
-    await alter(house, {"user": None}, producer_byte_rate=2)
+    await alter(harness, {"user": None}, producer_byte_rate=2)
     assert quotas.of("anna", "app", PRODUCE) == ((("user", "anna"),), 2)
-    await alter(house, {"user": "anna"}, producer_byte_rate=3)
+    await alter(harness, {"user": "anna"}, producer_byte_rate=3)
     assert quotas.of("anna", "app", PRODUCE) == (ANNA, 3)
-    await alter(house, {"user": "anna", "client-id": "app"}, producer_byte_rate=4)
+    await alter(harness, {"user": "anna", "client-id": "app"}, producer_byte_rate=4)
     assert quotas.of("anna", "app", PRODUCE) == ((("user", "anna"), ("client-id", "app")), 4)
     assert quotas.of("anna", "other", PRODUCE) == (ANNA, 3)
     assert quotas.of("anna", "app", CONSUME) is None
 
 
-async def test_quotas_are_described_by_filters(house: House) -> None:
+async def test_quotas_are_described_by_filters(harness: Harness) -> None:
     entities: list[dict[str, str | None]] = [
         {"user": "anna"}, {"user": None}, {"user": "anna", "client-id": "app"},
     ]  # fmt: skip
     for entity in entities:
-        await alter(house, entity, consumer_byte_rate=1000)
-    assert await describe(house, ("user", EXACT, "anna"), strict=True) == [{"user": "anna"}]
-    assert len(await describe(house, ("user", EXACT, "anna"), strict=False)) == 2
-    assert await describe(house, ("user", DEFAULT, None), strict=False) == [{"user": None}]
-    assert len(await describe(house, ("user", ANY, None), strict=False)) == 3
-    assert len(await describe(house, strict=False)) == 3
+        await alter(harness, entity, consumer_byte_rate=1000)
+    assert await describe(harness, ("user", EXACT, "anna"), strict=True) == [{"user": "anna"}]
+    assert len(await describe(harness, ("user", EXACT, "anna"), strict=False)) == 2
+    assert await describe(harness, ("user", DEFAULT, None), strict=False) == [{"user": None}]
+    assert len(await describe(harness, ("user", ANY, None), strict=False)) == 3
+    assert len(await describe(harness, strict=False)) == 3
 
 
 async def test_quotas_last_until_they_are_removed(tmp_path: Path) -> None:
-    async with open_house(tmp_path / "data") as house:
-        await alter(house, {"user": "anna"}, producer_byte_rate=1000, consumer_byte_rate=2000)
-        await alter(house, {"user": "anna"}, consumer_byte_rate=None)
-        await alter(house, {"user": "gone"}, consumer_byte_rate=1)
-        await alter(house, {"user": "gone"}, consumer_byte_rate=None)
-    async with open_house(tmp_path / "data") as house:
-        assert house.room.quotas.values == {ANNA: {PRODUCE: 1000}}
+    async with open_harness(tmp_path / "data") as harness:
+        await alter(harness, {"user": "anna"}, producer_byte_rate=1000, consumer_byte_rate=2000)
+        await alter(harness, {"user": "anna"}, consumer_byte_rate=None)
+        await alter(harness, {"user": "gone"}, consumer_byte_rate=1)
+        await alter(harness, {"user": "gone"}, consumer_byte_rate=None)
+    async with open_harness(tmp_path / "data") as harness:
+        assert harness.context.quotas.values == {ANNA: {PRODUCE: 1000}}
 
 
 @pytest.mark.parametrize(
@@ -101,35 +101,35 @@ async def test_quotas_last_until_they_are_removed(tmp_path: Path) -> None:
         ({"ip": "10.0.0.1"}, {"connection_creation_rate": 10}),
     ],
 )
-async def test_what_is_no_quota_is_refused(house: House, entity: Any, ops: Any) -> None:
-    assert await alter(house, entity, **ops) is Error.INVALID_REQUEST
-    assert house.room.quotas.values == {}
+async def test_what_is_no_quota_is_refused(harness: Harness, entity: Any, ops: Any) -> None:
+    assert await alter(harness, entity, **ops) is Error.INVALID_REQUEST
+    assert harness.context.quotas.values == {}
 
 
-async def test_a_quota_that_is_not_enforced_is_refused_in_so_many_words(house: House) -> None:
+async def test_a_quota_that_is_not_enforced_is_refused_in_so_many_words(harness: Harness) -> None:
     entry = {
         "entity": [{"entity_type": "user", "entity_name": "anna"}],
         "ops": [{"key": "request_percentage", "value": 50.0, "remove": False}],
     }
-    [told] = (await house.ask(Api.ALTER_CLIENT_QUOTAS, {"entries": [entry]}))["entries"]
+    [told] = (await harness.ask(Api.ALTER_CLIENT_QUOTAS, {"entries": [entry]}))["entries"]
     assert told["error_code"] == Error.INVALID_REQUEST
     assert told["error_message"].startswith("request_percentage isn't enforced here")
 
 
-async def test_one_from_before_can_be_removed(house: House) -> None:
-    await house.room.quotas.set(ANNA, {"request_percentage": 50.0})
-    assert await alter(house, {"user": "anna"}, request_percentage=None) is Error.NONE
-    assert house.room.quotas.values == {}
+async def test_one_from_before_can_be_removed(harness: Harness) -> None:
+    await harness.context.quotas.set(ANNA, {"request_percentage": 50.0})
+    assert await alter(harness, {"user": "anna"}, request_percentage=None) is Error.NONE
+    assert harness.context.quotas.values == {}
 
 
-async def test_there_are_no_quotas_of_addresses(house: House) -> None:
-    await alter(house, {"user": "anna"}, producer_byte_rate=1)
+async def test_there_are_no_quotas_of_addresses(harness: Harness) -> None:
+    await alter(harness, {"user": "anna"}, producer_byte_rate=1)
     for strict in (False, True):
-        assert await describe(house, ("ip", ANY, None), strict=strict) == []
+        assert await describe(harness, ("ip", ANY, None), strict=strict) == []
 
 
-async def test_quotas_are_for_administrators(house: House) -> None:
-    anna = await house.auth.users.put("anna")
+async def test_quotas_are_for_administrators(harness: Harness) -> None:
+    anna = await harness.auth.users.put("anna")
     entry = {"entity": [{"entity_type": "user", "entity_name": "anna"}], "ops": []}
-    answer = await house.ask(Api.ALTER_CLIENT_QUOTAS, {"entries": [entry]}, user=anna)
+    answer = await harness.ask(Api.ALTER_CLIENT_QUOTAS, {"entries": [entry]}, user=anna)
     assert answer["entries"][0]["error_code"] == Error.CLUSTER_AUTHORIZATION_FAILED

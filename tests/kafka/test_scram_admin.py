@@ -9,7 +9,7 @@ from ottermq.auth import open_auth, scram
 from ottermq.errors import LoginRefused
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error, KafkaError
-from tests.kafka.rooms import House
+from tests.kafka.broker_harness import Harness
 
 SHA_256, SHA_512 = 1, 2
 
@@ -27,16 +27,16 @@ def upsertion(name: str, mechanism: int = SHA_256, **more: Any) -> dict[str, Any
 
 
 async def alter(
-    house: House, upsertions: list[Any] | None = None, deletions: list[Any] | None = None
+    harness: Harness, upsertions: list[Any] | None = None, deletions: list[Any] | None = None
 ) -> dict[str, Error]:
     body = {"upsertions": upsertions or [], "deletions": deletions or []}
-    answer = await house.ask(Api.ALTER_USER_SCRAM_CREDENTIALS, body)
+    answer = await harness.ask(Api.ALTER_USER_SCRAM_CREDENTIALS, body)
     return {each["user"]: Error(each["error_code"]) for each in answer["results"]}
 
 
-async def describe(house: House, *names: str) -> dict[str, Any]:
+async def describe(harness: Harness, *names: str) -> dict[str, Any]:
     users = [{"name": name} for name in names] or None
-    answer = await house.ask(Api.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": users})
+    answer = await harness.ask(Api.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": users})
     return {
         each["user"]: Error(each["error_code"])
         or [(info["mechanism"], info["iterations"]) for info in each["credential_infos"]]
@@ -44,25 +44,27 @@ async def describe(house: House, *names: str) -> dict[str, Any]:
     }
 
 
-async def test_a_salted_password_is_as_good_as_the_password(house: House) -> None:
-    assert await alter(house, [upsertion("anna"), upsertion("bob", SHA_512)]) == {
+async def test_a_salted_password_is_as_good_as_the_password(harness: Harness) -> None:
+    assert await alter(harness, [upsertion("anna"), upsertion("bob", SHA_512)]) == {
         "anna": Error.NONE,
         "bob": Error.NONE,
     }
-    verifier = house.auth.users.existing("anna").secrets.verifier("SCRAM-SHA-256")
+    verifier = harness.auth.users.existing("anna").secrets.verifier("SCRAM-SHA-256")
     assert verifier == scram.derive("SCRAM-SHA-256", b"secret", b"salt", 4096)
-    assert await describe(house, "anna", "bob") == {
+    assert await describe(harness, "anna", "bob") == {
         "anna": [(SHA_256, 4096)],
         "bob": [(SHA_512, 4096)],
     }
 
 
 @pytest.mark.parametrize("mechanism", [SHA_256, SHA_512])
-async def test_a_new_credential_is_the_password_everywhere(house: House, mechanism: int) -> None:
-    users = house.auth.users
+async def test_a_new_credential_is_the_password_everywhere(
+    harness: Harness, mechanism: int
+) -> None:
+    users = harness.auth.users
     await users.put("anna", "password")
     await users.check_password("anna", "password", "10.0.0.1")
-    await alter(house, [upsertion("anna", mechanism)])
+    await alter(harness, [upsertion("anna", mechanism)])
     secrets = users.existing("anna").secrets
     assert [secrets.verifier(name) is not None for name in scram.HASHES] == [
         mechanism == SHA_256,
@@ -77,29 +79,29 @@ async def test_a_new_credential_is_the_password_everywhere(house: House, mechani
     await users.check_password("anna", "secret", "10.0.0.2")
 
 
-async def test_both_mechanisms_can_be_set_at_once_and_outlive_a_start(house: House) -> None:
-    await alter(house, [upsertion("anna"), upsertion("anna", SHA_512)])
-    again = open_auth(house.db, house.auth.settings).users
-    assert again.existing("anna") == house.auth.users.existing("anna")
-    assert await describe(house, "anna") == {"anna": [(SHA_256, 4096), (SHA_512, 4096)]}
+async def test_both_mechanisms_can_be_set_at_once_and_outlive_a_start(harness: Harness) -> None:
+    await alter(harness, [upsertion("anna"), upsertion("anna", SHA_512)])
+    again = open_auth(harness.db, harness.auth.settings).users
+    assert again.existing("anna") == harness.auth.users.existing("anna")
+    assert await describe(harness, "anna") == {"anna": [(SHA_256, 4096), (SHA_512, 4096)]}
     await again.check_password("anna", "secret", "10.0.0.2")
 
 
-async def test_credentials_go_one_by_one(house: House) -> None:
-    await alter(house, [upsertion("anna"), upsertion("anna", SHA_512)])
-    assert await alter(house, deletions=[{"name": "anna", "mechanism": SHA_256}]) == {
+async def test_credentials_go_one_by_one(harness: Harness) -> None:
+    await alter(harness, [upsertion("anna"), upsertion("anna", SHA_512)])
+    assert await alter(harness, deletions=[{"name": "anna", "mechanism": SHA_256}]) == {
         "anna": Error.NONE
     }
-    assert await describe(house, "anna") == {"anna": [(SHA_512, 4096)]}
-    assert await alter(house, deletions=[{"name": "anna", "mechanism": SHA_256}]) == {
+    assert await describe(harness, "anna") == {"anna": [(SHA_512, 4096)]}
+    assert await alter(harness, deletions=[{"name": "anna", "mechanism": SHA_256}]) == {
         "anna": Error.RESOURCE_NOT_FOUND
     }
-    assert "anna" in await describe(house)
+    assert "anna" in await describe(harness)
 
 
-async def test_what_cannot_be_is_refused_user_by_user(house: House) -> None:
+async def test_what_cannot_be_is_refused_user_by_user(harness: Harness) -> None:
     assert await alter(
-        house,
+        harness,
         [
             upsertion("few", iterations=4095),
             upsertion("many", iterations=16385),
@@ -119,17 +121,17 @@ async def test_what_cannot_be_is_refused_user_by_user(house: House) -> None:
         "twice": Error.DUPLICATE_RESOURCE,
         "good": Error.NONE,
     }
-    assert house.auth.users.get("twice") is None
-    assert await describe(house, "none", "good", "good") == {
+    assert harness.auth.users.get("twice") is None
+    assert await describe(harness, "none", "good", "good") == {
         "none": Error.RESOURCE_NOT_FOUND,
         "good": Error.DUPLICATE_RESOURCE,
     }
 
 
-async def test_credentials_are_for_administrators(house: House) -> None:
-    anna = await house.auth.users.put("anna")
+async def test_credentials_are_for_administrators(harness: Harness) -> None:
+    anna = await harness.auth.users.put("anna")
     with pytest.raises(KafkaError):
-        await house.ask(Api.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": None}, user=anna)
+        await harness.ask(Api.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": None}, user=anna)
     body = {"upsertions": [upsertion("anna")], "deletions": []}
-    answer = await house.ask(Api.ALTER_USER_SCRAM_CREDENTIALS, body, user=anna)
+    answer = await harness.ask(Api.ALTER_USER_SCRAM_CREDENTIALS, body, user=anna)
     assert answer["results"][0]["error_code"] == Error.CLUSTER_AUTHORIZATION_FAILED

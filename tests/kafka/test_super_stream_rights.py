@@ -25,7 +25,7 @@ USERS = {
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     folder: Path = tmp_path_factory.mktemp("super")
     keys = ("configure", "write", "read")
     definitions = {
@@ -56,13 +56,13 @@ SUPER = {"x-super-stream": True}
 
 
 def test_who_may_only_write_to_a_stream_cannot_make_it_a_part_of_a_topic_of_its_own(
-    house: Broker,
+    harness: Broker,
 ) -> None:
-    with kafka(house, "owner") as owner:
+    with kafka(harness, "owner") as owner:
         owner.create("secret")
         owner.send_produce("secret", 0, batch(b"layoffs"))
         assert owner.produced() == (0, 0)
-        with amqp(house, "mallory") as client:
+        with amqp(harness, "mallory") as client:
             channel = client.channel()
             channel.declare_exchange("mal", arguments=SUPER, durable=True)
             with refused(403):
@@ -70,9 +70,9 @@ def test_who_may_only_write_to_a_stream_cannot_make_it_a_part_of_a_topic_of_its_
         assert owner.metadata("secret")[0]["error_code"] == Error.NONE
 
 
-def test_a_topic_opens_no_stream_that_its_user_may_not_touch(house: Broker) -> None:
+def test_a_topic_opens_no_stream_that_its_user_may_not_touch(harness: Broker) -> None:
     """Somebody who may do so has put a stream into a topic that others may use."""
-    with kafka(house, "owner") as owner, amqp(house, "owner") as client:
+    with kafka(harness, "owner") as owner, amqp(harness, "owner") as client:
         owner.create("hidden")
         owner.send_produce("hidden", 0, batch(b"layoffs"))
         assert owner.produced() == (0, 0)
@@ -80,7 +80,7 @@ def test_a_topic_opens_no_stream_that_its_user_may_not_touch(house: Broker) -> N
         channel.declare_exchange("mallet", arguments=SUPER, durable=True)
         channel.declare("mallet-0", STREAM, durable=True)
         channel.bind("mallet-0", "mallet", "0", {"x-stream-partition-order": 0})
-        with kafka(house, "mallet") as other:
+        with kafka(harness, "mallet") as other:
             assert fetched(other, "mallet") == Error.NONE  # what it was allowed is remembered
             channel.bind("hidden", "mallet", "1", {"x-stream-partition-order": 1})
             assert fetched(owner, "mallet") == Error.NONE
@@ -104,8 +104,8 @@ def test_a_topic_opens_no_stream_that_its_user_may_not_touch(house: Broker) -> N
         assert [value for _, value in owner.read_all("hidden", 0)] == [b"layoffs"]
 
 
-def test_who_may_read_a_topic_by_its_name_reads_its_partitions(house: Broker) -> None:
-    with kafka(house, "mallory") as link:
+def test_who_may_read_a_topic_by_its_name_reads_its_partitions(harness: Broker) -> None:
+    with kafka(harness, "mallory") as link:
         link.create("malaga", partitions=3)
         link.send_produce("malaga", 2, batch(b"sun"))
         assert link.produced() == (0, 0)

@@ -8,19 +8,19 @@ from ottermq.auth import User
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error, KafkaError
 from ottermq.wal import Log
-from tests.kafka.rooms import House
+from tests.kafka.broker_harness import Harness
 from tests.wal.producing import batch
 
 MINUTE = 60_000
 
 
-async def begin(house: House, id: str | None = "tx", **how: Any) -> dict[str, Any]:
+async def begin(harness: Harness, id: str | None = "tx", **how: Any) -> dict[str, Any]:
     body = {"transactional_id": id, "transaction_timeout_ms": MINUTE}
-    return await house.ask(Api.INIT_PRODUCER_ID, body, **how)
+    return await harness.ask(Api.INIT_PRODUCER_ID, body, **how)
 
 
 async def join(
-    house: House, producer: dict[str, Any], *partitions: int, topic: str = "t", **how: Any
+    harness: Harness, producer: dict[str, Any], *partitions: int, topic: str = "t", **how: Any
 ) -> dict[int, Error]:
     body = {
         "v3_and_below_transactional_id": "tx",
@@ -28,7 +28,7 @@ async def join(
         "v3_and_below_producer_epoch": producer["producer_epoch"],
         "v3_and_below_topics": [{"name": topic, "partitions": list(partitions)}],
     }
-    told = await house.ask(Api.ADD_PARTITIONS_TO_TXN, body, **how)
+    told = await harness.ask(Api.ADD_PARTITIONS_TO_TXN, body, **how)
     [results] = told["results_by_topic_v3_and_below"]
     return {
         each["partition_index"]: Error(each["partition_error_code"])
@@ -36,7 +36,7 @@ async def join(
     }
 
 
-async def of(house: House, api: Api, producer: dict[str, Any], **fields: Any) -> dict[str, Any]:
+async def of(harness: Harness, api: Api, producer: dict[str, Any], **fields: Any) -> dict[str, Any]:
     version = fields.pop("version", -1)
     body = {
         "transactional_id": "tx",
@@ -44,7 +44,7 @@ async def of(house: House, api: Api, producer: dict[str, Any], **fields: Any) ->
         "producer_epoch": producer["producer_epoch"],
         **fields,
     }
-    return await house.ask(api, body, version=version)
+    return await harness.ask(api, body, version=version)
 
 
 def write(log: Log, producer: dict[str, Any]) -> None:
@@ -52,35 +52,35 @@ def write(log: Log, producer: dict[str, Any]) -> None:
     log.append_raw(batch(id, 0, epoch=epoch, transactional=True))
 
 
-async def test_an_idempotent_producer_gets_an_id(house: House) -> None:
-    first, second = await begin(house, None), await begin(house, None)
+async def test_an_idempotent_producer_gets_an_id(harness: Harness) -> None:
+    first, second = await begin(harness, None), await begin(harness, None)
     assert first["error_code"] == Error.NONE
     assert (first["producer_epoch"], second["producer_epoch"]) == (0, 0)
     assert first["producer_id"] != second["producer_id"]
 
 
 @pytest.mark.parametrize("commit", [True, False])
-async def test_from_the_first_partition_to_the_end(house: House, commit: bool) -> None:
-    topic = await house.topics.create("t", 2)
-    producer = await begin(house)
-    assert await join(house, producer, 0, 1) == {0: Error.NONE, 1: Error.NONE}
+async def test_from_the_first_partition_to_the_end(harness: Harness, commit: bool) -> None:
+    topic = await harness.topics.create("t", 2)
+    producer = await begin(harness)
+    assert await join(harness, producer, 0, 1) == {0: Error.NONE, 1: Error.NONE}
     for partition in topic.partitions:
         write(partition.log, producer)
-    [told] = (await house.ask(Api.DESCRIBE_TRANSACTIONS, {"transactional_ids": ["tx"]}))[
+    [told] = (await harness.ask(Api.DESCRIBE_TRANSACTIONS, {"transactional_ids": ["tx"]}))[
         "transaction_states"
     ]
     assert told["transaction_state"] == "Ongoing"
     assert told["topics"] == [{"topic": "t", "partitions": [0, 1]}]
-    assert (await of(house, Api.END_TXN, producer, committed=commit))["error_code"] == Error.NONE
+    assert (await of(harness, Api.END_TXN, producer, committed=commit))["error_code"] == Error.NONE
     for partition in topic.partitions:
         assert partition.log.stat().last_stable == 2
         assert bool(partition.log.aborted(0, 10)) != commit
 
 
-async def test_offsets_are_seen_when_the_transaction_is_committed(house: House) -> None:
-    await house.topics.create("t")
-    producer = await begin(house)
-    added = await of(house, Api.ADD_OFFSETS_TO_TXN, producer, group_id="g")
+async def test_offsets_are_seen_when_the_transaction_is_committed(harness: Harness) -> None:
+    await harness.topics.create("t")
+    producer = await begin(harness)
+    added = await of(harness, Api.ADD_OFFSETS_TO_TXN, producer, group_id="g")
     assert added["error_code"] == Error.NONE
     offsets = [
         {
@@ -102,73 +102,73 @@ async def test_offsets_are_seen_when_the_transaction_is_committed(house: House) 
         "group_instance_id": None,
         "topics": offsets,
     }
-    told = await of(house, Api.TXN_OFFSET_COMMIT, producer, **fields)
+    told = await of(harness, Api.TXN_OFFSET_COMMIT, producer, **fields)
     assert told["topics"][0]["partitions"][0]["error_code"] == Error.NONE
-    places = dict(house.room.groups.committed("g"))
+    places = dict(harness.context.groups.committed("g"))
     assert places == {}
-    await of(house, Api.END_TXN, producer, committed=True)
-    [committed] = house.room.groups.committed("g").values()
+    await of(harness, Api.END_TXN, producer, committed=True)
+    [committed] = harness.context.groups.committed("g").values()
     assert (committed.offset, committed.metadata) == (42, "noted")
-    told = await of(house, Api.TXN_OFFSET_COMMIT, producer, **fields)
+    told = await of(harness, Api.TXN_OFFSET_COMMIT, producer, **fields)
     error = told["topics"][0]["partitions"][0]["error_code"]
     assert error == Error.INVALID_TXN_STATE
 
 
-async def test_partitions_are_added_all_or_none(house: House) -> None:
-    await house.topics.create("t")
-    producer = await begin(house)
-    assert await join(house, producer, 0, 7) == {
+async def test_partitions_are_added_all_or_none(harness: Harness) -> None:
+    await harness.topics.create("t")
+    producer = await begin(harness)
+    assert await join(harness, producer, 0, 7) == {
         0: Error.OPERATION_NOT_ATTEMPTED,
         7: Error.UNKNOWN_TOPIC_OR_PARTITION,
     }
-    assert await join(house, producer, 0) == {0: Error.NONE}
+    assert await join(harness, producer, 0) == {0: Error.NONE}
 
 
 @pytest.mark.parametrize(
     ("version", "error"), [(3, Error.PRODUCER_FENCED), (1, Error.INVALID_PRODUCER_EPOCH)]
 )
 async def test_who_is_fenced_is_told_so_in_words_it_knows(
-    house: House, version: int, error: Error
+    harness: Harness, version: int, error: Error
 ) -> None:
-    await house.topics.create("t")
-    first = await begin(house)
-    await begin(house)
-    assert await join(house, first, 0, version=version) == {0: error}
-    ended = await of(house, Api.END_TXN, first, committed=True, version=version)
+    await harness.topics.create("t")
+    first = await begin(harness)
+    await begin(harness)
+    assert await join(harness, first, 0, version=version) == {0: error}
+    ended = await of(harness, Api.END_TXN, first, committed=True, version=version)
     assert ended["error_code"] == error
 
 
-async def test_permissions(house: House) -> None:
-    await house.topics.create("t")
-    user: User = await house.user("carol", "", "^(tx|t)$", "^t$")
-    stranger: User = await house.user("dave", "", "^t$", "^t$")
-    assert (await begin(house, user=user))["error_code"] == Error.NONE
+async def test_permissions(harness: Harness) -> None:
+    await harness.topics.create("t")
+    user: User = await harness.user("carol", "", "^(tx|t)$", "^t$")
+    stranger: User = await harness.user("dave", "", "^t$", "^t$")
+    assert (await begin(harness, user=user))["error_code"] == Error.NONE
     refused = Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert (await begin(house, user=stranger))["error_code"] == refused
-    producer = await begin(house)
-    assert await join(house, producer, 0, user=stranger) == {0: refused}
-    listed = await house.ask(Api.LIST_TRANSACTIONS, FILTERS, user=stranger)
+    assert (await begin(harness, user=stranger))["error_code"] == refused
+    producer = await begin(harness)
+    assert await join(harness, producer, 0, user=stranger) == {0: refused}
+    listed = await harness.ask(Api.LIST_TRANSACTIONS, FILTERS, user=stranger)
     assert listed["transaction_states"] == []
 
 
 FILTERS: dict[str, Any] = {"state_filters": [], "producer_id_filters": [], "duration_filter": -1}
 
 
-async def test_transactions_are_listed(house: House) -> None:
-    await house.topics.create("t")
-    producer = await begin(house)
-    await begin(house, "idle")
-    await join(house, producer, 0)
-    told = await house.ask(Api.LIST_TRANSACTIONS, FILTERS | {"state_filters": ["Ongoing", "Odd"]})
+async def test_transactions_are_listed(harness: Harness) -> None:
+    await harness.topics.create("t")
+    producer = await begin(harness)
+    await begin(harness, "idle")
+    await join(harness, producer, 0)
+    told = await harness.ask(Api.LIST_TRANSACTIONS, FILTERS | {"state_filters": ["Ongoing", "Odd"]})
     assert [each["transactional_id"] for each in told["transaction_states"]] == ["tx"]
     assert told["unknown_state_filters"] == ["Odd"]
-    told = await house.ask(Api.LIST_TRANSACTIONS, FILTERS | {"duration_filter": 3_600_000})
+    told = await harness.ask(Api.LIST_TRANSACTIONS, FILTERS | {"duration_filter": 3_600_000})
     assert told["transaction_states"] == []
 
 
-async def test_transactions_are_listed_by_a_pattern_of_their_ids(house: House) -> None:
+async def test_transactions_are_listed_by_a_pattern_of_their_ids(harness: Harness) -> None:
     for id in ("orders-1", "orders-2", "audit"):
-        await begin(house, id)
+        await begin(harness, id)
     for pattern, ids in (
         ("orders-.*", {"orders-1", "orders-2"}),
         ("orders", set()),
@@ -176,20 +176,20 @@ async def test_transactions_are_listed_by_a_pattern_of_their_ids(house: House) -
         (None, {"orders-1", "orders-2", "audit"}),
     ):
         asked = FILTERS | {"transactional_id_pattern": pattern}
-        told = await house.ask(Api.LIST_TRANSACTIONS, asked)
+        told = await harness.ask(Api.LIST_TRANSACTIONS, asked)
         assert {each["transactional_id"] for each in told["transaction_states"]} == ids
     with pytest.raises(KafkaError) as refused:
-        await house.ask(Api.LIST_TRANSACTIONS, FILTERS | {"transactional_id_pattern": "(a"})
+        await harness.ask(Api.LIST_TRANSACTIONS, FILTERS | {"transactional_id_pattern": "(a"})
     assert refused.value.error is Error.INVALID_REGULAR_EXPRESSION
 
 
-async def test_a_logs_producers_are_described(house: House) -> None:
-    topic = await house.topics.create("t")
-    producer = await begin(house)
-    await join(house, producer, 0)
+async def test_a_logs_producers_are_described(harness: Harness) -> None:
+    topic = await harness.topics.create("t")
+    producer = await begin(harness)
+    await join(harness, producer, 0)
     write(topic.partitions[0].log, producer)
     body = {"topics": [{"name": "t", "partition_indexes": [0, 5]}]}
-    told = await house.ask(Api.DESCRIBE_PRODUCERS, body)
+    told = await harness.ask(Api.DESCRIBE_PRODUCERS, body)
     here, nowhere = told["topics"][0]["partitions"]
     [one] = here["active_producers"]
     assert one["producer_id"] == producer["producer_id"]
@@ -198,8 +198,8 @@ async def test_a_logs_producers_are_described(house: House) -> None:
 
 
 @pytest.mark.parametrize("id", ["tx", ""])
-async def test_wrong_requests_are_told_so(house: House, id: str) -> None:
+async def test_wrong_requests_are_told_so(harness: Harness, id: str) -> None:
     body = {"transactional_id": id, "transaction_timeout_ms": -5}
-    told = await house.ask(Api.INIT_PRODUCER_ID, body)
+    told = await harness.ask(Api.INIT_PRODUCER_ID, body)
     wanted = Error.INVALID_TRANSACTION_TIMEOUT if id else Error.INVALID_REQUEST
     assert told["error_code"] == wanted

@@ -89,7 +89,7 @@ class MortalState(StateLog):
 
 
 @dataclass
-class Hall:
+class TransactionHarness:
     store: Store
     fate: Fate = field(default_factory=Fate)
     topics: Topics = field(default_factory=Topics)
@@ -118,17 +118,17 @@ class Hall:
 
 
 @pytest.fixture
-async def hall(tmp_path: Path) -> AsyncIterator[Hall]:
-    async with a_hall(tmp_path / "data") as hall:
-        yield hall
+async def harness(tmp_path: Path) -> AsyncIterator[TransactionHarness]:
+    async with open_harness(tmp_path / "data") as harness:
+        yield harness
 
 
 @asynccontextmanager
-async def a_hall(data: Path) -> AsyncIterator[Hall]:
+async def open_harness(data: Path) -> AsyncIterator[TransactionHarness]:
     with Store.open(data, SMALL) as store:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(store.waiting.run, print)
-            yield Hall(store)
+            yield TransactionHarness(store)
             nursery.cancel_scope.cancel()
 
 
@@ -145,27 +145,27 @@ async def refusal(step: Awaitable[object]) -> Error:
 # -- producers
 
 
-async def test_ids_are_never_given_twice(hall: Hall) -> None:
-    first = await hall.coordinator()
+async def test_ids_are_never_given_twice(harness: TransactionHarness) -> None:
+    first = await harness.coordinator()
     ids = [(await first.idempotent()).id for _ in range(3)]
-    second = await hall.coordinator()
+    second = await harness.coordinator()
     ids += [(await second.idempotent()).id for _ in range(1500)]
     ids.append((await second.begin("tx", MINUTE)).id)
     assert len(set(ids)) == len(ids)
 
 
-async def test_each_beginning_has_the_next_epoch(hall: Hall) -> None:
-    transactions = await hall.coordinator()
+async def test_each_beginning_has_the_next_epoch(harness: TransactionHarness) -> None:
+    transactions = await harness.coordinator()
     first = await transactions.begin("tx", MINUTE)
     assert first.epoch == 0
     assert await transactions.begin("tx", MINUTE) == Producer(first.id, 1)
-    again = await hall.coordinator()
+    again = await harness.coordinator()
     assert await again.begin("tx", MINUTE) == Producer(first.id, 2)
     assert (await again.begin("other", MINUTE)).id != first.id
 
 
-async def test_a_producer_that_goes_on_after_an_error_is_known(hall: Hall) -> None:
-    transactions = await hall.coordinator()
+async def test_a_producer_that_goes_on_after_an_error_is_known(harness: TransactionHarness) -> None:
+    transactions = await harness.coordinator()
     first = await transactions.begin("tx", MINUTE)
     second = await transactions.begin("tx", MINUTE, expected=first)
     assert second == Producer(first.id, 1)
@@ -175,20 +175,20 @@ async def test_a_producer_that_goes_on_after_an_error_is_known(hall: Hall) -> No
     assert await refusal(transactions.begin("tx", MINUTE, expected=second)) is Error.PRODUCER_FENCED
 
 
-async def test_after_the_last_epoch_comes_another_id(hall: Hall) -> None:
-    transactions = await hall.coordinator()
+async def test_after_the_last_epoch_comes_another_id(harness: TransactionHarness) -> None:
+    transactions = await harness.coordinator()
     first = await transactions.begin("tx", MINUTE)
     entry = transactions._entries["tx"]
     last = Producer(first.id, 32766)
-    await transactions._put(entry, entry.now.renewed(last, -1, MINUTE, hall.now))
+    await transactions._put(entry, entry.now.renewed(last, -1, MINUTE, harness.now))
     after = await transactions.begin("tx", MINUTE)
     assert after.id != first.id
     assert after.epoch == 0
 
 
 @pytest.mark.parametrize("limit", [0, -1, 15 * MINUTE + 1])
-async def test_a_time_out_has_its_limits(hall: Hall, limit: int) -> None:
-    transactions = await hall.coordinator()
+async def test_a_time_out_has_its_limits(harness: TransactionHarness, limit: int) -> None:
+    transactions = await harness.coordinator()
     assert await refusal(transactions.begin("tx", limit)) is Error.INVALID_TRANSACTION_TIMEOUT
     assert transactions.find("tx") is None
 
@@ -197,9 +197,11 @@ async def test_a_time_out_has_its_limits(hall: Hall, limit: int) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-async def test_it_ends_in_every_partition_and_group(hall: Hall, commit: bool) -> None:
-    logs = hall.topic("t", 2)
-    transactions = await hall.coordinator()
+async def test_it_ends_in_every_partition_and_group(
+    harness: TransactionHarness, commit: bool
+) -> None:
+    logs = harness.topic("t", 2)
+    transactions = await harness.coordinator()
     producer = await transactions.begin("tx", MINUTE)
     await transactions.join("tx", producer, TWO, ["g"])
     for log in logs:
@@ -209,15 +211,17 @@ async def test_it_ends_in_every_partition_and_group(hall: Hall, commit: bool) ->
     for log in logs:
         assert log.stat().last_stable == 2
         assert len(log.aborted(0, 10)) == (not commit)
-    assert hall.groups.ended == {producer.id: [commit]}
+    assert harness.groups.ended == {producer.id: [commit]}
     now = transactions.find("tx")
     assert now is not None
     assert now.state is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
 
 
-async def test_a_partition_must_be_part_of_it_before_it_is_written_to(hall: Hall) -> None:
-    [log] = hall.topic("t", 1)
-    transactions = await hall.coordinator()
+async def test_a_partition_must_be_part_of_it_before_it_is_written_to(
+    harness: TransactionHarness,
+) -> None:
+    [log] = harness.topic("t", 1)
+    transactions = await harness.coordinator()
     producer = await transactions.begin("tx", MINUTE)
     with pytest.raises(Refused):
         write(log, producer)
@@ -225,9 +229,9 @@ async def test_a_partition_must_be_part_of_it_before_it_is_written_to(hall: Hall
     write(log, producer)
 
 
-async def test_a_second_producer_ends_the_firsts_transaction(hall: Hall) -> None:
-    [log] = hall.topic("t", 1)
-    transactions = await hall.coordinator()
+async def test_a_second_producer_ends_the_firsts_transaction(harness: TransactionHarness) -> None:
+    [log] = harness.topic("t", 1)
+    transactions = await harness.coordinator()
     first = await transactions.begin("tx", MINUTE)
     await transactions.join("tx", first, TWO[:1])
     write(log, first)
@@ -245,8 +249,8 @@ async def test_a_second_producer_ends_the_firsts_transaction(hall: Hall) -> None
     assert log.stat().last_stable == log.stat().next_offset
 
 
-async def test_nobody_knows_an_id_that_did_not_begin(hall: Hall) -> None:
-    transactions = await hall.coordinator()
+async def test_nobody_knows_an_id_that_did_not_begin(harness: TransactionHarness) -> None:
+    transactions = await harness.coordinator()
     stranger = Producer(1, 0)
     unknown = Error.INVALID_PRODUCER_ID_MAPPING
     assert await refusal(transactions.join("tx", stranger, TWO)) is unknown
@@ -254,9 +258,9 @@ async def test_nobody_knows_an_id_that_did_not_begin(hall: Hall) -> None:
 
 
 async def test_offsets_are_committed_only_by_the_transaction_that_has_their_group(
-    hall: Hall,
+    harness: TransactionHarness,
 ) -> None:
-    transactions = await hall.coordinator()
+    transactions = await harness.coordinator()
     producer = await transactions.begin("tx", MINUTE)
     await transactions.join("tx", producer, groups=["g"])
     with transactions.committing("tx", producer, "g"):
@@ -271,10 +275,10 @@ async def test_offsets_are_committed_only_by_the_transaction_that_has_their_grou
 
 
 async def test_a_marker_that_finds_no_room_waits_until_the_disk_gets_on(
-    hall: Hall, monkeypatch: pytest.MonkeyPatch
+    harness: TransactionHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log, other = hall.topic("t", 2)
-    transactions = await hall.coordinator()
+    log, other = harness.topic("t", 2)
+    transactions = await harness.coordinator()
     producer = await transactions.begin("tx", MINUTE)
     await transactions.join("tx", producer, TWO[:1])
     write(log, producer)
@@ -301,12 +305,14 @@ async def test_a_marker_that_finds_no_room_waits_until_the_disk_gets_on(
     assert log.stat().last_stable == 2
 
 
-async def test_a_topic_that_was_deleted_meanwhile_is_in_nobodys_way(hall: Hall) -> None:
-    hall.topic("t", 2)
-    transactions = await hall.coordinator()
+async def test_a_topic_that_was_deleted_meanwhile_is_in_nobodys_way(
+    harness: TransactionHarness,
+) -> None:
+    harness.topic("t", 2)
+    transactions = await harness.coordinator()
     producer = await transactions.begin("tx", MINUTE)
     await transactions.join("tx", producer, TWO)
-    del hall.topics.topics["t"]
+    del harness.topics.topics["t"]
     await transactions.end("tx", producer, True)
     now = transactions.find("tx")
     assert now is not None
@@ -316,68 +322,70 @@ async def test_a_topic_that_was_deleted_meanwhile_is_in_nobodys_way(hall: Hall) 
 # -- time
 
 
-async def test_one_that_takes_too_long_is_given_up_and_its_producer_fenced(hall: Hall) -> None:
-    [log] = hall.topic("t", 1)
-    transactions = await hall.coordinator()
+async def test_one_that_takes_too_long_is_given_up_and_its_producer_fenced(
+    harness: TransactionHarness,
+) -> None:
+    [log] = harness.topic("t", 1)
+    transactions = await harness.coordinator()
     producer = await transactions.begin("tx", 10 * MINUTE)
     await transactions.join("tx", producer, TWO[:1])
     write(log, producer)
-    hall.now += 10 * MINUTE
+    harness.now += 10 * MINUTE
     await transactions.look()
     assert log.stat().last_stable == 0
-    hall.now += 1
+    harness.now += 1
     await transactions.look()
     assert log.stat().last_stable == 2
     assert len(log.aborted(0, 10)) == 1
     assert await refusal(transactions.end("tx", producer, True)) is Error.PRODUCER_FENCED
 
 
-async def test_a_work_queue_waits_for_a_minute_at_most(hall: Hall) -> None:
-    [log] = hall.topic("t", 1, is_stream=False)
-    transactions = await hall.coordinator()
+async def test_a_work_queue_waits_for_a_minute_at_most(harness: TransactionHarness) -> None:
+    [log] = harness.topic("t", 1, is_stream=False)
+    transactions = await harness.coordinator()
     producer = await transactions.begin("tx", 10 * MINUTE)
     await transactions.join("tx", producer, TWO[:1])
     write(log, producer)
     log.append_raw(batch(-1, -1, epoch=-1))
-    hall.now += MINUTE + 1
+    harness.now += MINUTE + 1
     await transactions.look()
     assert log.stat().last_stable == 3
 
 
-async def test_ids_that_nobody_used_for_a_week_are_forgotten(hall: Hall) -> None:
-    transactions = await hall.coordinator()
+async def test_ids_that_nobody_used_for_a_week_are_forgotten(harness: TransactionHarness) -> None:
+    transactions = await harness.coordinator()
     await transactions.begin("old", MINUTE)
-    hall.now += 8 * 24 * 60 * MINUTE
+    harness.now += 8 * 24 * 60 * MINUTE
     await transactions.begin("new", MINUTE)
     await transactions.look()
     assert [each.id for each in transactions.all()] == ["new"]
-    assert [each.id for each in (await hall.coordinator()).all()] == ["new"]
+    assert [each.id for each in (await harness.coordinator()).all()] == ["new"]
 
 
 # -- crashes
 
 
-async def test_a_restart_goes_on_with_what_is_open(hall: Hall) -> None:
-    logs = hall.topic("t", 2)
-    before = await hall.coordinator()
+async def test_a_restart_goes_on_with_what_is_open(harness: TransactionHarness) -> None:
+    logs = harness.topic("t", 2)
+    before = await harness.coordinator()
     producer = await before.begin("tx", MINUTE)
     await before.join("tx", producer, TWO)
     write(logs[0], producer)
-    after = await hall.coordinator()
+    after = await harness.coordinator()
     write(logs[1], producer)
     await after.end("tx", producer, True)
     assert [log.stat().last_stable for log in logs] == [2, 2]
 
 
-async def lives(hall: Hall, steps: int, life: Awaitable[object]) -> bool:
+async def lives(harness: TransactionHarness, steps: int, life: Awaitable[object]) -> bool:
     """Did it get to the end within so many steps?"""
-    hall.fate.steps = steps
+    harness.fate.steps = steps
     try:
         await life
     except Died:
         return False
     finally:
-        hall.fate.steps = -1
+        harness.fate.steps = -1
     return True
 
 
@@ -387,15 +395,15 @@ async def test_wherever_it_dies_an_end_is_an_end_everywhere_or_not_yet(
 ) -> None:
     finished = False
     for steps in range(40):
-        async with a_hall(tmp_path / str(steps)) as hall:
-            logs = hall.topic("t", 2)
-            transactions = await hall.coordinator()
+        async with open_harness(tmp_path / str(steps)) as harness:
+            logs = harness.topic("t", 2)
+            transactions = await harness.coordinator()
             producer = await transactions.begin("tx", MINUTE)
             await transactions.join("tx", producer, TWO, ["g"])
             for log in logs:
                 write(log, producer)
-            finished = await lives(hall, steps, transactions.end("tx", producer, commit))
-            again = await hall.coordinator()
+            finished = await lives(harness, steps, transactions.end("tx", producer, commit))
+            again = await harness.coordinator()
             await again.look()
             now = again.find("tx")
             assert now is not None
@@ -407,7 +415,7 @@ async def test_wherever_it_dies_an_end_is_an_end_everywhere_or_not_yet(
                 stat = log.stat()
                 assert stat.last_stable == stat.next_offset
                 assert bool(log.aborted(0, 100)) != commit
-            assert set(hall.groups.ended[producer.id]) == {commit}
+            assert set(harness.groups.ended[producer.id]) == {commit}
         if finished:
             break
     assert finished
@@ -417,15 +425,15 @@ async def test_wherever_it_dies_an_end_is_an_end_everywhere_or_not_yet(
 async def test_wherever_it_dies_a_new_producer_fences_the_old_one(tmp_path: Path) -> None:
     finished = False
     for steps in range(40):
-        async with a_hall(tmp_path / str(steps)) as hall:
-            logs = hall.topic("t", 2)
-            transactions = await hall.coordinator()
+        async with open_harness(tmp_path / str(steps)) as harness:
+            logs = harness.topic("t", 2)
+            transactions = await harness.coordinator()
             old = await transactions.begin("tx", MINUTE)
             await transactions.join("tx", old, TWO)
             for log in logs:
                 write(log, old)
-            finished = await lives(hall, steps, transactions.begin("tx", MINUTE))
-            again = await hall.coordinator()
+            finished = await lives(harness, steps, transactions.begin("tx", MINUTE))
+            again = await harness.coordinator()
             await again.look()
             new = await again.begin("tx", MINUTE)
             assert new.epoch > old.epoch

@@ -17,7 +17,7 @@ CLIENTS = ("librdkafka", "java")  # shown beside the others, held to nothing
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OtterMQ]:
-    with OtterMQ(tmp_path_factory.mktemp("kafka"), door="kafka") as running:
+    with OtterMQ(tmp_path_factory.mktemp("kafka"), listener="kafka") as running:
         yield running
 
 

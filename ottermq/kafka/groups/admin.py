@@ -4,24 +4,24 @@ To look takes the `read` permission on a group's name, to delete `configure`.
 """
 
 from ottermq.kafka.api import Api
+from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error, KafkaError
 from ottermq.kafka.groups.coordinator import Entry
 from ottermq.kafka.groups.group import State
 from ottermq.kafka.groups.membership import refusal
 from ottermq.kafka.groups.records import Place
 from ottermq.kafka.request import Body, Connection, Handler, Request
-from ottermq.kafka.room import Room
 
 CLASSIC = "classic"
 # org.apache.kafka.common.acl.AclOperation, as bits
 READ, DELETE, DESCRIBE = 1 << 3, 1 << 6, 1 << 8
 
 
-def describe_groups(kafka: Room, request: Request) -> Body:
+def describe_groups(kafka: KafkaContext, request: Request) -> Body:
     return {"groups": [_describe(kafka, request, id) for id in request.body["groups"]]}
 
 
-def _describe(kafka: Room, request: Request, id: str) -> Body:
+def _describe(kafka: KafkaContext, request: Request, id: str) -> Body:
     told: Body = {"group_id": id, "group_state": State.DEAD.value}
     refused = refusal(request, id)
     if refused is not Error.NONE:
@@ -60,7 +60,7 @@ def _operations(conn: Connection, id: str) -> int:
     return bits | (DELETE if conn.allows_group("configure", id) else 0)
 
 
-def list_groups(kafka: Room, request: Request) -> Body:
+def list_groups(kafka: KafkaContext, request: Request) -> Body:
     """Those that the client may look at."""
     states = {state.lower() for state in request.body["states_filter"]}
     types = {type.lower() for type in request.body["types_filter"]}
@@ -81,7 +81,7 @@ def list_groups(kafka: Room, request: Request) -> Body:
     }
 
 
-async def delete_groups(kafka: Room, request: Request) -> Body:
+async def delete_groups(kafka: KafkaContext, request: Request) -> Body:
     results = []
     for id in dict.fromkeys(request.body["groups_names"]):
         if not request.conn.allows_group("configure", id):
@@ -93,7 +93,7 @@ async def delete_groups(kafka: Room, request: Request) -> Body:
     return {"results": results}
 
 
-async def offset_delete(kafka: Room, request: Request) -> Body:
+async def offset_delete(kafka: KafkaContext, request: Request) -> Body:
     id = request.body["group_id"]
     if not request.conn.allows_group("configure", id):
         return {"error_code": Error.GROUP_AUTHORIZATION_FAILED}

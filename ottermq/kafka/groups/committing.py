@@ -3,18 +3,18 @@
 from collections.abc import Iterable
 
 from ottermq.kafka.api import Api
+from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error
 from ottermq.kafka.groups.member import Who
 from ottermq.kafka.groups.membership import refusal
 from ottermq.kafka.groups.records import Committed, Place
 from ottermq.kafka.request import Body, Handler, Request
-from ottermq.kafka.room import Room
 
 NOTHING = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
 Wanted = dict[Place, Committed]
 
 
-async def offset_commit(kafka: Room, request: Request) -> Body:
+async def offset_commit(kafka: KafkaContext, request: Request) -> Body:
     body = request.body
     who = Who(body["member_id"], body["generation_id_or_member_epoch"], body["group_instance_id"])
     refused = refusal(request, body["group_id"])
@@ -25,7 +25,7 @@ async def offset_commit(kafka: Room, request: Request) -> Body:
     return commit_answer(request, errors, done)
 
 
-def wanted_offsets(kafka: Room, request: Request) -> tuple[Wanted, dict[Place, Error]]:
+def wanted_offsets(kafka: KafkaContext, request: Request) -> tuple[Wanted, dict[Place, Error]]:
     """What a commit asks for, of a transaction or not, and what of it can't be."""
     offsets: Wanted = {}
     errors: dict[Place, Error] = {}
@@ -64,7 +64,7 @@ def commit_answer(request: Request, errors: dict[Place, Error], others: Error) -
     return {"topics": topics}
 
 
-def offset_fetch(kafka: Room, request: Request) -> Body:
+def offset_fetch(kafka: KafkaContext, request: Request) -> Body:
     body = request.body
     if request.version >= 8:
         return {"groups": [_fetch(kafka, request, each) for each in body["groups"]]}
@@ -76,7 +76,7 @@ def offset_fetch(kafka: Room, request: Request) -> Body:
     return told
 
 
-def _fetch(kafka: Room, request: Request, wanted: Body) -> Body:
+def _fetch(kafka: KafkaContext, request: Request, wanted: Body) -> Body:
     id = wanted["group_id"]
     refused = refusal(request, id)
     if refused is not Error.NONE:
@@ -95,7 +95,7 @@ def _fetch(kafka: Room, request: Request, wanted: Body) -> Body:
 
 
 def _fetch_topic(
-    kafka: Room, request: Request, id: str, name: str, partitions: Iterable[int]
+    kafka: KafkaContext, request: Request, id: str, name: str, partitions: Iterable[int]
 ) -> Body:
     allowed = request.conn.allows_topic("read", name)
     committed = kafka.groups.committed(id)

@@ -8,17 +8,17 @@ from typing import Any
 
 from ottermq.kafka import ids
 from ottermq.kafka.api import Api
+from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error
 from ottermq.kafka.groups.member import Joining, Who
 from ottermq.kafka.pace import LARGE, paced
 from ottermq.kafka.request import Body, Handler, Request
-from ottermq.kafka.room import Room
 
 LARGEST_METADATA = 1 << 20  # bytes: of all protocols that a member speaks
 LARGEST_ASSIGNMENTS = 4 << 20  # bytes: a leader's, for all members
 
 
-def find_coordinator(kafka: Room, request: Request) -> Body | Coroutine[Any, Any, Body]:
+def find_coordinator(kafka: KafkaContext, request: Request) -> Body | Coroutine[Any, Any, Body]:
     if request.version < 4:
         only = _coordinator(kafka, request, request.body["key"])
         del only["key"]
@@ -29,12 +29,12 @@ def find_coordinator(kafka: Room, request: Request) -> Body | Coroutine[Any, Any
     return {"coordinators": [_coordinator(kafka, request, key) for key in keys]}
 
 
-async def _find_many(kafka: Room, request: Request, keys: list[str]) -> Body:
+async def _find_many(kafka: KafkaContext, request: Request, keys: list[str]) -> Body:
     found = [_coordinator(kafka, request, key) async for key in paced(keys)]
     return {"coordinators": found}
 
 
-def _coordinator(kafka: Room, request: Request, key: str) -> Body:
+def _coordinator(kafka: KafkaContext, request: Request, key: str) -> Body:
     error, text = Error.NONE, None
     match request.body["key_type"]:
         case 0:  # a group
@@ -57,7 +57,7 @@ def _coordinator(kafka: Room, request: Request, key: str) -> Body:
     return {"key": key, "error_code": Error.NONE, "error_message": None, **here}
 
 
-async def join_group(kafka: Room, request: Request) -> Body:
+async def join_group(kafka: KafkaContext, request: Request) -> Body:
     body, version = request.body, request.version
     refused = refusal(request, body["group_id"]) or _unfit(body)
     if refused is not Error.NONE:
@@ -114,7 +114,7 @@ def _no_protocol(version: int) -> Body:
     return {"protocol_name": None if version >= 7 else ""}
 
 
-async def sync_group(kafka: Room, request: Request) -> Body:
+async def sync_group(kafka: KafkaContext, request: Request) -> Body:
     body = request.body
     refused = refusal(request, body["group_id"])
     if sum(len(each["assignment"]) for each in body["assignments"]) > LARGEST_ASSIGNMENTS:
@@ -136,7 +136,7 @@ async def sync_group(kafka: Room, request: Request) -> Body:
     }
 
 
-def heartbeat(kafka: Room, request: Request) -> Body:
+def heartbeat(kafka: KafkaContext, request: Request) -> Body:
     body = request.body
     refused = refusal(request, body["group_id"])
     if refused is not Error.NONE:
@@ -145,7 +145,7 @@ def heartbeat(kafka: Room, request: Request) -> Body:
     return {"error_code": kafka.groups.heartbeat(body["group_id"], who)}
 
 
-def leave_group(kafka: Room, request: Request) -> Body:
+def leave_group(kafka: KafkaContext, request: Request) -> Body:
     body = request.body
     refused = refusal(request, body["group_id"])
     if refused is not Error.NONE:

@@ -1,12 +1,12 @@
 """DescribeTransactions, ListTransactions, DescribeProducers: what is open, and whose it is."""
 
 from ottermq.kafka.api import Api
+from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error, KafkaError
 from ottermq.kafka.linear_regex import BadPattern, Linear
 from ottermq.kafka.offsets import log_of
 from ottermq.kafka.pace import paced
 from ottermq.kafka.request import Body, Handler, Request
-from ottermq.kafka.room import Room
 from ottermq.kafka.transactions.transaction import STATES
 
 AT_A_TIME = 16  # ids that are held against a pattern
@@ -21,12 +21,12 @@ def may_see_topic(request: Request, name: str) -> bool:
     return request.conn.allows_topic("write", name) or request.conn.allows_topic("read", name)
 
 
-def describe_transactions(kafka: Room, request: Request) -> Body:
+def describe_transactions(kafka: KafkaContext, request: Request) -> Body:
     ids = request.body["transactional_ids"]
     return {"transaction_states": [_describe(kafka, request, id) for id in ids]}
 
 
-def _describe(kafka: Room, request: Request, id: str) -> Body:
+def _describe(kafka: KafkaContext, request: Request, id: str) -> Body:
     if not may_see(request, id):
         return _unknown(id, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     now = kafka.transactions.find(id)
@@ -61,7 +61,7 @@ def _unknown(id: str, error: Error) -> Body:
     }
 
 
-async def list_transactions(kafka: Room, request: Request) -> Body:
+async def list_transactions(kafka: KafkaContext, request: Request) -> Body:
     body = request.body
     pattern = _pattern(body["transactional_id_pattern"])
     states, producers = frozenset(body["state_filters"]), frozenset(body["producer_id_filters"])
@@ -100,7 +100,7 @@ def _pattern(text: str | None) -> Linear | None:
         raise KafkaError(Error.INVALID_REGULAR_EXPRESSION, str(error)) from None
 
 
-def describe_producers(kafka: Room, request: Request) -> Body:
+def describe_producers(kafka: KafkaContext, request: Request) -> Body:
     return {
         "topics": [
             {
@@ -115,7 +115,7 @@ def describe_producers(kafka: Room, request: Request) -> Body:
     }
 
 
-def _producers(kafka: Room, request: Request, name: str, index: int) -> Body:
+def _producers(kafka: KafkaContext, request: Request, name: str, index: int) -> Body:
     found = log_of(kafka, request, name, index)
     if isinstance(found, Error):
         return {"partition_index": index, "error_code": found, "active_producers": []}

@@ -7,13 +7,13 @@ from collections.abc import Awaitable
 
 from ottermq.kafka import ids
 from ottermq.kafka.api import Api
+from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error, KafkaError
 from ottermq.kafka.groups.committing import commit_answer, wanted_offsets
 from ottermq.kafka.groups.member import Who
 from ottermq.kafka.groups.membership import refusal as group_refusal
 from ottermq.kafka.groups.records import Place
 from ottermq.kafka.request import Body, Handler, Request
-from ottermq.kafka.room import Room
 from ottermq.kafka.transactions.transaction import Producer
 
 # Clients that speak an older version know no PRODUCER_FENCED.
@@ -52,7 +52,7 @@ def producer_of(body: Body) -> Producer:
     return Producer(body["producer_id"], body["producer_epoch"])
 
 
-async def init_producer_id(kafka: Room, request: Request) -> Body:
+async def init_producer_id(kafka: KafkaContext, request: Request) -> Body:
     body = request.body
     id = body["transactional_id"]
     if id is None:
@@ -72,7 +72,7 @@ async def init_producer_id(kafka: Room, request: Request) -> Body:
     return {"error_code": refused, "producer_id": -1, "producer_epoch": -1}
 
 
-async def add_partitions(kafka: Room, request: Request) -> Body:
+async def add_partitions(kafka: KafkaContext, request: Request) -> Body:
     body = request.body
     id = body["v3_and_below_transactional_id"]
     producer = Producer(body["v3_and_below_producer_id"], body["v3_and_below_producer_epoch"])
@@ -109,7 +109,7 @@ async def add_partitions(kafka: Room, request: Request) -> Body:
     }
 
 
-def _partition_error(kafka: Room, request: Request, place: Place) -> Error:
+def _partition_error(kafka: KafkaContext, request: Request, place: Place) -> Error:
     if not request.conn.allows_topic("write", place.topic):
         return Error.TOPIC_AUTHORIZATION_FAILED
     topic = kafka.topics.find(place.topic)
@@ -118,7 +118,7 @@ def _partition_error(kafka: Room, request: Request, place: Place) -> Error:
     return Error.NONE
 
 
-async def add_offsets(kafka: Room, request: Request) -> Body:
+async def add_offsets(kafka: KafkaContext, request: Request) -> Body:
     body = request.body
     id, group = body["transactional_id"], body["group_id"]
     error = refusal(request, id) or group_refusal(request, group)
@@ -128,7 +128,7 @@ async def add_offsets(kafka: Room, request: Request) -> Body:
     return {"error_code": error}
 
 
-async def commit_offsets(kafka: Room, request: Request) -> Body:
+async def commit_offsets(kafka: KafkaContext, request: Request) -> Body:
     body = request.body
     id, group, producer = body["transactional_id"], body["group_id"], producer_of(body)
     offsets, errors = wanted_offsets(kafka, request)
@@ -143,7 +143,7 @@ async def commit_offsets(kafka: Room, request: Request) -> Body:
     return commit_answer(request, errors, others)
 
 
-async def end(kafka: Room, request: Request) -> Body:
+async def end(kafka: KafkaContext, request: Request) -> Body:
     body = request.body
     id = body["transactional_id"]
     error = refusal(request, id)

@@ -1,5 +1,5 @@
-"""Killed at random while clients of both doors write to the same two logs, a queue and a stream:
-what either was told is there, in the order of its door, and both doors see the same.
+"""Killed at random while clients of both protocols write to the same two logs, a queue and a
+stream: what either was told is there, in the order of its protocol, and both see the same.
 """
 
 import random
@@ -67,7 +67,7 @@ class Consumer:
         self.seen.add(body)
 
 
-def by_door(bodies: list[bytes]) -> tuple[list[int], list[int]]:
+def by_protocol(bodies: list[bytes]) -> tuple[list[int], list[int]]:
     """AMQP's numbers and Kafka's, each in the order they came."""
     amqp = [int(body.removeprefix(OURS)) for body in bodies if body.startswith(OURS)]
     return amqp, [int(body) for body in bodies if not body.startswith(OURS)]
@@ -88,7 +88,7 @@ def check_stream(broker: Broker, once: Once, publisher: Publisher) -> None:
             message = channel.delivery()
             assert (message.headers["x-stream-offset"], message.body) == (offset, value)
             channel.ack(message.tag)
-    published, produced = by_door([value for _, value in found])
+    published, produced = by_protocol([value for _, value in found])
     assert produced == list(range(len(produced))) and len(produced) >= once.acknowledged
     assert is_in_order(published) and publisher.confirmed <= set(published)
 
@@ -100,9 +100,9 @@ def check_queue(broker: Broker, plain: Plain, publisher: Publisher, consumer: Co
         while message := channel.get(QUEUE, no_ack=False):
             consumer.note(message.body, message.redelivered)
             left.append(message.body)
-    published, produced = by_door(left)
+    published, produced = by_protocol(left)
     assert is_in_order(published) and is_in_order(produced)
-    settled, settled_kafka = by_door(list(consumer.acked))
+    settled, settled_kafka = by_protocol(list(consumer.acked))
     assert publisher.confirmed <= {*published, *settled}
     assert plain.acknowledged.keys() <= {*produced, *settled_kafka}
 
@@ -110,7 +110,7 @@ def check_queue(broker: Broker, plain: Plain, publisher: Publisher, consumer: Co
 @pytest.mark.parametrize(
     "rounds", [5, pytest.param(100, marks=pytest.mark.soak)], ids=["suite", "soak"]
 )
-def test_kills_lose_nothing_of_either_door(start: Start, rounds: int) -> None:
+def test_kills_lose_nothing_of_either_protocol(start: Start, rounds: int) -> None:
     chance = random.Random()
     plain, once, consumer = Plain(), Once(), Consumer(chance)
     publishers = Publisher(QUEUE), Publisher(STREAM)

@@ -1,8 +1,8 @@
-"""The Kafka door: the engine's events to the handlers that answer them.
+"""The Kafka server: the engine's events to the handlers that answer them.
 
-    engine ── event ──▶ Door ── Request ──▶ metadata.py, admin.py, groups/, transactions/, …
-                         │                        │
-                         ◀──── response ──────────┘   om_kafka_answer: sent, and reading goes on
+    engine ── event ──▶ KafkaServer ── Request ──▶ metadata.py, admin.py, groups/, transactions/, …
+                             │                        │
+                             ◀─────── response ───────┘   om_kafka_answer: sent, and reading goes on
 
 The engine answers Produce and Fetch itself, once it knows what a connection may do with the topics
 they name (KAFKA_TOPICS). Everything else comes here, one request of a connection at a time; the
@@ -24,8 +24,7 @@ from ottermq import eventlog
 from ottermq.config import Address
 from ottermq.contained import contained, is_failure
 from ottermq.engine.engine import topic_names
-from ottermq.engine.types import Door as Doors
-from ottermq.engine.types import Event, KafkaRights, Kind
+from ottermq.engine.types import Event, KafkaRights, Kind, Protocol
 from ottermq.errors import Malformed, NotAllowed, OtterError
 from ottermq.kafka import (
     acls,
@@ -44,12 +43,12 @@ from ottermq.kafka import (
 )
 from ottermq.kafka.api import Api
 from ottermq.kafka.codec import UnknownVersion
+from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error, KafkaError, LoginFailed, error_of
 from ottermq.kafka.groups import admin as groups
 from ottermq.kafka.groups import committing, membership
 from ottermq.kafka.repacking import Repacker
 from ottermq.kafka.request import Body, Connection, Handler, Request
-from ottermq.kafka.room import Room
 from ottermq.kafka.transactions import admin as transactions
 from ottermq.kafka.transactions import producing
 from ottermq.net import close_reasons
@@ -85,18 +84,18 @@ SILENCE = 0.4  # of the time for a login: looked at twice
 BEFORE_LOGIN = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
 
 
-class Door:
-    def __init__(self, room: Room) -> None:
-        self.room = room
+class KafkaServer:
+    def __init__(self, context: KafkaContext) -> None:
+        self.context = context
         self.connections: dict[int, Connection] = {}
         self.stopping = False
         self._nursery: trio.Nursery | None = None
         self._pipes: dict[int, Pipe] = {}  # of TLS connections
         self._local: dict[int, str] = {}  # and where these came to
         self._strangers: dict[int, Connection] = {}  # who haven't said yet who they are
-        self._repacker = Repacker(room.engine)
-        room.served = frozenset(HANDLERS) | ENGINES
-        room.auth.on_change(self._permissions_changed)
+        self._repacker = Repacker(context.engine)
+        context.served = frozenset(HANDLERS) | ENGINES
+        context.auth.on_change(self._permissions_changed)
 
     async def run(self, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
         """Answers that take a while, until cancelled. Events come by `take`."""
@@ -109,11 +108,15 @@ class Door:
         """Well before the engine's patience with them ends; until cancelled."""
         seen: set[int] = set()
         while True:
-            await trio.sleep(self.room.engine.options.handshake_timeout_ms / 1000 * SILENCE)
+            await trio.sleep(self.context.engine.options.handshake_timeout_ms / 1000 * SILENCE)
             silent = [self._strangers.pop(id) for id in seen & self._strangers.keys()]
             for conn in silent:
                 with contained("client not admitted", peer=conn.peer):
-                    if conn.user is None and conn.login is None and sasl.anonymous(self.room, conn):
+                    if (
+                        conn.user is None
+                        and conn.login is None
+                        and sasl.anonymous(self.context, conn)
+                    ):
                         self._admit(conn)
             seen = set(self._strangers)
 
@@ -121,13 +124,13 @@ class Door:
         """Kafka has no word for goodbye."""
         self.stopping = True
         for id in list(self.connections):
-            self.room.engine.hang_up(id)
+            self.context.engine.hang_up(id)
 
     def open_pipe(self, peer: Peer) -> Pipe:
         """A TLS connection is through its handshake (ottermq/net/tls_bridge.py)."""
-        conn = self.room.engine.virtual(str(Address(peer.host, peer.port)), Doors.KAFKA)
+        conn = self.context.engine.virtual(str(Address(peer.host, peer.port)), Protocol.KAFKA)
         self._local[conn] = peer.local
-        pipe = self._pipes[conn] = Pipe(self.room.engine, conn)
+        pipe = self._pipes[conn] = Pipe(self.context.engine, conn)
         return pipe
 
     # -- events
@@ -143,14 +146,14 @@ class Door:
         secure = event.conn in self._pipes
         local = self._local[event.conn] if secure else event.header.decode()
         listener = "kafkas" if secure else "kafka"
-        conn = Connection(event.conn, event.text, local, self.room, listener)
+        conn = Connection(event.conn, event.text, local, self.context, listener)
         self.connections[conn.id] = self._strangers[conn.id] = conn
         if self.stopping:
-            self.room.engine.hang_up(conn.id)
+            self.context.engine.hang_up(conn.id)
         else:
             # Clients ask for versions, and then the first batch may come, as large as they make it.
-            trusted = sasl.anonymous(self.room, conn) is not None
-            self.room.engine.kafka_trust(conn.id, trusted)
+            trusted = sasl.anonymous(self.context, conn) is not None
+            self.context.engine.kafka_trust(conn.id, trusted)
 
     def _request(self, event: Event) -> None:
         conn = self.connections.get(event.conn)
@@ -163,7 +166,7 @@ class Door:
         if event.code not in BEFORE_LOGIN and not self._admit(conn):
             return
         if event.code in ENGINES:  # it came before the engine knew the client
-            self.room.engine.kafka_retry(conn.id)
+            self.context.engine.kafka_retry(conn.id)
             return
         try:
             request = codec.decode_request(conn, event.payload)
@@ -183,12 +186,12 @@ class Door:
         """In whose name? False: nobody's, and the connection ends."""
         if conn.user is not None:
             return True
-        user = sasl.anonymous(self.room, conn) if conn.login is None else None
+        user = sasl.anonymous(self.context, conn) if conn.login is None else None
         if user is None:
             self._end(conn, close_reasons.NOT_LOGGED_IN)
             return False
         try:
-            sasl.enter(self.room, conn, user, sasl.ANONYMOUS)
+            sasl.enter(self.context, conn, user, sasl.ANONYMOUS)
         except NotAllowed as error:
             self._end(conn, close_reasons.NOT_ALLOWED, error=error)
             return False
@@ -196,7 +199,9 @@ class Door:
 
     def _unknown(self, conn: Connection, slot: int, unknown: UnknownVersion) -> None:
         if unknown.api == Api.API_VERSIONS:
-            self.room.engine.kafka_answer(conn.id, slot, versions.unsupported(unknown.correlation))
+            self.context.engine.kafka_answer(
+                conn.id, slot, versions.unsupported(unknown.correlation)
+            )
         else:
             reason = close_reasons.UNKNOWN_VERSION
             self._end(conn, reason, api=unknown.api, version=unknown.version)
@@ -208,7 +213,7 @@ class Door:
             self._end(conn, reason, api=request.api.name, version=request.version)
             return
         try:
-            answer = handler(self.room, request)
+            answer = handler(self.context, request)
         except BaseException as error:
             self._fail(request, slot, error)
             return
@@ -233,7 +238,7 @@ class Door:
         except BaseException as error:
             self._fail(request, slot, error)
         else:
-            self.room.engine.kafka_answer(request.conn.id, slot, data)
+            self.context.engine.kafka_answer(request.conn.id, slot, data)
 
     def _fail(self, request: Request, slot: int, error: BaseException) -> None:
         """Told in the answer, if there is a place for it."""
@@ -254,18 +259,18 @@ class Door:
         text = error.text if isinstance(error, KafkaError) else str(error) if expected else None
         data = codec.encode_response(request, codec.error_body(api, version, code, text))
         if isinstance(error, LoginFailed):
-            self.room.engine.hang_up(conn.id, data)
+            self.context.engine.hang_up(conn.id, data)
         else:
-            self.room.engine.kafka_answer(conn.id, slot, data)
+            self.context.engine.kafka_answer(conn.id, slot, data)
 
     async def _bare_token(self, conn: Connection, slot: int, token: bytes) -> None:
         try:
-            answer = await sasl.step(self.room, conn, token)
+            answer = await sasl.step(self.context, conn, token)
         except EXPECTED as error:
             self._end(conn, close_reasons.LOGIN_FAILED, error=error)
         else:
             data = len(answer).to_bytes(4, "big") + answer
-            self.room.engine.kafka_answer(conn.id, slot, data)
+            self.context.engine.kafka_answer(conn.id, slot, data)
 
     def _start(
         self, conn: int, work: Callable[..., Coroutine[Any, Any, None]], *about: Any
@@ -283,7 +288,7 @@ class Door:
             conn = self.connections.get(id)
             peer, user = (conn.peer, conn.user_name or "-") if conn else ("-", "-")
             eventlog.failure("request failed", error, peer=peer, user=user)
-            self.room.engine.hang_up(id)
+            self.context.engine.hang_up(id)
 
     def _topics(self, event: Event) -> None:
         """What may this connection do with these? Naming a topic also makes the engine know it."""
@@ -292,18 +297,18 @@ class Door:
             return
         for raw in topic_names(event):
             name = raw.decode(errors="replace")
-            if self.room.topics.find(name) is not None:
+            if self.context.topics.find(name) is not None:
                 rights = KafkaRights.NONE
                 if conn.allows_topic("read", name):
                     rights |= KafkaRights.READ
                 if conn.allows_topic("write", name):
                     rights |= KafkaRights.WRITE
-                self.room.engine.kafka_permit(conn.id, raw, rights)
+                self.context.engine.kafka_permit(conn.id, raw, rights)
         if event.header:  # a transactional id
             id = event.header.decode(errors="replace")
             allowed = ids.fits(id) and conn.allows_transaction("write", id)
-            self.room.engine.kafka_permit_producer(conn.id, event.header, allowed)
-        self.room.engine.kafka_retry(conn.id)
+            self.context.engine.kafka_permit_producer(conn.id, event.header, allowed)
+        self.context.engine.kafka_retry(conn.id)
 
     def _batches(self, event: Event) -> None:
         self._start(event.conn, self._repacker.repack, event)
@@ -319,7 +324,7 @@ class Door:
             pipe.close()
         if conn is not None:
             user = conn.user_name or "-"
-            sasl.leave(self.room, conn)
+            sasl.leave(self.context, conn)
             left = pipe is not None and pipe.client_left
             eventlog.info(
                 "connection closed",
@@ -353,7 +358,7 @@ class Door:
             listener="kafka",
             peer=event.text,
             reason=close_reasons.TOO_MANY,
-            limit=self.room.engine.options.max_connections,
+            limit=self.context.engine.options.max_connections,
         )
 
     # -- ends
@@ -367,24 +372,24 @@ class Door:
             reason=reason,
             **details,
         )
-        self.room.engine.hang_up(conn.id)
+        self.context.engine.hang_up(conn.id)
 
     def _permissions_changed(self, change: Any) -> None:
-        """The engine forgets by the AMQP door's word, and asks again."""
-        self.room.permissions_version += 1
+        """The engine forgets by the AMQP server's word, and asks again."""
+        self.context.permissions_version += 1
         for conn in list(self.connections.values()):
             if change.closing and conn.user is not None and conn.user.name == change.user:
-                self.room.engine.hang_up(conn.id)
+                self.context.engine.hang_up(conn.id)
 
 
-EVENTS: dict[int, Callable[[Door, Event], None]] = {
-    Kind.OPENED: Door._opened,
-    Kind.KAFKA_REQUEST: Door._request,
-    Kind.KAFKA_TOPICS: Door._topics,
-    Kind.KAFKA_BATCHES: Door._batches,
-    Kind.CLOSED: Door._closed,
-    Kind.OUTPUT: Door._output,
-    Kind.ROOM: Door._has_room,
-    Kind.BAD_HEADER: Door._bad_header,
-    Kind.REFUSED_CONN: Door._refused_connection,
+EVENTS: dict[int, Callable[[KafkaServer, Event], None]] = {
+    Kind.OPENED: KafkaServer._opened,
+    Kind.KAFKA_REQUEST: KafkaServer._request,
+    Kind.KAFKA_TOPICS: KafkaServer._topics,
+    Kind.KAFKA_BATCHES: KafkaServer._batches,
+    Kind.CLOSED: KafkaServer._closed,
+    Kind.OUTPUT: KafkaServer._output,
+    Kind.ROOM: KafkaServer._has_room,
+    Kind.BAD_HEADER: KafkaServer._bad_header,
+    Kind.REFUSED_CONN: KafkaServer._refused_connection,
 }

@@ -1,4 +1,4 @@
-"""What the Kafka door's handlers act on; the fields are filled by broker.py."""
+"""What the Kafka handlers act on; the fields are filled by broker.py."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +19,7 @@ from ottermq.wal import Store
 
 
 @dataclass(eq=False)
-class Room:
+class KafkaContext:
     engine: Engine
     store: Store
     topology: Topology
@@ -32,7 +32,7 @@ class Room:
     groups: Groups
     transactions: Transactions
     quotas: Any = None
-    served: frozenset[Api] = frozenset()  # what the door has handlers for
+    served: frozenset[Api] = frozenset()  # what the server has handlers for
     kept: Kept = field(default_factory=Kept)
     permissions_version: int = 0  # another one: what a user may do is no longer the same
 

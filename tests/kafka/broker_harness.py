@@ -1,4 +1,4 @@
-"""A broker's room without its doors: a store, an engine, the topology, and the topics over them."""
+"""A broker's Kafka handlers without sockets: store, engine, topology, and the topics over them."""
 
 import inspect
 from collections.abc import AsyncIterator, Mapping
@@ -28,11 +28,11 @@ from ottermq.kafka import (
 from ottermq.kafka.altered import Altered
 from ottermq.kafka.api import Api
 from ottermq.kafka.cluster import Cluster, open_cluster
+from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.groups import Groups, GroupSettings, committing, membership
 from ottermq.kafka.groups import admin as group_admin
 from ottermq.kafka.quotas import Quotas
 from ottermq.kafka.request import Body, Connection, Handler, Request
-from ottermq.kafka.room import Room
 from ottermq.kafka.schema import MESSAGES
 from ottermq.kafka.topics import Topic, TopicOptions, Topics
 from ottermq.kafka.transactions import Transactions, producing
@@ -77,7 +77,7 @@ HANDLERS: Mapping[Api, Handler] = {
 
 
 @dataclass
-class House:
+class Harness:
     db: MetaDb
     store: Store
     engine: Engine
@@ -88,19 +88,19 @@ class House:
     table: Table
     topics: Topics
     configs: Altered
-    room: Room
+    context: KafkaContext
 
     async def ask(
         self, api: Api, body: Body, *, user: User | None = None, version: int = -1
     ) -> Body:
-        """As the door would: what comes back has been through the wire, the newest version's."""
+        """As the server would: what comes back has been through the wire, the newest version's."""
         if version < 0:
             version = MESSAGES[api].versions[1]
-        conn = Connection(1, "127.0.0.1:4711", "127.0.0.1:9092", self.room)
+        conn = Connection(1, "127.0.0.1:4711", "127.0.0.1:9092", self.context)
         conn.user = user or self.auth.users.existing("guest")
         sent = codec.encode_request(api, version, 1, "test", body)
         request: Request = codec.decode_request(conn, sent[4:])
-        answer = HANDLERS[api](self.room, request)
+        answer = HANDLERS[api](self.context, request)
         if inspect.isawaitable(answer):
             answer = await answer
         assert isinstance(answer, dict)
@@ -138,9 +138,9 @@ class House:
 
 
 @asynccontextmanager
-async def open_house(
+async def open_harness(
     data: Path, options: Options = SMALL, settings: KafkaSettings | None = None
-) -> AsyncIterator[House]:
+) -> AsyncIterator[Harness]:
     # How long a hash takes is not what these tests are about.
     with (
         patch.object(passwords, "COST", 4),
@@ -166,12 +166,12 @@ async def open_house(
             limits = Quotas(db, engine)
             limits.start()
             transactions = await Transactions.open(store, topics, groups)
-            room = Room(
+            context = KafkaContext(
                 engine, store, topology, auth, queues, usual, cluster, topics, configs, groups,
                 transactions, limits,
             )  # fmt: skip
-            house = House(
-                db, store, engine, topology, queues, auth, cluster, table, topics, configs, room
+            harness = Harness(
+                db, store, engine, topology, queues, auth, cluster, table, topics, configs, context
             )
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(queues.run)
@@ -179,7 +179,7 @@ async def open_house(
                 await nursery.start(groups.run)
                 await nursery.start(transactions.run)
                 engine.start()
-                yield house
+                yield harness
                 nursery.cancel_scope.cancel()
         finally:
             engine.close()

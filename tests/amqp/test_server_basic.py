@@ -13,24 +13,24 @@ from pamqp.common import FieldTable
 from ottermq.auth import Permission, TopicPermission
 from ottermq.config.schema import AmqpSettings, Permit
 from ottermq.engine.types import Added, Consume, Event, Kind, RouteFlags, StreamStart
-from tests.amqp.doors import Client, Closed, Desk, open_desk
+from tests.amqp.server_harness import Client, Closed, Harness, open_harness
 
 STREAM: FieldTable = {"x-queue-type": "stream"}
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    async with open_desk(tmp_path) as desk:
-        yield desk
+async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
+    async with open_harness(tmp_path) as harness:
+        yield harness
 
 
 @pytest.fixture
-async def client(desk: Desk) -> Client:
-    return await desk.connected()
+async def client(harness: Harness) -> Client:
+    return await harness.connected()
 
 
-def consumer(desk: Desk) -> Consume:
-    found = desk.engine.called("add_consumer")[-1][2]
+def consumer(harness: Harness) -> Consume:
+    found = harness.engine.called("add_consumer")[-1][2]
     assert isinstance(found, Consume)
     return found
 
@@ -50,32 +50,32 @@ def publishing(
     )
 
 
-def id_of(desk: Desk, name: str) -> int:
-    return desk.topology.queue("/", name).id
+def id_of(harness: Harness, name: str) -> int:
+    return harness.topology.queue("/", name).id
 
 
 # -- qos
 
 
-async def test_prefetch_is_for_the_consumers_to_come(desk: Desk, client: Client) -> None:
+async def test_prefetch_is_for_the_consumers_to_come(harness: Harness, client: Client) -> None:
     await client.call(1, Queue.Declare(queue="q"))
     (ok,) = await client.call(1, Basic.Qos(prefetch_count=17))
     assert isinstance(ok, Basic.QosOk)
     (ok,) = await client.call(1, Basic.Consume(queue="q", consumer_tag="me"))
     assert ok.consumer_tag == "me"
-    assert consumer(desk) == Consume(id_of(desk, "q"), b"me", prefetch=17)
+    assert consumer(harness) == Consume(id_of(harness, "q"), b"me", prefetch=17)
 
 
-async def test_global_prefetch_is_the_channels(desk: Desk, client: Client) -> None:
+async def test_global_prefetch_is_the_channels(harness: Harness, client: Client) -> None:
     await client.call(1, Basic.Qos(prefetch_count=5, global_=True))
     await client.call(1, Basic.Qos(prefetch_count=3))
-    assert desk.engine.called("channel_limit") == [(client.id, 1, 5), (client.id, 1, 0)]
+    assert harness.engine.called("channel_limit") == [(client.id, 1, 5), (client.id, 1, 0)]
 
 
 async def test_global_prefetch_can_be_refused(tmp_path: Path) -> None:
     settings = replace(AmqpSettings(), permit=replace(Permit(), global_qos=False))
-    async with open_desk(tmp_path, settings) as desk:
-        client = await desk.connected()
+    async with open_harness(tmp_path, settings) as harness:
+        client = await harness.connected()
         with pytest.raises(Closed) as closed:
             await client.call(1, Basic.Qos(prefetch_count=5, global_=True))
         assert closed.value.code == 540
@@ -94,7 +94,9 @@ async def test_a_prefetch_size_is_not_implemented(client: Client) -> None:
 # -- consume
 
 
-async def test_consumer_flags_and_arguments_reach_the_engine(desk: Desk, client: Client) -> None:
+async def test_consumer_flags_and_arguments_reach_the_engine(
+    harness: Harness, client: Client
+) -> None:
     await client.call(1, Queue.Declare(queue="q"))
     arguments: FieldTable = {
         "x-priority": 9,
@@ -104,7 +106,7 @@ async def test_consumer_flags_and_arguments_reach_the_engine(desk: Desk, client:
     asked = Basic.Consume(queue="q", no_ack=True, exclusive=True, arguments=arguments)
     (ok,) = await client.call(1, asked)
     assert ok.consumer_tag.startswith("amq.ctag-")
-    found = consumer(desk)
+    found = consumer(harness)
     assert (found.no_ack, found.exclusive, found.priority) == (True, True, 9)
     assert found.timeout_ms == 5000
 
@@ -117,10 +119,10 @@ async def test_consumer_flags_and_arguments_reach_the_engine(desk: Desk, client:
     ],
 )
 async def test_what_the_engine_refuses(
-    desk: Desk, client: Client, result: Added, code: int, text: str
+    harness: Harness, client: Client, result: Added, code: int, text: str
 ) -> None:
     await client.call(1, Queue.Declare(queue="q"))
-    desk.engine.added = result
+    harness.engine.added = result
     with pytest.raises(Closed) as closed:
         await client.call(1, Basic.Consume(queue="q", consumer_tag="me"))
     assert (closed.value.code, closed.value.text) == (code, text)
@@ -138,7 +140,7 @@ async def test_what_the_engine_refuses(
     ],
 )
 async def test_a_stream_is_read_from_where_one_says(
-    desk: Desk, client: Client, offset: Any, start: StreamStart, value: int
+    harness: Harness, client: Client, offset: Any, start: StreamStart, value: int
 ) -> None:
     await client.call(1, Queue.Declare(queue="s", durable=True, arguments=STREAM))
     await client.call(1, Basic.Qos(prefetch_count=10))
@@ -146,16 +148,16 @@ async def test_a_stream_is_read_from_where_one_says(
     if offset is not None:
         arguments["x-stream-offset"] = offset
     await client.call(1, Basic.Consume(queue="s", arguments=arguments))
-    found = consumer(desk)
+    found = consumer(harness)
     assert (found.start, found.start_value) == (start, value)
     assert (found.filters, found.match_unfiltered) == ((b"a", b"b"), True)
 
 
-async def test_a_stream_is_read_from_a_while_ago(desk: Desk, client: Client) -> None:
+async def test_a_stream_is_read_from_a_while_ago(harness: Harness, client: Client) -> None:
     await client.call(1, Queue.Declare(queue="s", durable=True, arguments=STREAM))
     await client.call(1, Basic.Qos(prefetch_count=10))
     await client.call(1, Basic.Consume(queue="s", arguments={"x-stream-offset": "1h"}))
-    ago = datetime.now(UTC).timestamp() * 1000 - consumer(desk).start_value
+    ago = datetime.now(UTC).timestamp() * 1000 - consumer(harness).start_value
     assert 3_600_000 <= ago < 3_660_000
 
 
@@ -192,10 +194,10 @@ async def test_cancelling_a_stranger_is_answered_all_the_same(client: Client) ->
     assert ok.consumer_tag == "nobody"
 
 
-async def test_get_is_allowed_and_left_to_the_engine(desk: Desk, client: Client) -> None:
+async def test_get_is_allowed_and_left_to_the_engine(harness: Harness, client: Client) -> None:
     await client.call(1, Queue.Declare(queue="q"))
     assert await client.call(1, Basic.Get(queue="q", no_ack=True)) == []
-    assert desk.engine.called("get") == [(client.id, 1, id_of(desk, "q"), True)]
+    assert harness.engine.called("get") == [(client.id, 1, id_of(harness, "q"), True)]
 
 
 async def test_a_stream_cannot_be_got_from(client: Client) -> None:
@@ -208,18 +210,18 @@ async def test_a_stream_cannot_be_got_from(client: Client) -> None:
     )
 
 
-async def test_recover_requeues_or_nothing(desk: Desk, client: Client) -> None:
+async def test_recover_requeues_or_nothing(harness: Harness, client: Client) -> None:
     (ok,) = await client.call(1, Basic.Recover(requeue=True))
     assert isinstance(ok, Basic.RecoverOk)
     assert await client.call(1, Basic.RecoverAsync(requeue=True)) == []
-    assert len(desk.engine.called("channel_recover")) == 2
+    assert len(harness.engine.called("channel_recover")) == 2
     with pytest.raises(Closed) as closed:
         await client.call(1, Basic.Recover(requeue=False))
     assert (closed.value.code, closed.value.text) == (540, "NOT_IMPLEMENTED - requeue=false")
 
 
-async def test_a_delivery_kept_too_long_ends_the_channel(desk: Desk, client: Client) -> None:
-    desk.door.take(Event(Kind.CONSUMER_TIMEOUT, client.id, 1, amount=1000))
+async def test_a_delivery_kept_too_long_ends_the_channel(harness: Harness, client: Client) -> None:
+    harness.server.take(Event(Kind.CONSUMER_TIMEOUT, client.id, 1, amount=1000))
     (close,) = client.frames()
     assert close.reply_code == 406
     assert close.reply_text == (
@@ -232,13 +234,15 @@ async def test_a_delivery_kept_too_long_ends_the_channel(desk: Desk, client: Cli
 # -- confirm and tx
 
 
-async def test_confirms_and_transactions_exclude_each_other(desk: Desk, client: Client) -> None:
+async def test_confirms_and_transactions_exclude_each_other(
+    harness: Harness, client: Client
+) -> None:
     (ok,) = await client.call(1, Confirm.Select())
     assert isinstance(ok, Confirm.SelectOk)
     with pytest.raises(Closed) as closed:
         await client.call(1, Tx.Select())
     assert closed.value.text == "PRECONDITION_FAILED - cannot switch from confirm to tx mode"
-    other = await desk.connected()
+    other = await harness.connected()
     await other.call(1, Tx.Select())
     with pytest.raises(Closed) as closed:
         await other.call(1, Confirm.Select())
@@ -257,42 +261,50 @@ async def test_a_transaction_is_committed_and_rolled_back(client: Client) -> Non
     assert isinstance((await client.call(1, Tx.Rollback()))[0], Tx.RollbackOk)
 
 
-async def test_a_commit_waits_while_others_keep_the_disk_busy(desk: Desk, client: Client) -> None:
+async def test_a_commit_waits_while_others_keep_the_disk_busy(
+    harness: Harness, client: Client
+) -> None:
     await client.call(1, Tx.Select())
-    desk.engine.full = 3
+    harness.engine.full = 3
     assert isinstance((await client.call(1, Tx.Commit()))[0], Tx.CommitOk)
-    assert desk.engine.full == 0
+    assert harness.engine.full == 0
 
 
 # -- routes
 
 
-async def test_a_route_is_told_and_may_be_remembered(desk: Desk, client: Client) -> None:
+async def test_a_route_is_told_and_may_be_remembered(harness: Harness, client: Client) -> None:
     await client.call(1, Queue.Declare(queue="q"))
     await client.call(1, Queue.Bind(queue="q", exchange="amq.direct", routing_key="k"))
     await client.event(publishing(client, "amq.direct", "k"))
     await client.event(publishing(client, "amq.direct", "other"))
-    assert desk.engine.routes == [([id_of(desk, "q")], RouteFlags.CACHE), ([], RouteFlags.CACHE)]
-    assert desk.engine.called("may_publish")[0] == (client.id, b"amq.direct", 0, False)
+    assert harness.engine.routes == [
+        ([id_of(harness, "q")], RouteFlags.CACHE),
+        ([], RouteFlags.CACHE),
+    ]
+    assert harness.engine.called("may_publish")[0] == (client.id, b"amq.direct", 0, False)
 
 
-async def test_headers_are_looked_at_each_time(desk: Desk, client: Client) -> None:
+async def test_headers_are_looked_at_each_time(harness: Harness, client: Client) -> None:
     await client.call(1, Queue.Declare(queue="q"))
     binding: FieldTable = {"x-match": "all", "colour": "red"}
     await client.call(1, Queue.Bind(queue="q", exchange="amq.headers", arguments=binding))
     await client.event(publishing(client, "amq.headers", headers={"colour": "red"}))
     await client.event(publishing(client, "amq.headers", headers={"colour": "blue"}))
-    assert desk.engine.routes == [([id_of(desk, "q")], RouteFlags.NONE), ([], RouteFlags.NONE)]
-    assert desk.engine.called("may_publish")[0] == (client.id, b"amq.headers", 0, True)
+    assert harness.engine.routes == [
+        ([id_of(harness, "q")], RouteFlags.NONE),
+        ([], RouteFlags.NONE),
+    ]
+    assert harness.engine.called("may_publish")[0] == (client.id, b"amq.headers", 0, True)
 
 
-async def test_copies_go_where_their_keys_lead(desk: Desk, client: Client) -> None:
+async def test_copies_go_where_their_keys_lead(harness: Harness, client: Client) -> None:
     for name in ("one", "two", "three"):
         await client.call(1, Queue.Declare(queue=name))
     copies = {"CC": ["two"], "BCC": ["three", "nowhere"]}
     await client.event(publishing(client, "", "one", copies))
-    ((queues, flags),) = desk.engine.routes
-    assert sorted(queues) == sorted(id_of(desk, name) for name in ("one", "two", "three"))
+    ((queues, flags),) = harness.engine.routes
+    assert sorted(queues) == sorted(id_of(harness, name) for name in ("one", "two", "three"))
     assert flags == RouteFlags.NONE
 
 
@@ -303,7 +315,9 @@ async def test_copies_must_be_a_list_of_keys(client: Client) -> None:
     assert closed.value.method == (60, 40)
 
 
-async def test_a_delay_is_waited_for_in_the_exchanges_own_place(desk: Desk, client: Client) -> None:
+async def test_a_delay_is_waited_for_in_the_exchanges_own_place(
+    harness: Harness, client: Client
+) -> None:
     arguments = {"x-delayed-type": "fanout"}
     later = Exchange.Declare("later", exchange_type="x-delayed-message", arguments=arguments)  # type: ignore[arg-type]
     later.ticket, later.exchange = 0, "later"
@@ -311,20 +325,24 @@ async def test_a_delay_is_waited_for_in_the_exchanges_own_place(desk: Desk, clie
     await client.call(1, Queue.Declare(queue="q"))
     await client.call(1, Queue.Bind(queue="q", exchange="later"))
     await client.event(publishing(client, "later", headers={"x-delay": 1000}))
-    exchange = desk.topology.exchange("/", "later")
-    place = [exchange.id, id_of(desk, "q")]  # where it waits, then where it goes
-    assert desk.engine.routes == [(place, RouteFlags.DELAY | RouteFlags.CACHE)]
-    desk.door.take(Event(Kind.DEAD_ROUTE, queue=exchange.id, exchange=b"later", header=b"\0\0"))
-    assert desk.engine.routes[-1][0] == place
+    exchange = harness.topology.exchange("/", "later")
+    place = [exchange.id, id_of(harness, "q")]  # where it waits, then where it goes
+    assert harness.engine.routes == [(place, RouteFlags.DELAY | RouteFlags.CACHE)]
+    harness.server.take(
+        Event(Kind.DEAD_ROUTE, queue=exchange.id, exchange=b"later", header=b"\0\0")
+    )
+    assert harness.engine.routes[-1][0] == place
 
 
-async def test_the_dead_of_a_queue_go_through_its_exchange(desk: Desk, client: Client) -> None:
+async def test_the_dead_of_a_queue_go_through_its_exchange(
+    harness: Harness, client: Client
+) -> None:
     await client.call(1, Queue.Declare(queue="q"))
     await client.call(1, Queue.Declare(queue="dead"))
-    event = Event(Kind.DEAD_ROUTE, queue=id_of(desk, "q"), exchange=b"", key=b"dead")
-    desk.door.take(event)
-    desk.door.take(event._replace(exchange=b"nowhere"))
-    assert [queues for queues, _ in desk.engine.routes] == [[id_of(desk, "dead")], []]
+    event = Event(Kind.DEAD_ROUTE, queue=id_of(harness, "q"), exchange=b"", key=b"dead")
+    harness.server.take(event)
+    harness.server.take(event._replace(exchange=b"nowhere"))
+    assert [queues for queues, _ in harness.engine.routes] == [[id_of(harness, "dead")], []]
 
 
 @pytest.mark.parametrize(
@@ -350,18 +368,18 @@ async def test_a_publish_that_is_refused(
     assert closed.value.method == (60, 40)
 
 
-async def test_topic_permissions_are_asked_key_by_key(desk: Desk) -> None:
-    await desk.auth.users.put("ann", "secret")
-    await desk.auth.permissions.set(Permission("ann", "/", ".*", ".*", ".*"))
-    await desk.auth.permissions.set_topic(TopicPermission("ann", "/", "amq.topic", "^ann", ".*"))
-    client = desk.client()
+async def test_topic_permissions_are_asked_key_by_key(harness: Harness) -> None:
+    await harness.auth.users.put("ann", "secret")
+    await harness.auth.permissions.set(Permission("ann", "/", ".*", ".*", ".*"))
+    await harness.auth.permissions.set_topic(TopicPermission("ann", "/", "amq.topic", "^ann", ".*"))
+    client = harness.client()
     await client.start()
     await client.login("ann", "secret")
     await client.tune()
     await client.call(0, Connection.Open("/"))
     await client.channel()
     await client.event(publishing(client, "amq.topic", "ann.news"))
-    (allowed,) = desk.engine.called("may_publish")
+    (allowed,) = harness.engine.called("may_publish")
     assert allowed[2] != 0
     with pytest.raises(Closed) as closed:
         await client.event(publishing(client, "amq.topic", "bob.news"))

@@ -35,7 +35,7 @@ class Ticket(Generic[T]):
         return self.answers[0]
 
 
-class Hall:
+class GroupHarness:
     def __init__(self, settings: GroupSettings = AT_ONCE, instant_disk: bool = True) -> None:
         self.now = 0.0
         self.wheel = Wheel(lambda: self.now)

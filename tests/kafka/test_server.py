@@ -1,4 +1,4 @@
-"""The Kafka door of a broker process, as seen from a socket."""
+"""The Kafka port of a broker process, as seen from a socket."""
 
 import struct
 from collections.abc import Iterator
@@ -98,7 +98,7 @@ def test_who_speaks_something_else_is_shown_out_with_one_line(
     broker.wait_for(f'listener=kafka peer={talker.name} reason="wrong protocol" received={what}$')
 
 
-def test_kafka_at_the_amqp_door_is_called_by_its_name(broker: Broker) -> None:
+def test_kafka_at_the_amqp_port_is_called_by_its_name(broker: Broker) -> None:
     with Talker(broker.address("amqp")) as talker:
         talker.send(codec.encode_request(Api.API_VERSIONS, 3, 1, "lost", {}))
         assert talker.receive_until_closed().startswith(b"AMQP")

@@ -1,4 +1,4 @@
-"""Two doors, one room: what comes in by one goes out by the other, at the same offset.
+"""One log, two protocols: what comes in by one goes out by the other, at the same offset.
 
 Clients as people use them, kafka-python and pika, against a broker process.
 """
@@ -280,7 +280,7 @@ def test_a_stream_and_a_topic_are_one_and_offsets_are_equal(
     assert stream(amqp, name, 1, offset=4)[0][0] == kafka.read(name, 1, 4)[0].offset == 4
 
 
-def test_a_time_leads_to_the_same_record_by_both_doors(
+def test_a_time_leads_to_the_same_record_by_both_protocols(
     kafka: Kafka, amqp: BlockingChannel, name: str
 ) -> None:
     kafka.create(name)
@@ -478,7 +478,7 @@ def test_retention_by_kafkas_config_is_seen_by_streams(
 # -- a crash -------------------------------------------------------------------------------
 
 
-def test_both_doors_see_the_same_after_a_kill(tmp_path: Path, name: str) -> None:
+def test_both_protocols_see_the_same_after_a_kill(tmp_path: Path, name: str) -> None:
     with Broker(tmp_path / "data") as broker:
         kafka = Kafka(address(broker))
         kafka.create(name, 2)

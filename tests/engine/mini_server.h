@@ -1,12 +1,12 @@
-/* mini_door.h -- as much of a door as fuzzers and stress runs need, in C: it answers every event of
- * the engine, sometimes in the way an awkward door would (a late route, a closed channel), and lets
+/* mini_server.h -- as much of a server as fuzzers and stress runs need, in C: it answers every event of
+ * the engine, sometimes in the way an awkward one would (a late route, a closed channel), and lets
  * clients reach publishes, deliveries, acks, transactions, streams, delays and dead letters.
  *
  * Queues are named by one letter, which is also what a routing key or a queue's name in a method
  * begins with; all the rest of the protocol is taken as it comes.
  */
-#ifndef MINI_DOOR_H
-#define MINI_DOOR_H
+#ifndef MINI_SERVER_H
+#define MINI_SERVER_H
 
 #include "base/bytes.h"
 #include "om_engine.h"
@@ -46,18 +46,18 @@ static const mini_queue QUEUES[] = {
 };
 enum { QUEUE_COUNT = sizeof QUEUES / sizeof *QUEUES };
 
-typedef struct mini_door {
+typedef struct mini_server {
     om_store *store;
     om_engine *engine;
     om_log *logs[QUEUE_COUNT][LANES];
     uint64_t sent_away; /* the last connection that was told to close */
-} mini_door;
+} mini_server;
 
 static inline om_span text_span(const char *text) {
     return (om_span){(const uint8_t *)text, text ? (int32_t)strlen(text) : 0};
 }
 
-static inline void add_queue(mini_door *door, int index) {
+static inline void add_queue(mini_server *server, int index) {
     const mini_queue *queue = &QUEUES[index];
     om_queue_options options = {
         .flags = queue->flags,
@@ -69,11 +69,11 @@ static inline void add_queue(mini_door *door, int index) {
         .has_dlx = queue->dlx != NULL,
         .dlx = text_span(queue->dlx),
     };
-    PROMISE(om_queue_add(door->engine, (uint64_t)index + 1, VHOST, (const uint8_t *)&queue->name, 1, door->logs[index],
-                         queue->lanes, &options) == OM_OK);
+    PROMISE(om_queue_add(server->engine, (uint64_t)index + 1, VHOST, (const uint8_t *)&queue->name, 1,
+                         server->logs[index], queue->lanes, &options) == OM_OK);
 }
 
-static inline void start_door(mini_door *door, const char *dir) {
+static inline void start_server(mini_server *server, const char *dir) {
     char err[256];
     om_store_options options = {
         .wal_file_size = 1u << 20,
@@ -95,32 +95,32 @@ static inline void start_door(mini_door *door, const char *dir) {
         .kafka_max_request = 1u << 20,
         .kafka_patience_ms = 600000,
     };
-    door->store = om_store_open(dir, &options, err, sizeof err);
-    PROMISE(door->store != NULL);
+    server->store = om_store_open(dir, &options, err, sizeof err);
+    PROMISE(server->store != NULL);
     for (int i = 0; i < QUEUE_COUNT; i++)
         for (int lane = 0; lane < QUEUES[i].lanes; lane++) {
             char name[32];
             om_log_options log_options = {.flags = QUEUES[i].flags & OM_QUEUE_STREAM ? OM_LOG_NO_CURSOR : 0,
                                           .segment_size = 256u << 10};
             snprintf(name, sizeof name, "%c%d", QUEUES[i].name, lane);
-            door->logs[i][lane] =
-                om_store_add(door->store, (uint64_t)(i * LANES + lane + 1), name, name, 0, &log_options);
-            PROMISE(door->logs[i][lane] != NULL);
+            server->logs[i][lane] =
+                om_store_add(server->store, (uint64_t)(i * LANES + lane + 1), name, name, 0, &log_options);
+            PROMISE(server->logs[i][lane] != NULL);
         }
-    PROMISE(om_store_start(door->store, err, sizeof err) == OM_OK);
-    door->engine = om_engine_new(door->store, &engine_options);
-    PROMISE(door->engine != NULL);
+    PROMISE(om_store_start(server->store, err, sizeof err) == OM_OK);
+    server->engine = om_engine_new(server->store, &engine_options);
+    PROMISE(server->engine != NULL);
     for (int i = 0; i < QUEUE_COUNT; i++)
-        add_queue(door, i);
-    om_engine_start(door->engine);
+        add_queue(server, i);
+    om_engine_start(server->engine);
 }
 
-static inline void stop_door(mini_door *door) {
-    om_engine_free(door->engine);
+static inline void stop_server(mini_server *server) {
+    om_engine_free(server->engine);
     for (int i = 0; i < QUEUE_COUNT; i++)
         for (int lane = 0; lane < QUEUES[i].lanes; lane++)
-            om_log_release(door->logs[i][lane]);
-    PROMISE(om_store_close(door->store) == OM_OK);
+            om_log_release(server->logs[i][lane]);
+    PROMISE(om_store_close(server->store) == OM_OK);
 }
 
 /* The queue that begins with this letter; the first one for all other letters. */
@@ -150,28 +150,28 @@ static inline int32_t route_of(om_span key, uint64_t *ids, uint32_t *flags) {
     return count;
 }
 
-static inline void answer_route(mini_door *door, const om_event *event) {
+static inline void answer_route(mini_server *server, const om_event *event) {
     uint64_t ids[QUEUE_COUNT + 1];
     uint32_t flags = event->key.len % 2 ? OM_ROUTE_CACHE : 0;
     int32_t count = route_of(event->key, ids, &flags);
-    uint64_t generation = om_route_generation(door->engine);
+    uint64_t generation = om_route_generation(server->engine);
     if (event->kind == OM_EV_DEAD_ROUTE) {
-        if (om_dead_letter_route(door->engine, event->queue, ids, count, flags, generation) == OM_E_STALE_EPOCH)
-            om_dead_letter_route(door->engine, event->queue, ids, count, flags, om_route_generation(door->engine));
+        if (om_dead_letter_route(server->engine, event->queue, ids, count, flags, generation) == OM_E_STALE_EPOCH)
+            om_dead_letter_route(server->engine, event->queue, ids, count, flags, om_route_generation(server->engine));
         return;
     }
     if (event->exchange.len > 3 || (event->code & 2)) { /* refused: its channel is closed */
-        om_channel_close(door->engine, event->conn, event->channel, 1);
-        om_conn_resume(door->engine, event->conn, NULL, 0);
+        om_channel_close(server->engine, event->conn, event->channel, 1);
+        om_conn_resume(server->engine, event->conn, NULL, 0);
         return;
     }
-    om_conn_may_publish(door->engine, event->conn, event->exchange.data, (size_t)event->exchange.len, 0,
+    om_conn_may_publish(server->engine, event->conn, event->exchange.data, (size_t)event->exchange.len, 0,
                         event->exchange.len == 2 ? OM_EXCHANGE_BY_EVENT : 0);
-    while (om_publish_route(door->engine, event->conn, event->channel, ids, count, flags, generation) ==
+    while (om_publish_route(server->engine, event->conn, event->channel, ids, count, flags, generation) ==
            OM_E_STALE_EPOCH)
-        generation = om_route_generation(door->engine);
+        generation = om_route_generation(server->engine);
     if (event->key.len % 5 == 4)
-        om_route_forget(door->engine, VHOST, event->exchange.len % 2 ? event->exchange.data : NULL,
+        om_route_forget(server->engine, VHOST, event->exchange.len % 2 ? event->exchange.data : NULL,
                         (size_t)event->exchange.len);
 }
 
@@ -180,7 +180,7 @@ static inline int named_queue(om_span payload) {
     return payload.len > 7 ? queue_index(payload.data[7]) : 0;
 }
 
-static inline void answer_consume(mini_door *door, const om_event *event) {
+static inline void answer_consume(mini_server *server, const om_event *event) {
     om_span p = event->payload;
     uint8_t bits = p.data[p.len - 1];
     int index = named_queue(p);
@@ -196,25 +196,25 @@ static inline void answer_consume(mini_door *door, const om_event *event) {
         .start_value = bits,
     };
     if (!(QUEUES[index].flags & OM_QUEUE_DELAY))
-        om_consumer_add(door->engine, event->conn, event->channel, &consume, NULL, 0);
+        om_consumer_add(server->engine, event->conn, event->channel, &consume, NULL, 0);
     if (bits % 11 == 0)
-        om_consumer_add_reply_to(door->engine, event->conn, event->channel, p.data, 4, NULL, 0);
+        om_consumer_add_reply_to(server->engine, event->conn, event->channel, p.data, 4, NULL, 0);
 }
 
 /* What a queue that went had given out is nobody's any more. */
-static inline void empty_logs(mini_door *door, int index) {
+static inline void empty_logs(mini_server *server, int index) {
     for (int lane = 0; lane < QUEUES[index].lanes; lane++) {
         om_log_stat stat;
         uint64_t seq;
-        om_log_stat_get(door->logs[index][lane], &stat);
+        om_log_stat_get(server->logs[index][lane], &stat);
         if (stat.next_offset > 0)
-            om_log_settle(door->logs[index][lane], 0, stat.next_offset - 1, -1, &seq);
+            om_log_settle(server->logs[index][lane], 0, stat.next_offset - 1, -1, &seq);
     }
 }
 
-static inline void answer_method(mini_door *door, const om_event *event) {
+static inline void answer_method(mini_server *server, const om_event *event) {
     static const uint8_t ok[] = {1, 0, 2, 0, 0, 0, 4, 0, 90, 0, 21, 0xCE};
-    om_engine *engine = door->engine;
+    om_engine *engine = server->engine;
     uint64_t conn = event->conn, seq;
     int channel = event->channel;
     switch (event->method) {
@@ -235,15 +235,15 @@ static inline void answer_method(mini_door *door, const om_event *event) {
     case 50 << 16 | 40: { /* delete, and it is there again */
         int index = named_queue(event->payload);
         om_queue_remove(engine, (uint64_t)index + 1);
-        empty_logs(door, index);
-        add_queue(door, index);
+        empty_logs(server, index);
+        add_queue(server, index);
         break;
     }
     case 60 << 16 | 10:
         om_channel_limit(engine, conn, channel, event->payload.data[event->payload.len - 1]);
         break;
     case 60 << 16 | 20:
-        answer_consume(door, event);
+        answer_consume(server, event);
         break;
     case 60 << 16 | 30:
         om_consumer_cancel(engine, conn, channel, event->payload.data + 5,
@@ -275,46 +275,46 @@ static inline void answer_method(mini_door *door, const om_event *event) {
     om_conn_resume(engine, conn, NULL, 0);
 }
 
-static inline void answer_error(mini_door *door, const om_event *event) {
+static inline void answer_error(mini_server *server, const om_event *event) {
     if (event->channel && event->code < 500) {
-        om_channel_close(door->engine, event->conn, event->channel, 1);
-        om_conn_resume(door->engine, event->conn, NULL, 0);
+        om_channel_close(server->engine, event->conn, event->channel, 1);
+        om_conn_resume(server->engine, event->conn, NULL, 0);
     } else {
-        om_conn_closing(door->engine, event->conn, NULL, 0);
-        door->sent_away = event->conn;
+        om_conn_closing(server->engine, event->conn, NULL, 0);
+        server->sent_away = event->conn;
     }
 }
 
 /* Every event there is. Returns how many there were. */
-static inline int answer_events(mini_door *door) {
+static inline int answer_events(mini_server *server) {
     int count = 0;
     om_event *event;
-    while ((event = om_engine_next_event(door->engine))) {
+    while ((event = om_engine_next_event(server->engine))) {
         count++;
         if (event->kind == OM_EV_METHOD)
-            answer_method(door, event);
+            answer_method(server, event);
         else if (event->kind == OM_EV_ROUTE || event->kind == OM_EV_DEAD_ROUTE)
-            answer_route(door, event);
+            answer_route(server, event);
         else if (event->kind == OM_EV_ERROR)
-            answer_error(door, event);
+            answer_error(server, event);
         else if (event->kind == OM_EV_OPENED)
-            om_conn_resume(door->engine, event->conn, NULL, 0);
+            om_conn_resume(server->engine, event->conn, NULL, 0);
         om_event_free(event);
     }
     return count;
 }
 
 /* A connection past its handshake, with two channels; the second is transactional. */
-static inline uint64_t connect_to(mini_door *door) {
-    uint64_t conn = om_conn_virtual(door->engine, 0, "test");
+static inline uint64_t connect_to(mini_server *server) {
+    uint64_t conn = om_conn_virtual(server->engine, 0, "test");
     PROMISE(conn != 0);
-    PROMISE(om_conn_feed(door->engine, conn, (const uint8_t *)"AMQP\0\0\x09\x01", 8) == 8);
-    answer_events(door);
-    om_conn_tune(door->engine, conn, 8192, 100, 0);
-    om_conn_open(door->engine, conn, VHOST, "guest", 0);
-    om_channel_open(door->engine, conn, 1);
-    om_channel_open(door->engine, conn, 2);
-    om_channel_tx_select(door->engine, conn, 2);
+    PROMISE(om_conn_feed(server->engine, conn, (const uint8_t *)"AMQP\0\0\x09\x01", 8) == 8);
+    answer_events(server);
+    om_conn_tune(server->engine, conn, 8192, 100, 0);
+    om_conn_open(server->engine, conn, VHOST, "guest", 0);
+    om_channel_open(server->engine, conn, 1);
+    om_channel_open(server->engine, conn, 2);
+    om_channel_tx_select(server->engine, conn, 2);
     return conn;
 }
 
@@ -342,10 +342,10 @@ static inline void check_frames(frame_check *check, const uint8_t *data, size_t 
 }
 
 /* Returns 0 when the connection is gone. */
-static inline int drain_some(mini_door *door, uint64_t conn, frame_check *check) {
+static inline int drain_some(mini_server *server, uint64_t conn, frame_check *check) {
     uint8_t room[16384];
     for (;;) {
-        int64_t got = om_conn_drain(door->engine, conn, room, sizeof room);
+        int64_t got = om_conn_drain(server->engine, conn, room, sizeof room);
         if (got < 0)
             return 0;
         check_frames(check, room, (size_t)got);

@@ -1,4 +1,4 @@
-"""Methods from strangers: whatever their fields hold, the door answers or closes with a code that
+"""Methods from strangers: whatever their fields hold, the server answers or closes with a code that
 tells what was wrong. Never with 541, which is for mistakes of our own."""
 
 import random
@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pamqp.commands import Channel
 
-from ottermq.amqp.door import METHODS as UNDERSTOOD
 from ottermq.amqp.frames import LAYOUTS, METHODS
+from ottermq.amqp.server import METHODS as UNDERSTOOD
 from ottermq.engine.types import Event, Kind
-from tests.amqp.doors import Client, Closed, Desk, open_desk
+from tests.amqp.server_harness import Client, Closed, Harness, open_harness
 
 ROUNDS = 600
 NAMES = [
@@ -99,7 +99,7 @@ class Stranger:
         return Event(Kind.METHOD, client.id, number, payload=self.payload())
 
 
-async def spoken_with(desk: Desk, client: Client | None, event: Event) -> Client | None:
+async def spoken_with(harness: Harness, client: Client | None, event: Event) -> Client | None:
     """None: the connection is at its end."""
     assert client is not None
     try:
@@ -107,13 +107,13 @@ async def spoken_with(desk: Desk, client: Client | None, event: Event) -> Client
     except Closed as closed:
         assert closed.code != 541, closed.text
         if closed.connection:
-            desk.lose(client)
+            harness.lose(client)
             return None
         await client.call(1, Channel.CloseOk())
-    if client.id in desk.engine.gone:
-        desk.lose(client)
+    if client.id in harness.engine.gone:
+        harness.lose(client)
         return None
-    if 1 not in desk.door.connections[client.id].channels:
+    if 1 not in harness.server.connections[client.id].channels:
         await client.channel()
     return client
 
@@ -121,8 +121,8 @@ async def spoken_with(desk: Desk, client: Client | None, event: Event) -> Client
 @pytest.mark.parametrize("seed", range(3))
 async def test_no_method_is_our_own_mistake(tmp_path: Path, seed: int) -> None:
     stranger = Stranger(seed)
-    async with open_desk(tmp_path) as desk:
+    async with open_harness(tmp_path) as harness:
         client: Any = None
         for _ in range(ROUNDS):
-            client = client or await desk.connected()
-            client = await spoken_with(desk, client, stranger.event(client))
+            client = client or await harness.connected()
+            client = await spoken_with(harness, client, stranger.event(client))

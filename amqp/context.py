@@ -1,4 +1,4 @@
-"""What the door's rules act on: the engine, the topology, who may what, the queues."""
+"""What the AMQP rules act on: the engine, the topology, who may what, the queues."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ from ottermq.topology import Topology
 
 
 @dataclass(eq=False)
-class Room:
+class AmqpContext:
     engine: Engine
     topology: Topology
     auth: Auth

@@ -32,7 +32,7 @@ class Memory:
         return self.connection.execute(sql, tuple(parameters)).fetchall()
 
 
-def room(database: Memory | None = None) -> Auth:
+def new_auth(database: Memory | None = None) -> Auth:
     return open_auth(database or Memory(), AuthSettings())
 
 

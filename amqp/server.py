@@ -1,8 +1,8 @@
-"""The AMQP door: the engine's events to the rules that answer them.
+"""The AMQP server: the engine's events to the rules that answer them.
 
-    engine ── event ──▶ Door ── method ──▶ connection.py, channel.py, queue.py, …
-                         │                        │
-                         ◀─────── frames ─────────┘   om_conn_resume: sent, and reading goes on
+    engine ── event ──▶ AmqpServer ── method ──▶ connection.py, channel.py, queue.py, …
+                            │                       │
+                            ◀─────── frames ────────┘   om_conn_resume: sent, and reading goes on
 
 A connection's input stands still from its event until it is answered, so each connection has one
 method under way at most. Answers that wait for the disk or a login are tasks; the others are given
@@ -21,9 +21,9 @@ from ottermq import eventlog
 from ottermq.amqp import basic, channel, confirm, connection, exchange, publish, queue, revoked, tx
 from ottermq.amqp.answers import Answer
 from ottermq.amqp.connection import Connection, State
+from ottermq.amqp.context import AmqpContext
 from ottermq.amqp.frames import Malformed, decode_method, encode_method, name_of
 from ottermq.amqp.replies import Refused, Reply, our_mistake, reply_of_engine, reply_to
-from ottermq.amqp.room import Room
 from ottermq.auth import Change
 from ottermq.config import Address
 from ottermq.contained import contained, is_failure
@@ -71,9 +71,9 @@ ACCESS_REQUEST = 30 << 16 | 10  # of AMQP 0-8; some clients still ask
 ACCESS_REQUEST_OK = b"\x00\x1e\x00\x0b\x00\x01"
 
 
-class Door:
-    def __init__(self, room: Room) -> None:
-        self.room = room
+class AmqpServer:
+    def __init__(self, context: AmqpContext) -> None:
+        self.context = context
         self.connections: dict[int, Connection] = {}
         self.stopping = False
         self._nursery: trio.Nursery | None = None
@@ -82,9 +82,9 @@ class Door:
         # Of TLS connections, which have no socket of the engine's.
         self._certificates: dict[int, str] = {}
         self._pipes: dict[int, Pipe] = {}
-        room.queues.on_gone.append(self._tell_consumers)
-        room.queues.on_vhost_gone.append(self._vhost_gone)
-        room.auth.on_change(self._permissions_changed)
+        context.queues.on_gone.append(self._tell_consumers)
+        context.queues.on_vhost_gone.append(self._vhost_gone)
+        context.auth.on_change(self._permissions_changed)
 
     async def run(self, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
         """Answers that take a while, until cancelled; `stop` first is politer. Events come by
@@ -97,7 +97,7 @@ class Door:
     async def stop(self) -> None:
         """Tell everybody, and give them a moment to take it in."""
         self.stopping = True
-        self.room.engine.stop_listening()
+        self.context.engine.stop_listening()
         self.close_all(
             self.connections.values(), "broker forced connection closure with reason 'shutdown'"
         )
@@ -112,14 +112,14 @@ class Door:
             if conn.state is State.RUNNING:
                 self._close(conn, Reply(320, text))
             elif conn.state is not State.CLOSING:
-                self.room.engine.hang_up(conn.id)
+                self.context.engine.hang_up(conn.id)
 
     def open_pipe(self, peer: Peer) -> Pipe:
         """A TLS connection is through its handshake (ottermq/net/tls_bridge.py)."""
-        conn = self.room.engine.virtual(str(Address(peer.host, peer.port)))
+        conn = self.context.engine.virtual(str(Address(peer.host, peer.port)))
         if peer.certificate is not None:
             self._certificates[conn] = peer.certificate
-        pipe = self._pipes[conn] = Pipe(self.room.engine, conn)
+        pipe = self._pipes[conn] = Pipe(self.context.engine, conn)
         return pipe
 
     # -- events
@@ -133,13 +133,13 @@ class Door:
 
     def _opened(self, event: Event) -> None:
         certificate = self._certificates.get(event.conn)
-        conn = Connection(event.conn, event.text, self.room, certificate)
+        conn = Connection(event.conn, event.text, self.context, certificate)
         conn.listener = "amqps" if event.conn in self._pipes else "amqp"
         self.connections[conn.id] = conn
         if self.stopping:
-            self.room.engine.hang_up(conn.id)
+            self.context.engine.hang_up(conn.id)
         else:
-            self.room.engine.resume(conn.id, connection.start(conn))
+            self.context.engine.resume(conn.id, connection.start(conn))
 
     def _method(self, event: Event) -> None:
         conn = self.connections.get(event.conn)
@@ -183,7 +183,7 @@ class Door:
 
     def _give(self, conn: Connection, number: int, index: int, answer: Answer) -> None:
         if isinstance(answer, bytes):
-            self.room.engine.resume(conn.id, answer)
+            self.context.engine.resume(conn.id, answer)
         elif answer is not None:
             assert self._nursery is not None
             self._nursery.start_soon(self._give_later, conn, number, index, answer)
@@ -205,10 +205,10 @@ class Door:
             self._fail(conn, index, error)
         else:
             if frames is not None and conn.state is not State.CLOSING:
-                self.room.engine.resume(conn.id, frames)
+                self.context.engine.resume(conn.id, frames)
             if conn.id not in self.connections:
                 # It left while the disk was busy: what it made for itself goes after it.
-                self.room.queues.remove_unasked(self.room.topology.owned_by(conn.id))
+                self.context.queues.remove_unasked(self.context.topology.owned_by(conn.id))
 
     def _route(self, event: Event) -> None:
         conn = self.connections.get(event.conn)
@@ -222,7 +222,7 @@ class Door:
             self._fail(conn, publish.METHOD, error)
 
     def _dead_route(self, event: Event) -> None:
-        publish.dead_route(self.room, event)
+        publish.dead_route(self.context, event)
 
     def _error(self, event: Event) -> None:
         """A rule that C checks."""
@@ -263,7 +263,7 @@ class Door:
 
     def _queue_idle(self, event: Event) -> None:
         if not self.stopping:  # we show the consumers out ourselves: their queue is for later
-            self.room.queues.lost_last_consumer(event.queue)
+            self.context.queues.lost_last_consumer(event.queue)
 
     def _consumer_timeout(self, event: Event) -> None:
         conn = self.connections.get(event.conn)
@@ -276,11 +276,11 @@ class Door:
             " see consumers doc guide to learn more"
         )
         self._log_channel_closed(conn, event.channel, Reply(406, text))
-        self.room.engine.send(conn.id, here.close(Reply(406, text)))
+        self.context.engine.send(conn.id, here.close(Reply(406, text)))
 
     def _alarm(self, event: Event) -> None:
         if event.code:
-            measured = alarms.measured(self.room.engine, event.text)
+            measured = alarms.measured(self.context.engine, event.text)
             eventlog.warning("publishers have to wait", reason=event.text, **measured)
         else:
             eventlog.info("publishers go on")
@@ -301,7 +301,7 @@ class Door:
             listener="amqp",
             peer=event.text,
             reason=close_reasons.TOO_MANY,
-            limit=self.room.engine.options.max_connections,
+            limit=self.context.engine.options.max_connections,
         )
 
     def _active(self, event: Event) -> None:
@@ -314,7 +314,7 @@ class Door:
         here = conn.channels.get(number)
         if reply.ends_channel and here is not None and conn.state is State.RUNNING:
             self._log_channel_closed(conn, number, reply)
-            self.room.engine.resume(conn.id, b"" if here.closing else here.close(reply))
+            self.context.engine.resume(conn.id, b"" if here.closing else here.close(reply))
         else:
             self._close(conn, reply)
 
@@ -323,7 +323,7 @@ class Door:
             return
         eventlog.log(conn.log_level, "connection closing", **_about(conn, reply))
         conn.ending = close_reasons.BY_BROKER
-        self.room.engine.closing(conn.id, reply.close_connection())
+        self.context.engine.closing(conn.id, reply.close_connection())
         connection.leave(conn)
         self._closing[conn.id] = trio.current_time() + LAST_WORD
 
@@ -344,7 +344,7 @@ class Door:
             for id in [id for id, limit in self._closing.items() if limit <= now]:
                 del self._closing[id]
                 with contained("connection not closed"):
-                    self.room.engine.hang_up(id)
+                    self.context.engine.hang_up(id)
 
     def _log_channel_closed(self, conn: Connection, number: int, reply: Reply) -> None:
         eventlog.log(conn.log_level, "channel closed", channel=number, **_about(conn, reply))
@@ -366,14 +366,14 @@ class Door:
                 if here is not None and here.behind is not None:
                     here.behind += cancel
                 else:
-                    self.room.engine.send(conn.id, cancel)
+                    self.context.engine.send(conn.id, cancel)
 
     def _vhost_gone(self, vhost: str) -> None:
         theirs = [conn for conn in self.connections.values() if conn.vhost == vhost]
         self.close_all(theirs, f"vhost '{vhost}' is deleted")
 
     def _permissions_changed(self, change: Change) -> None:
-        self.room.engine.forget_permissions()
+        self.context.engine.forget_permissions()
         theirs = [
             conn
             for conn in self.connections.values()
@@ -383,27 +383,27 @@ class Door:
             self.close_all(theirs, change.closing)
             return
         running = [conn for conn in theirs if conn.state is State.RUNNING]
-        self.close_all(revoked.shut_out(self.room, running), "access to the vhost was revoked")
+        self.close_all(revoked.shut_out(self.context, running), "access to the vhost was revoked")
         revoked.cancel_consumers(
-            self.room, [conn for conn in running if conn.state is State.RUNNING]
+            self.context, [conn for conn in running if conn.state is State.RUNNING]
         )
 
 
-EVENTS: dict[int, Callable[[Door, Event], None]] = {
-    Kind.OPENED: Door._opened,
-    Kind.METHOD: Door._method,
-    Kind.ROUTE: Door._route,
-    Kind.DEAD_ROUTE: Door._dead_route,
-    Kind.ERROR: Door._error,
-    Kind.CLOSED: Door._closed,
-    Kind.OUTPUT: Door._output,
-    Kind.ROOM: Door._has_room,
-    Kind.QUEUE_IDLE: Door._queue_idle,
-    Kind.CONSUMER_TIMEOUT: Door._consumer_timeout,
-    Kind.ALARM: Door._alarm,
-    Kind.BAD_HEADER: Door._bad_header,
-    Kind.REFUSED_CONN: Door._refused_connection,
-    Kind.ACTIVE: Door._active,
+EVENTS: dict[int, Callable[[AmqpServer, Event], None]] = {
+    Kind.OPENED: AmqpServer._opened,
+    Kind.METHOD: AmqpServer._method,
+    Kind.ROUTE: AmqpServer._route,
+    Kind.DEAD_ROUTE: AmqpServer._dead_route,
+    Kind.ERROR: AmqpServer._error,
+    Kind.CLOSED: AmqpServer._closed,
+    Kind.OUTPUT: AmqpServer._output,
+    Kind.ROOM: AmqpServer._has_room,
+    Kind.QUEUE_IDLE: AmqpServer._queue_idle,
+    Kind.CONSUMER_TIMEOUT: AmqpServer._consumer_timeout,
+    Kind.ALARM: AmqpServer._alarm,
+    Kind.BAD_HEADER: AmqpServer._bad_header,
+    Kind.REFUSED_CONN: AmqpServer._refused_connection,
+    Kind.ACTIVE: AmqpServer._active,
 }
 
 

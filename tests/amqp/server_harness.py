@@ -1,4 +1,4 @@
-"""The AMQP door with nothing behind it: an engine that only remembers what it was told.
+"""The AMQP server with nothing behind it: an engine that only remembers what it was told.
 
 Events go in as C would send them, frames come out as a client would get them. Topology and users
 are the real ones; the logs are not. So a rule is one short test, without a socket or a thread.
@@ -16,9 +16,9 @@ from pamqp.base import Frame
 from pamqp.commands import Channel, Connection
 
 from ottermq._core import lib
-from ottermq.amqp.door import Door
+from ottermq.amqp.context import AmqpContext
 from ottermq.amqp.frames import decode_method, encode_method
-from ottermq.amqp.room import Room
+from ottermq.amqp.server import AmqpServer
 from ottermq.auth import Auth, open_auth, passwords
 from ottermq.config.schema import AmqpSettings, AuthSettings
 from ottermq.engine.engine import Engine
@@ -214,7 +214,7 @@ class FakeStore:
 
 
 class Closed(Exception):
-    """The door closed the channel or the connection."""
+    """The server closed the channel or the connection."""
 
     def __init__(self, close: Channel.Close | Connection.Close) -> None:
         super().__init__(close.reply_text)
@@ -227,20 +227,20 @@ class Closed(Exception):
 class Client:
     """One connection's view."""
 
-    def __init__(self, desk: "Desk", id: int) -> None:
-        self.desk = desk
+    def __init__(self, harness: "Harness", id: int) -> None:
+        self.harness = harness
         self.id = id
 
     async def call(self, channel: int, method: Frame) -> list[Any]:
-        """What comes back until the door reads on. Closed: that is what came back."""
+        """What comes back until the server reads on. Closed: that is what came back."""
         fields = [getattr(method, name) for name in method.attributes()]
         whole = encode_method(channel, type(method), *fields)
         return await self.event(Event(Kind.METHOD, self.id, channel, payload=whole[7:-1]))
 
     async def event(self, event: Event) -> list[Any]:
-        engine = self.desk.engine
+        engine = self.harness.engine
         before = engine.resumed.get(self.id, 0)
-        self.desk.door.take(event)
+        self.harness.server.take(event)
         with trio.fail_after(20):
             while engine.resumed.get(self.id, 0) == before:
                 await engine.changed.park()
@@ -251,7 +251,7 @@ class Client:
         return frames
 
     def frames(self) -> list[Any]:
-        data = self.desk.engine.sent.pop(self.id, b"")
+        data = self.harness.engine.sent.pop(self.id, b"")
         found = []
         while data:
             end = 7 + int.from_bytes(data[3:7], "big")
@@ -286,18 +286,18 @@ def _start_ok(properties: dict[str, Any], mechanism: str, response: Any) -> Conn
     return Connection.StartOk(properties, mechanism, response, "en_US")
 
 
-class Desk:
-    """The door and all that it acts on."""
+class Harness:
+    """The server and all that it acts on."""
 
     def __init__(
-        self, room: Room, engine: FakeEngine, auth: Auth, topology: Topology, db: MetaDb
+        self, context: AmqpContext, engine: FakeEngine, auth: Auth, topology: Topology, db: MetaDb
     ) -> None:
-        self.room = room
+        self.context = context
         self.db = db
         self.engine = engine
         self.auth = auth
         self.topology = topology
-        self.door = Door(room)
+        self.server = AmqpServer(context)
         self._ids = 0
 
     def client(self) -> Client:
@@ -312,11 +312,11 @@ class Desk:
         return client
 
     def lose(self, client: Client) -> None:
-        self.door.take(Event(Kind.CLOSED, client.id, text="by the client"))
+        self.server.take(Event(Kind.CLOSED, client.id, text="by the client"))
 
 
 @asynccontextmanager
-async def open_desk(data: Path, settings: AmqpSettings | None = None) -> AsyncIterator[Desk]:
+async def open_harness(data: Path, settings: AmqpSettings | None = None) -> AsyncIterator[Harness]:
     # How long a hash takes is not what these tests are about.
     with patch.object(passwords, "COST", 4), MetaDb(data) as db:
         topology = restore(db)
@@ -327,11 +327,11 @@ async def open_desk(data: Path, settings: AmqpSettings | None = None) -> AsyncIt
         queues = Queues(
             engine, store, topology, rules=lambda name: LogOptions(), holds=Holds(topology)
         )
-        room = Room(engine, topology, auth, queues, settings or AmqpSettings())
-        desk = Desk(room, engine, auth, topology, db)
+        context = AmqpContext(engine, topology, auth, queues, settings or AmqpSettings())
+        harness = Harness(context, engine, auth, topology, db)
         async with trio.open_nursery() as nursery:
-            desk.door._nursery = nursery
+            harness.server._nursery = nursery
             nursery.start_soon(queues.run)
             await trio.testing.wait_all_tasks_blocked()
-            yield desk
+            yield harness
             nursery.cancel_scope.cancel()
