@@ -36,14 +36,9 @@ const char *om_result_text(int result);
 
 int om_forbid_dumps(void); /* OM_OK, OM_E_IO: the kernel refuses */
 
-/* ---- checksums (crc32c.c, xxh3.c) --------------------------------------------------- */
+/* ---- checksums (crc32c.c) ------------------------------------------------------------- */
 
 uint32_t om_crc32c(uint32_t crc, const void *data, size_t len); /* best for this CPU; start with 0 */
-uint32_t om_crc32c_portable(uint32_t crc, const void *data, size_t len);
-int om_crc32c_is_hardware(void);
-/* Of two pieces, one behind the other, of which each is known: no byte is looked at again. */
-uint32_t om_crc32c_join(uint32_t left, uint32_t right, uint32_t right_len);
-uint64_t om_xxh3(const void *data, size_t len); /* XXH3 64 bits, seed 0: same as xxhash.xxh3_64 */
 
 /* ---- record batches (batch.c, batch_decode.c): Apache Kafka's format v2, byte for byte -- */
 
@@ -72,7 +67,6 @@ typedef struct om_record {
 #define OM_ATTR_TRANSACTIONAL 16
 #define OM_ATTR_CONTROL 32
 #define OM_ATTR_DELETE_HORIZON 64
-#define OM_ATTR_OPENED 0x4000 /* only in memory: a compressed batch without its codec (decompressed.c) */
 
 typedef struct om_batch_info {
     int64_t base_offset;
@@ -88,16 +82,6 @@ typedef struct om_batch_info {
     int32_t base_sequence;
     int32_t record_count;
 } om_batch_info;
-
-/* Encode a whole batch into out. info gives attributes, offsets, leader epoch and producer
- * fields; timestamps, counts, size and crc are worked out and written back. What only the
- * caller can know is taken from info: max_timestamp with OM_ATTR_LOG_APPEND_TIME (when the
- * batch was appended), base_timestamp with OM_ATTR_DELETE_HORIZON (the horizon), and for an
- * empty batch both timestamps and last_offset_delta. The codec bits and those without a name
- * must be 0 (a compressed batch is kept as its producer sent it). Returns the size or OM_E_*;
- * OM_E_SHORT when cap is too small (om_batch_size_bound tells what is enough). */
-int64_t om_batch_size_bound(const om_record *records, int32_t count);
-int64_t om_batch_encode(om_batch_info *info, const om_record *records, int32_t count, uint8_t *out, size_t cap);
 
 /* Read and check a batch header: lengths, magic, counts. OM_E_SHORT: need more bytes than
  * len (info->size is set once 12 bytes are there). Doesn't touch the CRC. */
@@ -145,7 +129,6 @@ typedef struct om_aborted {
 typedef struct om_cleaner om_cleaner;
 om_cleaner *om_cleaner_new(size_t most); /* keys it takes before it is OM_E_FULL */
 void om_cleaner_free(om_cleaner *keys);
-size_t om_cleaner_count(const om_cleaner *keys);
 /* Where each key of this batch (checked, uncompressed) stands last. OM_E_FULL: only in part. */
 int om_cleaner_learn(om_cleaner *keys, const uint8_t *batch, size_t len);
 
@@ -183,36 +166,11 @@ void om_cursor_free(om_cursor *cursor);
 /* Records [first, first+count) of `bytes` bytes in all were appended; a gap between `end`
  * and first counts as settled. OM_E_RANGE: first lies below `end`. */
 int om_cursor_appended(om_cursor *cursor, int64_t first, int64_t count, int64_t bytes);
-/* Offsets [first, last] hold no record to give out (gap, control, aborted, compacted): settled,
- * past `end` too, which then moves to last + 1. */
-int om_cursor_skip(om_cursor *cursor, int64_t first, int64_t last);
-/* The log was cut: nothing at or past offset was ever there; `end` goes back to it, `next` and
- * `floor` too if they lie beyond. */
-int om_cursor_truncate(om_cursor *cursor, int64_t offset);
-/* The offset to give out next, lowest returned one first; -1: none. Doesn't move. */
-int64_t om_cursor_peek(const om_cursor *cursor);
-/* Give out one offset of that many bytes: `next`, or any returned one. */
-int om_cursor_acquire(om_cursor *cursor, int64_t offset, int64_t bytes);
-/* Recovery: an offset past `next` was given out, so all below it had been, or were never there. As
- * nobody knows which, they count as in flight. They weigh `bytes` together, or what their like weigh
- * on average when that is below 0. Returns how many. */
-int64_t om_cursor_pass(om_cursor *cursor, int64_t offset, int64_t bytes);
-/* How often acquired, how often delivered in vain (counted returns)? Returns 1 if it was given
- * out before (asked ahead of om_cursor_acquire: redelivered), 0 if not; 0/0 once settled. */
-int om_cursor_counts(const om_cursor *cursor, int64_t offset, int32_t *acquired, int32_t *delivered);
 int om_cursor_is_settled(const om_cursor *cursor, int64_t offset);
-/* Back to its place; `counted`: the return counts against the delivery limit. */
-int om_cursor_return(om_cursor *cursor, int64_t offset, int64_t bytes, int counted);
 /* Settle every unsettled offset in [first, last]; `bytes` is what they weigh together, -1: not
  * known, their average is taken. Returns how many became settled (0 when all were already, or
  * are past `end`). In-flight and ready ones both. */
 int64_t om_cursor_settle(om_cursor *cursor, int64_t first, int64_t last, int64_t bytes);
-/* Take a settle back: offsets in [first, last] that are settled are ready again, as returned ones.
- * Only for what was settled a moment ago: a gap would come to life too. Returns how many. */
-int64_t om_cursor_unsettle(om_cursor *cursor, int64_t first, int64_t last);
-/* Settle all that is ready below `before`, leave what is in flight (queue.purge). Returns how
- * many. */
-int64_t om_cursor_purge(om_cursor *cursor, int64_t before);
 /* After a crash or when all consumers are gone: whatever is in flight returns. Returns how
  * many. They come out again in offset order, with acquired counts that say redelivered. */
 int64_t om_cursor_return_all(om_cursor *cursor, int counted);

@@ -80,15 +80,15 @@ enum om_event_kind {
     OM_EV_ACTIVE = 14,           /* single active consumer: key = consumer tag became active on `queue` */
     OM_EV_KAFKA_REQUEST = 15,    /* a request C doesn't answer: payload = header and body, code = API key,
                               * method = API version, count = slot. Paused until om_kafka_answer. */
+    OM_EV_KAFKA_TOPICS = 16,     /* a Produce or Fetch wants topics whose rights aren't known: key = their names,
+                              * each behind its length u16 (big-endian); code, method as above. Answer with
+                              * om_kafka_permit for each, then om_kafka_retry. */
     OM_EV_OPEN = 17,             /* an AMQP reader needs a compressed batch: payload = its records, code = codec,
                               * queue = log id, count = base offset. Answer with om_batch_opened. */
-    OM_EV_KAFKA_BATCHES = 18,    /* batches of a Produce that can't be appended as they are: payload = each of them
+    OM_EV_KAFKA_BATCHES = 18     /* batches of a Produce that can't be appended as they are: payload = each of them
                               * behind its place u32, the codec it is to have i8 (OM_KAFKA_AS_SENT: its own),
                               * whether its records need keys u8, the codec's level i32, its length u32
                               * (big-endian). Answer with om_kafka_batches_repacked. */
-    OM_EV_KAFKA_TOPICS = 16      /* a Produce or Fetch wants topics whose rights aren't known: key = their names,
-                              * each behind its length u16 (big-endian); code, method as above. Answer with
-                              * om_kafka_permit for each, then om_kafka_retry. */
 };
 
 typedef struct om_event {

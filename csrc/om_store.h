@@ -248,12 +248,9 @@ typedef struct om_read {
     void *pins;
 } om_read;
 int om_log_read(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, int flags, om_read *out);
-/* Are they what they were when they were written? Every batch's CRC, guarded, nothing copied. For
- * who sends straight from the mapping and has reason to doubt (a segment that was cold). The read then
- * ends before the first that isn't; OM_E_UNREADABLE: it is the first, and read->next_offset tells where
- * reading may go on. OM_E_NOT_RESIDENT: that is being found out. */
-int om_read_check(om_read *read);
-/* Copy the spans out, guarded, every batch's CRC checked in the same way. Returns the bytes or OM_E_*. */
+/* Copy the spans out, guarded, every batch's CRC checked: it ends before the first that is wrong. Returns the bytes
+ * or OM_E_*; OM_E_UNREADABLE: the first one is, and read->next_offset tells where reading may go on.
+ * OM_E_NOT_RESIDENT: that is being found out. */
 int64_t om_read_copy(om_read *read, uint8_t *out, size_t cap);
 void om_read_free(om_read *read);
 

@@ -18,7 +18,9 @@ from cffi import FFI
 ROOT = Path(__file__).resolve().parent.parent
 CSRC = ROOT / "csrc"
 INTERNAL = (
-    "base/buffer.h", "format/batch.h", "format/content.h", "net/tick_coalesce.h",
+    "base/checksum.h", "base/buffer.h", "format/batch.h", "format/content.h",
+    "cursor/offset_chunk.h", "cursor/offset_set.h", "cursor/offset_counts.h", "cursor/cursor.h",
+    "net/tick_coalesce.h",
     "segment/index.h", "segment/segment.h", "net/socket.h", "wal/wal.h", "base/timing_wheel.h",
 )  # fmt: skip
 PRELUDE = "struct iovec { void *iov_base; size_t iov_len; };\n"

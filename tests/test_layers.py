@@ -180,15 +180,6 @@ def test_the_border_is_known_by_what_a_folder_needs_of_it() -> None:
     assert wrong == []
 
 
-def test_a_header_of_the_border_is_short_and_says_what_it_is() -> None:
-    headers = sorted(CSRC.glob("*.h"))
-    assert len(headers) == 5
-    for path in headers:
-        text = path.read_text()
-        assert text.startswith(f"/* {path.name} -- ")
-        assert text.count("\n") < 400, path.name
-
-
 def test_c_calls_go_down() -> None:
     assert len(c_functions()) > 500, "the functions aren't found any more"
     wrong, needed = [], set()

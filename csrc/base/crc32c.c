@@ -16,7 +16,7 @@
  * the constants below are x^(n - 33) mod P for a shift by n bits.
  */
 #include "base/bytes.h"
-#include "om_base.h"
+#include "base/checksum.h"
 
 /* ---- portable: slicing by 8 ---------------------------------------------------------- */
 

@@ -9,7 +9,7 @@
  * With seed 0 all the terms that add or subtract the seed are gone.
  */
 #include "base/bytes.h"
-#include "om_base.h"
+#include "base/checksum.h"
 
 #define PRIME32_1 0x9e3779b1u
 #define PRIME32_2 0x85ebca77u

@@ -64,7 +64,7 @@ void om_cursor_init(om_cursor *cursor, int64_t start) {
     *cursor = (om_cursor){.floor = start, .next = start, .end = start, .returned_from = start};
 }
 
-void om_cursor_clear(om_cursor *cursor) {
+static void clear(om_cursor *cursor) {
     om_offset_set_clear(&cursor->settled);
     om_offset_set_clear(&cursor->returned);
     om_offset_counts_clear(&cursor->again);
@@ -81,7 +81,7 @@ om_cursor *om_cursor_new(int64_t start) {
 void om_cursor_free(om_cursor *cursor) {
     if (cursor == NULL)
         return;
-    om_cursor_clear(cursor);
+    clear(cursor);
     free(cursor);
 }
 

@@ -51,7 +51,34 @@ om_cursor_op om_cursor_op_at(const uint8_t *at);
 /* Do again what was done: what isn't there is passed over. OM_E_CORRUPT: no such change. */
 int om_cursor_apply(om_cursor *cursor, const om_cursor_op *op);
 
+/* What a log does with its cursor besides what om_base.h has; results and bytes as there. */
+
+/* Offsets [first, last] hold no record to give out (gap, control, aborted, compacted): settled,
+ * past `end` too, which then moves to last + 1. */
+int om_cursor_skip(om_cursor *cursor, int64_t first, int64_t last);
+/* The log was cut: nothing at or past offset was ever there; `end` goes back to it, `next` and
+ * `floor` too if they lie beyond. */
+int om_cursor_truncate(om_cursor *cursor, int64_t offset);
+/* The offset to give out next, lowest returned one first; -1: none. Doesn't move. */
+int64_t om_cursor_peek(const om_cursor *cursor);
+/* Give out one offset of that many bytes: `next`, or any returned one. */
+int om_cursor_acquire(om_cursor *cursor, int64_t offset, int64_t bytes);
+/* Recovery: an offset past `next` was given out, so all below it had been, or were never there. As
+ * nobody knows which, they count as in flight. They weigh `bytes` together, or what their like weigh
+ * on average when that is below 0. Returns how many. */
+int64_t om_cursor_pass(om_cursor *cursor, int64_t offset, int64_t bytes);
+/* How often acquired, how often delivered in vain (counted returns)? Returns 1 if it was given
+ * out before (asked ahead of om_cursor_acquire: redelivered), 0 if not; 0/0 once settled. */
+int om_cursor_counts(const om_cursor *cursor, int64_t offset, int32_t *acquired, int32_t *delivered);
+/* Back to its place; `counted`: the return counts against the delivery limit. */
+int om_cursor_return(om_cursor *cursor, int64_t offset, int64_t bytes, int counted);
+/* Take a settle back: offsets in [first, last] that are settled are ready again, as returned ones.
+ * Only for what was settled a moment ago: a gap would come to life too. Returns how many. */
+int64_t om_cursor_unsettle(om_cursor *cursor, int64_t first, int64_t last);
+/* Settle all that is ready below `before`, leave what is in flight (queue.purge). Returns how
+ * many. */
+int64_t om_cursor_purge(om_cursor *cursor, int64_t before);
+
 /* For whoever embeds one. Start is an offset: 0 .. OM_OFFSET_MAX. */
 void om_cursor_init(om_cursor *cursor, int64_t start);
-void om_cursor_clear(om_cursor *cursor);
 #endif

@@ -9,15 +9,11 @@
 
 #include "om_base.h"
 
-void om_offset_counts_init(om_offset_counts *tally) {
-    *tally = (om_offset_counts){0};
-}
-
 void om_offset_counts_clear(om_offset_counts *tally) {
     for (uint32_t i = 0; i < tally->len; i++)
         om_offset_set_clear(&tally->planes[i]);
     free(tally->planes);
-    om_offset_counts_init(tally);
+    *tally = (om_offset_counts){0};
 }
 
 size_t om_offset_counts_memory(const om_offset_counts *tally) {

@@ -20,7 +20,6 @@ typedef struct om_offset_counts {
     uint32_t len;
 } om_offset_counts;
 
-void om_offset_counts_init(om_offset_counts *tally);
 void om_offset_counts_clear(om_offset_counts *tally);
 size_t om_offset_counts_memory(const om_offset_counts *tally);
 int32_t om_offset_counts_get(const om_offset_counts *tally, int64_t offset);

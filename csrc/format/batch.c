@@ -7,6 +7,7 @@
 #include "format/batch.h"
 #include "base/attributes.h"
 #include "base/bytes.h"
+#include "base/checksum.h"
 #include "format/content.h"
 #include <stdlib.h>
 

@@ -19,6 +19,8 @@
 #define OM_BATCH_CRC 17      /* where it stands */
 #define OM_BATCH_CRC_FROM 21 /* and what it covers */
 
+#define OM_ATTR_OPENED 0x4000 /* only in memory: a compressed batch without its codec (decompressed.c) */
+
 /* A batch that grows: a tick's messages for one log. The bytes may move with each om_build_add;
  * om_build_take hands them over. All zero is an empty build. */
 typedef struct om_build {
@@ -48,6 +50,15 @@ void om_build_fill(om_build *build, int64_t timestamp);      /* that was the las
  * known before the first record: use om_batch_make. */
 om_buffer *om_build_take(om_build *build, om_batch_info *info);
 
+/* Encode a whole batch into out. info gives attributes, offsets, leader epoch and producer
+ * fields; timestamps, counts, size and crc are worked out and written back. What only the
+ * caller can know is taken from info: max_timestamp with OM_ATTR_LOG_APPEND_TIME (when the
+ * batch was appended), base_timestamp with OM_ATTR_DELETE_HORIZON (the horizon), and for an
+ * empty batch both timestamps and last_offset_delta. The codec bits and those without a name
+ * must be 0 (a compressed batch is kept as its producer sent it). Returns the size or OM_E_*;
+ * OM_E_SHORT when cap is too small (om_batch_size_bound tells what is enough). */
+int64_t om_batch_size_bound(const om_record *records, int32_t count);
+int64_t om_batch_encode(om_batch_info *info, const om_record *records, int32_t count, uint8_t *out, size_t cap);
 /* om_batch_encode into bytes of its own. */
 int om_batch_make(om_buffer **out, om_batch_info *info, const om_record *records, int32_t count);
 

@@ -12,6 +12,7 @@
  * Compressed batches are opened by the caller, who can.
  */
 #include "base/bytes.h"
+#include "base/checksum.h"
 #include "format/batch.h"
 
 #include <stdlib.h>
@@ -52,10 +53,6 @@ void om_cleaner_free(om_cleaner *keys) {
     if (keys)
         free(keys->places);
     free(keys);
-}
-
-size_t om_cleaner_count(const om_cleaner *keys) {
-    return keys->count;
 }
 
 /* Where it is, or would be. */

@@ -11,6 +11,7 @@
  */
 #include "base/attributes.h"
 #include "base/bytes.h"
+#include "format/batch.h"
 #include "format/content.h"
 
 #define VERSION 1

@@ -95,7 +95,7 @@ void om_conn_drop_contents(om_conn *conn) {
     conn->channel_cap = conn->channel_count = 0;
 }
 
-void om_conn_free(om_conn *conn) {
+static void free_conn(om_conn *conn) {
     om_engine *engine = conn->engine;
     uint32_t slot = (uint32_t)(conn->id & ((1u << SLOT_BITS) - 1));
     om_unauth_remove(conn);
@@ -135,7 +135,7 @@ void om_conn_bury(om_conn *conn) {
         link = &(*link)->next_stalled;
     if (conn->on_stalled)
         *link = conn->next_stalled;
-    om_conn_free(conn);
+    free_conn(conn);
     om_event_push(engine, &event);
 }
 

@@ -86,7 +86,6 @@ void om_conn_heard(om_conn *conn, size_t len); /* it has brought that much */
 void om_conn_continue(om_conn *conn);          /* frames that are there already */
 void om_conn_flush(om_conn *conn);
 void om_conn_watch(om_conn *conn); /* epoll: as paused, stalled and output say */
-void om_conn_free(om_conn *conn);
 om_conn *om_conn_new(om_engine *engine, int fd, int protocol, const char *peer);
 void om_conn_stall(om_conn *conn);
 void om_conn_take(om_conn *conn, const uint8_t *data, size_t len); /* bytes that didn't come by a socket */

@@ -80,7 +80,7 @@ void om_queue_ref(om_queue *queue) {
     queue->refs++;
 }
 
-void om_queue_free_feeds(om_queue *queue) {
+static void free_feeds(om_queue *queue) {
     for (int32_t i = 0; i < queue->lane_count; i++) {
         om_queue_reader_free(queue->lanes[i].feed);
         queue->lanes[i].feed = NULL;
@@ -101,7 +101,7 @@ void om_queue_rest(om_queue *queue) {
 void om_queue_unref(om_queue *queue) {
     if (--queue->refs)
         return;
-    om_queue_free_feeds(queue);
+    free_feeds(queue);
     for (int32_t i = 0; i < queue->lane_count; i++)
         om_log_release(queue->lanes[i].log);
     free(queue->lanes);
@@ -191,7 +191,7 @@ void om_queue_drop(om_queue *queue) {
     if (queue->dead_route)
         om_route_unref(queue->dead_route);
     queue->dead_route = NULL;
-    om_queue_free_feeds(queue);
+    free_feeds(queue);
     om_queue_unref(queue);
 }
 

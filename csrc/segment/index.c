@@ -112,18 +112,6 @@ uint32_t om_index_rank_time(const om_index *index, int64_t timestamp) {
     return low;
 }
 
-int32_t om_index_find(const om_index *index, int64_t relative_offset) {
-    uint32_t rank = om_index_rank(index, relative_offset);
-    return rank ? om_index_position(index, rank - 1) : 0;
-}
-
-/* Every batch before the entry's own has smaller timestamps than the entry, so the first
- * record that is old enough lies in the entry's batch or after it. */
-int32_t om_index_find_time(const om_index *index, int64_t timestamp) {
-    uint32_t rank = om_index_rank_time(index, timestamp);
-    return rank ? om_index_time_offset(index, rank - 1) : 0;
-}
-
 void om_index_cut(om_index *index, int64_t relative_offset, int64_t position) {
     while (index->offset_count && om_index_position(index, index->offset_count - 1) >= position)
         index->offset_count--;

@@ -33,11 +33,8 @@ void om_index_free(om_index *index); /* and it is empty again */
 /* Both columns must grow: OM_E_INVALID otherwise. OM_E_NO_MEMORY leaves the index as it was. */
 int om_index_add(om_index *index, int32_t relative_offset, int32_t position);
 int om_index_add_time(om_index *index, int64_t timestamp, int32_t relative_offset);
-/* The position of the greatest entry at or below; 0 when there is none. */
-int32_t om_index_find(const om_index *index, int64_t relative_offset);
-/* The relative offset to start scanning from for the first record with timestamp >= ts. */
-int32_t om_index_find_time(const om_index *index, int64_t timestamp);
-/* How many entries lie at or below: the one before that place is what _find answers with. */
+/* How many entries lie at or below. A search begins at the last of them: every batch before that of a time
+ * entry has smaller timestamps. */
 uint32_t om_index_rank(const om_index *index, int64_t relative_offset);
 uint32_t om_index_rank_time(const om_index *index, int64_t timestamp);
 /* The fields of entry i. */

@@ -19,6 +19,7 @@
 #include "store/store.h"
 
 #include "base/bytes.h"
+#include "base/checksum.h"
 #include "store/producer.h"
 
 #include <errno.h>

@@ -46,7 +46,7 @@ uint32_t om_log_segment_for(const om_log *log, int64_t offset) {
     return low;
 }
 
-void om_log_doom_segments(om_log *log, uint32_t from, uint32_t count, int at_once, int rule) {
+static void doom_segments(om_log *log, uint32_t from, uint32_t count, int at_once, int rule) {
     om_store *store = log->store;
     for (uint32_t i = from; i < from + count; i++) {
         om_segment_node *node = om_segment_node_new(log, log->segments[i]);
@@ -114,7 +114,7 @@ void om_log_start_at(om_log *log, int64_t offset) {
     /* One that an earlier trim had to leave goes now. */
     uint32_t gone = give_up_places(log, om_log_segment_for(log, log->start_offset));
     if (gone)
-        om_log_doom_segments(log, 0, gone, 0, log->trim_rule);
+        doom_segments(log, 0, gone, 0, log->trim_rule);
     if (log->missing)
         om_log_note_missing(log);
 }
@@ -174,10 +174,10 @@ static int cut_segment(om_log *log, int64_t offset) {
     if (found < 0)
         return found;
     if (found == OM_OK && position == 0) {
-        om_log_doom_segments(log, keep, log->segment_count - keep, 1, OM_RULE_TRUNCATE);
+        doom_segments(log, keep, log->segment_count - keep, 1, OM_RULE_TRUNCATE);
         return OM_OK;
     }
-    om_log_doom_segments(log, keep + 1, log->segment_count - keep - 1, 1, OM_RULE_TRUNCATE);
+    doom_segments(log, keep + 1, log->segment_count - keep - 1, 1, OM_RULE_TRUNCATE);
     if (found == OM_OK) {
         om_removal_note_range(log, OM_RULE_TRUNCATE, offset, segment->next_offset);
         om_segment_cut(segment, position, offset);

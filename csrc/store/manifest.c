@@ -13,6 +13,8 @@
  */
 #include "store/store.h"
 
+#include "base/checksum.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

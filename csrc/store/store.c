@@ -221,6 +221,26 @@ void om_store_forget(om_store *store, om_log *log) {
     store->log_count--;
 }
 
+static void free_log(om_log *log) {
+    om_producers_free(log);
+    for (uint32_t i = 0; i < log->hot.count; i++)
+        om_buffer_unref(om_hot_at(&log->hot, i)->bytes);
+    free(log->hot.slots);
+    for (uint32_t i = 0; i < log->segment_count; i++)
+        om_segment_unref(log->segments[i]);
+    free(log->segments);
+    if (log->open) {
+        om_build_free(log->open);
+        free(log->open);
+    }
+    if (log->cursor)
+        om_cursor_free(log->cursor);
+    free(log->ops);
+    free(log->name);
+    free(log->folder);
+    free(log);
+}
+
 static om_log *log_new(om_store *store, uint64_t id, const char *folder, const char *name,
                        const om_log_options *options) {
     om_log *log = calloc(1, sizeof *log);
@@ -236,7 +256,7 @@ static om_log *log_new(om_store *store, uint64_t id, const char *folder, const c
     if (!(options->flags & OM_LOG_NO_CURSOR))
         log->cursor = om_cursor_new(0);
     if (!log->name || !log->folder || (!log->cursor && !(options->flags & OM_LOG_NO_CURSOR))) {
-        om_log_free(log);
+        free_log(log);
         return NULL;
     }
     sprintf(log->folder, "%s/%s", store->dir, folder);
@@ -262,7 +282,7 @@ om_log *om_store_add(om_store *store, uint64_t id, const char *folder, const cha
     }
     om_store_leave(store);
     if (known) {
-        om_log_free(log);
+        free_log(log);
         return NULL;
     }
     return log;
@@ -279,27 +299,7 @@ om_log *om_log_hold(om_log *log) {
 
 void om_log_release(om_log *log) {
     if (__atomic_sub_fetch(&log->refs, 1, __ATOMIC_ACQ_REL) == 0)
-        om_log_free(log);
-}
-
-void om_log_free(om_log *log) {
-    om_producers_free(log);
-    for (uint32_t i = 0; i < log->hot.count; i++)
-        om_buffer_unref(om_hot_at(&log->hot, i)->bytes);
-    free(log->hot.slots);
-    for (uint32_t i = 0; i < log->segment_count; i++)
-        om_segment_unref(log->segments[i]);
-    free(log->segments);
-    if (log->open) {
-        om_build_free(log->open);
-        free(log->open);
-    }
-    if (log->cursor)
-        om_cursor_free(log->cursor);
-    free(log->ops);
-    free(log->name);
-    free(log->folder);
-    free(log);
+        free_log(log);
 }
 
 /* ---- life ---- */

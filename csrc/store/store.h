@@ -350,7 +350,6 @@ void om_list_push(om_list *list, om_log *log, size_t link);
 om_log *om_list_pop(om_list *list, size_t link);
 #define OM_LINK(field) offsetof(om_log, field)
 void om_log_ref(om_log *log);
-void om_log_free(om_log *log);
 
 /* ---- log.c: under the lock ---- */
 /* May this log take an append now? */
@@ -411,6 +410,11 @@ typedef struct om_stretch {
     int64_t next_offset; /* behind it; with OM_E_UNREADABLE: where reading may go on */
 } om_stretch;
 int om_log_locate(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, om_stretch *out);
+/* Are they what they were when they were written? Every batch's CRC, guarded, nothing copied. For
+ * who sends straight from the mapping and has reason to doubt (a segment that was cold). The read then
+ * ends before the first that isn't; OM_E_UNREADABLE: it is the first, and read->next_offset tells where
+ * reading may go on. OM_E_NOT_RESIDENT: that is being found out. */
+int om_read_check(om_read *read);
 /* Guarded access to such a read's bytes: OM_E_UNREADABLE when they couldn't be had. */
 /* Of a mapped read: the reader thread brings what comes behind it, and maps it, before anybody asks. */
 void om_read_ahead(const om_read *read, uint64_t bytes);
@@ -423,7 +427,6 @@ om_segment *om_log_active(om_log *log);
 int om_log_add_segment(om_log *log, om_segment *segment);
 /* The first segment whose records reach past offset; segment_count when there is none. */
 uint32_t om_log_segment_for(const om_log *log, int64_t offset);
-void om_log_doom_segments(om_log *log, uint32_t from, uint32_t count, int at_once, int rule);
 void om_log_start_at(om_log *log, int64_t offset); /* the trim itself, without its record */
 int64_t om_log_record_end(const om_log *log);      /* one past the last record; logs without a cursor */
 int64_t om_log_record_count(const om_log *log);

@@ -9,6 +9,7 @@
  * that is damage, not a torn end. */
 #define _GNU_SOURCE
 #include "base/bytes.h"
+#include "base/checksum.h"
 #include "wal/wal_internal.h"
 
 #include <errno.h>

@@ -78,7 +78,7 @@ def test_an_offset_is_found_at_the_greatest_entry_at_or_below_it(
         for offset in [*wanted, *near]:
             rank = bisect_right(keys, offset)
             assert lib.om_index_rank(index, offset) == rank
-            assert lib.om_index_find(index, offset) == (offsets[rank - 1][1] if rank else 0)
+            assert not rank or lib.om_index_position(index, rank - 1) == offsets[rank - 1][1]
 
 
 @given(time_entries, st.lists(st.integers(-5, 2**62 + 5)))
@@ -91,7 +91,7 @@ def test_a_timestamp_is_found_at_the_greatest_entry_at_or_below_it(
         for timestamp in [*wanted, *near]:
             rank = bisect_right(keys, timestamp)
             assert lib.om_index_rank_time(index, timestamp) == rank
-            assert lib.om_index_find_time(index, timestamp) == (times[rank - 1][1] if rank else 0)
+            assert not rank or lib.om_index_time_offset(index, rank - 1) == times[rank - 1][1]
 
 
 def test_an_entry_that_does_not_grow_is_refused() -> None:
