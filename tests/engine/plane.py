@@ -105,10 +105,14 @@ class Inbox:
 
 
 class Plane:
-    def __init__(self, folder: Path, options: Options = SMALL, **engine: Any) -> None:
+    def __init__(
+        self, folder: Path, options: Options = SMALL, paused: bool = False, **engine: Any
+    ) -> None:
+        """`paused`: as a broker's start, until `engine.start()` says that all queues stand."""
         self.store = Store.open(folder, options)
         self.engine = Engine(self.store, EngineOptions(**engine))
-        self.engine.start()
+        if not paused:
+            self.engine.start()
         self.queues: dict[str, int] = {}
         self.logs: dict[str, list[Log]] = {}
         self.routes: dict[tuple[str, str], list[str]] = {}

@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 
 from ottermq.wal import checkpoint
 from ottermq.wal.errors import InvalidArgument
-from tests.wal.conftest import in_memory
+from tests.conftest import in_memory
 from tests.wal.hand import KINDS, Hand, Spec
 from tests.wal.model import LogModel, Mismatch, Model, Recovered, after_crash, fits
 from tests.wal.stores import small
