@@ -7,10 +7,11 @@
  * batch should have. Whatever comes: the columns agree about how many rows there are, ends grow and
  * stay within the values, and every row of it can be looked at.
  *
- *   clang -g -O1 -fsanitize=fuzzer,address,undefined -I csrc tests/fuzz/fuzz_columns.c csrc/[a-z]*.c
+ *   clang -g -O1 -fsanitize=fuzzer,address,undefined -I csrc tests/fuzz/fuzz_columns.c $(find csrc -name '*.c')
  */
 #include "base/bytes.h"
 #include "format/batch.h"
+#include "inspect/columns.h"
 #include <stdlib.h>
 
 #define NOISE_BY_BYTE 128
