@@ -10,7 +10,7 @@ PIP := $(PY) -m pip --disable-pip-version-check install -q
 
 C_SOURCES := $(wildcard csrc/*/*.c)
 C_FILES := $(C_SOURCES) $(wildcard csrc/*.h csrc/*/*.h)
-CORE := setup.py csrc/build_core.py $(C_FILES)
+CORE := setup.py $(wildcard csrc/*.py) $(C_FILES)
 OURS := ottermq wal amqp cli
 
 # Arguments for `ottermq serve` and for pytest: make run ARGS="--data /tmp/x"
@@ -21,12 +21,12 @@ TESTS ?= -n 2 --dist loadfile
 # write no bytecode, each start of a broker would compile all of it again.
 BYTECODE = $(PY) -m compileall -q $(OURS)
 
-.PHONY: help run test again lint asan bench record fuzz soak constraints sbom clean
+.PHONY: help run test check-all again lint asan bench record fuzz soak constraints sbom clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.core ## set up and start the broker: data in ./data, no configuration needed
 	@exec $(PY) -P -m ottermq serve $(ARGS)
@@ -36,8 +36,13 @@ test: $(VENV)/.core $(VENV)/.tests $(VENV)/.clients ## set up and run the whole 
 	@$(BYTECODE)
 	@$(PY) -m pytest -q $(TESTS) $(ARGS)
 
-again: $(VENV)/.core $(VENV)/.tests ## what failed in the last test run, once more and alone
-	@$(PY) -m pytest -q --last-failed --last-failed-no-failures none -n 0 $(ARGS)
+check-all: $(VENV)/.core $(VENV)/.tests $(VENV)/.clients ## the tests that make test leaves out for their length
+	@$(PY) -c "import tests.internals"
+	@$(BYTECODE)
+	@OTTERMQ_LONG=1 $(PY) -m pytest -q -m long $(TESTS) $(ARGS)
+
+again: $(VENV)/.core $(VENV)/.tests ## what failed in the last test run, once more and alone; build/second-tries.tsv tells of it
+	@OTTERMQ_AGAIN=1 OTTERMQ_LONG=1 $(PY) -m pytest -q --last-failed --last-failed-no-failures none -n 0 $(ARGS)
 
 # From a folder in which all packages have their installed places: in the checkout's own, py-amqp
 # would be our amqp/.
@@ -52,8 +57,9 @@ lint: $(VENV)/.core $(VENV)/.tests ## ruff, mypy --strict, gcc -Wall -Wextra -We
 	@ln -s $(addprefix $(CURDIR)/,wal amqp cli) build/types/ottermq/
 	@ln -s $(addprefix $(CURDIR)/,perf tests) build/types/
 	cd build/types && $(MYPY) -p ottermq -p perf -p tests
+	$(PY) csrc/build_objects.py --strict
 	@mkdir -p build/lint
-	cd build/lint && gcc -std=gnu11 -O3 -Wall -Wextra -Werror -I$(CURDIR)/csrc -c $(addprefix $(CURDIR)/,$(C_SOURCES) $(wildcard perf/amqp_*.c perf/kafka_*.c perf/load_*.c perf/measure.c perf/relay_*.c))
+	cd build/lint && gcc -std=gnu11 -O3 -Wall -Wextra -Werror -I$(CURDIR)/csrc -c $(addprefix $(CURDIR)/,$(wildcard perf/amqp_*.c perf/kafka_*.c perf/load_*.c perf/measure.c perf/relay_*.c))
 
 # The sanitized core lives in build/asan; the tests find it first by PYTHONPATH. PYTHONSAFEPATH
 # keeps the checkout, where the ordinary core lies, from coming before it.

@@ -2,10 +2,15 @@
 Python, so that one wheel serves 3.11 and all that come after it."""
 
 import os
+import sys
 import sysconfig
+from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "csrc"))
+import build_objects  # noqa: E402  (csrc is not a package: it is reached by path)
 
 
 class BuildCore(build_ext):
@@ -15,6 +20,7 @@ class BuildCore(build_ext):
         in_checkout = self.inplace or self.editable_mode
         if not in_checkout and not os.environ.get("OTTERMQ_SANITIZE"):
             ext.extra_link_args.append("-Wl,--strip-all")
+        ext.extra_objects = [str(made) for made in build_objects.build()]
         super().build_extension(ext)
 
 

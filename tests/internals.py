@@ -27,6 +27,7 @@ PRELUDE = "struct iovec { void *iov_base; size_t iov_len; };\n"
 
 sys.path.insert(0, str(CSRC))
 import build_core  # noqa: E402  (csrc is not a package: it is reached by path)
+import build_objects  # noqa: E402
 
 HEADERS = (*build_core.border(), *INTERNAL)
 
@@ -53,7 +54,7 @@ def _build() -> ModuleType:
             # Python.h, which comes before, has defined _GNU_SOURCE already.
             "#include <sys/uio.h>\n"
             + "\n".join(f'#include "{header}"' for header in HEADERS if (CSRC / header).exists()),
-            sources=[str(source) for source in sources],
+            extra_objects=[str(made) for made in build_objects.build()],
             include_dirs=[str(CSRC)],
             libraries=["pthread"],
             extra_compile_args=build_core.compile_args,

@@ -2,10 +2,15 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 CSRC = HERE.parent.parent / "csrc"
+
+sys.path.insert(0, str(CSRC))
+import build_objects  # noqa: E402  (csrc is not a package: it is reached by path)
+
 FLAGS = [
     *("-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}"),
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
@@ -17,6 +22,11 @@ WRAP = "-Wl,--wrap=om_engine_main,--wrap=om_clock_ms,--wrap=om_now_ns"
 ENVIRONMENT = {
     name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "ASAN_OPTIONS")
 }
+
+
+def core_objects() -> list[Path]:
+    """The C core with sanitizers: those that `make asan` runs on, compiled where they are stale."""
+    return [Path(made) for made in build_objects.build(sanitized=True)]
 
 
 def link(name: str, main: str, core: list[Path], out: str, folder: Path) -> Path:
