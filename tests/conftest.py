@@ -43,8 +43,28 @@ settings.load_profile("patient")
 os.register_at_fork(after_in_child=gc.freeze)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    quarantine = quarantined(QUARANTINE.read_text())
+    config.pluginmanager.register(SecondTries(config, LEDGER, quarantine))
+
+
+# Files that take longest come first, so that no worker is left waiting for the other's last one:
+# seconds on a quiet machine, roughly. Those that aren't here take less.
+SECONDS: dict[str, int] = {"tests/audit": 200}
+
+
+def scope(nodeid: str) -> str:
+    """A file, and the audit's files together: they share a Spark session, which takes longer to
+    start than most of them to run."""
+    return "tests/audit" if nodeid.startswith("tests/audit/") else nodeid.split("::")[0]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: -SECONDS.get(scope(item.nodeid), 0))
     for item in items:
+        if item.get_closest_marker("long") and not os.environ.get("OTTERMQ_LONG"):
+            item.add_marker(pytest.mark.skip(reason="a long one: make check-all"))
         if item.get_closest_marker("soak") and not os.environ.get("OTTERMQ_SOAK"):
             item.add_marker(pytest.mark.skip(reason="a long run: make soak"))
         if item.get_closest_marker("weighed") and os.environ.get("OTTERMQ_SANITIZE"):
@@ -56,15 +76,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """File by file (--dist loadfile), and the audit's files together: they share a Spark session,
-    which takes longer to start than most of them to run."""
     from xdist.scheduler import LoadFileScheduling
 
-    class ByFile(LoadFileScheduling):  # type: ignore[misc]
+    class ByScope(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return "tests/audit" if nodeid.startswith("tests/audit/") else nodeid.split("::")[0]
+            return scope(nodeid)
 
-    return ByFile(config, log)
+    config.option.loadscopereorder = False  # it would be by the number of tests
+    return ByScope(config, log)
 
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -103,3 +122,4 @@ def amqp_address(request: pytest.FixtureRequest) -> tuple[str, int]:
 
 
 from tests.brokers import Broker  # noqa: E402  (only found by the path set above)
+from tests.second_tries import LEDGER, QUARANTINE, SecondTries, quarantined  # noqa: E402
