@@ -67,7 +67,7 @@ typedef struct om_stranger {
     uint32_t flags;
 } om_stranger;
 uint64_t om_store_strangers(const om_store *store, om_stranger *out, uint64_t most);
-/* The engine, committer, writer, reader and checkpoint threads; recovery first, unless it is done. */
+/* The committer, writer, reader, checkpoint and news threads; recovery first, unless it is done. */
 int om_store_start(om_store *store, char *err, size_t err_len);
 /* The catalogue names these logs now, on disk: what recovery finds of them is more than a leftover. */
 void om_store_named(om_store *store, om_log *const *logs, size_t count);

@@ -41,8 +41,6 @@ BORDER_USES = {
 STRUCT = "om_engine is one struct, known whole to all that move messages"
 PROTOCOL = "a connection asks which protocol it speaks"
 C_EXCEPTIONS = {
-    ("store.c", "engine"): "the store starts the engine's thread",
-    ("store.h", "engine"): "the store starts the engine's thread",
     ("conn.c", "amqp"): PROTOCOL,
     ("conn.c", "kafka"): PROTOCOL,
     ("conn.c", "queue"): "basic.get is answered when its segment is read",

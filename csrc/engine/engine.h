@@ -232,6 +232,9 @@ enum om_verdict om_event_error(om_conn *conn, int channel, int code, uint32_t me
 struct om_engine {
     om_store *store;
     om_engine_options options;
+    pthread_t thread;
+    int running, stopping; /* stopping: atomic */
+    int poll_fd;           /* what it sleeps on */
     int event_fd;
     pthread_mutex_t event_mutex;
     om_event_node *events, *events_tail;
@@ -296,6 +299,18 @@ struct om_engine {
     om_engine_stat stat;
 };
 
+#define OM_NEWS_EVENT UINT64_MAX /* what epoll tells: the store has news, a listener, or a connection's id */
+#define OM_LISTENER_EVENT (UINT64_MAX - 1 - OM_LISTENERS)
+
+void *om_engine_main(void *engine);
+/* One round of it: sleeps (-1: as long as it may), ticks. OM_E_IO */
+int om_engine_turn(om_engine *engine, int most_ms);
+void om_engine_read_clocks(om_engine *engine);
+int om_listener_add(om_engine *engine, int fd, int protocol);
+void om_listener_accept(om_engine *engine, int index); /* some of those who wait there */
+/* Without a free file number accept fails and the listener stays ready: watched, it would spin. */
+void om_listeners_watch(om_engine *engine, int on);
+void om_listeners_close(om_engine *engine);
 void om_engine_enter(om_engine *engine);
 /* The rest of a tick, and the lock is free again. */
 void om_engine_leave(om_engine *engine);

@@ -3,7 +3,166 @@
  * Whatever Python calls happens between two ticks. A function of ottermq.h that enters the engine stands in the
  * *_api.c of its object: om_conn_* in conn_api.c, om_queue_* in queue_api.c, and so on.
  */
-#include "engine/engine.h"
+#define _GNU_SOURCE
+#include "kafka/kafka.h"
+#include "queue/decompressed.h"
+
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* ---- life ---- */
+
+/* It serves the store, too, from now on. Its first tick waits for the lock. */
+static int start_thread(om_engine *engine) {
+    om_store *store = engine->store;
+    struct epoll_event watch = {.events = EPOLLIN, .data.u64 = OM_NEWS_EVENT};
+    if (epoll_ctl(engine->poll_fd, EPOLL_CTL_ADD, store->news_fd, &watch) != 0)
+        return OM_E_IO;
+    om_news_stop(store);
+    om_store_enter(store);
+    engine->running = pthread_create(&engine->thread, NULL, om_engine_main, engine) == 0;
+    om_store_leave(store);
+    if (!engine->running) {
+        om_news_start(store);
+        return OM_E_NO_MEMORY;
+    }
+    pthread_setname_np(engine->thread, "otter-engine"); /* for top and perf */
+    return OM_OK;
+}
+
+static void stop_thread(om_engine *engine) {
+    __atomic_store_n(&engine->stopping, 1, __ATOMIC_RELEASE);
+    om_news_ring(engine->store);
+    pthread_join(engine->thread, NULL);
+    engine->running = 0;
+    om_news_start(engine->store); /* without memory nobody does: the store is closed next */
+}
+
+om_engine *om_engine_new(om_store *store, const om_engine_options *options) {
+    om_engine *engine = calloc(1, sizeof *engine);
+    if (!engine)
+        return NULL;
+    engine->store = store;
+    engine->options = *options;
+    engine->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    engine->poll_fd = epoll_create1(EPOLL_CLOEXEC);
+    engine->queue_buckets = engine->exchange_buckets = 256;
+    engine->route_buckets = 1024;
+    while (engine->route_buckets < options->route_cache)
+        engine->route_buckets *= 2;
+    engine->permissions = engine->listening = engine->paused = 1;
+    engine->rewrite_cap = (size_t)options->frame_max + 4096;
+    pthread_mutex_init(&engine->event_mutex, NULL);
+    engine->by_id = calloc(engine->queue_buckets, sizeof *engine->by_id);
+    engine->by_name = calloc(engine->queue_buckets, sizeof *engine->by_name);
+    engine->exchanges = calloc(engine->exchange_buckets, sizeof *engine->exchanges);
+    engine->routes = calloc(engine->route_buckets, sizeof *engine->routes);
+    /* What is left of a frame, and what a connection may bring. */
+    engine->scratch = malloc((size_t)options->frame_max + OM_FRAME_OVERHEAD + 2 * OM_READ_BUDGET);
+    engine->rewrite = malloc(engine->rewrite_cap);
+    engine->foreign = malloc(OM_FOREIGN);
+    engine->unauth = om_unauth_new();
+    int has_kafka = om_kafka_new(engine) == OM_OK;
+    if (engine->event_fd < 0 || engine->poll_fd < 0 || !engine->by_id || !engine->by_name || !engine->exchanges ||
+        !engine->routes || !engine->scratch || !engine->rewrite || !engine->foreign || !engine->unauth || !has_kafka) {
+        om_engine_free(engine);
+        return NULL;
+    }
+    om_engine_read_clocks(engine);
+    engine->swept_ms = engine->kafka->wheel.now = engine->now_ms;
+    engine->shortest_timeout_ms = engine->sleeps_until = INT64_MAX;
+    if (start_thread(engine) != OM_OK) {
+        om_engine_free(engine);
+        return NULL;
+    }
+    return engine;
+}
+
+void om_engine_start(om_engine *engine) {
+    om_engine_enter(engine);
+    engine->paused = 0;
+    for (uint32_t i = 0; i < engine->queue_buckets; i++)
+        for (om_queue *queue = engine->by_id[i]; queue; queue = queue->next_by_id)
+            queue->touched_ms = engine->now_ms; /* nobody could use it before */
+    om_engine_leave(engine);
+    om_news_ring(engine->store);
+}
+
+static void free_queues(om_engine *engine) {
+    for (uint32_t i = 0; engine->by_id && i < engine->queue_buckets; i++)
+        while (engine->by_id[i])
+            om_queue_remove(engine, engine->by_id[i]->id);
+    om_engine_enter(engine);
+    om_queues_wake(engine);
+    while (engine->active) {
+        om_queue *queue = engine->active;
+        engine->active = queue->next_active;
+        queue->on_active = 0;
+        om_queue_unref(queue);
+    }
+    engine->active_tail = NULL;
+    om_store_leave(engine->store);
+}
+
+void om_engine_free(om_engine *engine) {
+    if (engine->running) {
+        om_engine_stop_listening(engine);
+        om_engine_enter(engine);
+        for (uint32_t i = 0; i < engine->conn_cap; i++)
+            if (engine->conns[i])
+                om_conn_break(engine->conns[i], "broker stopped");
+        om_engine_leave(engine);
+        om_engine_enter(engine);
+        om_routes_clear(engine);
+        om_kafka_clear(engine);
+        om_engine_leave(engine);
+        free_queues(engine);
+        stop_thread(engine);
+    }
+    om_kafka_free(engine);
+    om_decompressed_free(engine);
+    om_event *event;
+    while ((event = om_engine_next_event(engine)))
+        om_event_free(event);
+    if (engine->event_fd >= 0)
+        close(engine->event_fd);
+    if (engine->poll_fd >= 0)
+        close(engine->poll_fd);
+    pthread_mutex_destroy(&engine->event_mutex);
+    om_spares_clear(&engine->spares);
+    free(engine->conns);
+    free(engine->free_slots);
+    free(engine->by_id);
+    free(engine->by_name);
+    free(engine->timers);
+    free(engine->exchanges);
+    free(engine->routes);
+    free(engine->leavers);
+    free(engine->refusals.list);
+    free(engine->scratch);
+    free(engine->rewrite);
+    free(engine->foreign);
+    free(engine->unauth);
+    free(engine);
+}
+
+int om_engine_listen(om_engine *engine, int fd, int protocol) {
+    om_engine_enter(engine);
+    int result = om_listener_add(engine, fd, protocol);
+    om_engine_leave(engine);
+    om_news_ring(engine->store);
+    return result;
+}
+
+void om_engine_stop_listening(om_engine *engine) {
+    om_engine_enter(engine);
+    om_listeners_close(engine);
+    om_engine_leave(engine);
+}
+
+/* ---- settings and figures ---- */
 
 void om_engine_set_limits(om_engine *engine, uint64_t memory_limit, uint64_t max_message_size) {
     om_engine_enter(engine);

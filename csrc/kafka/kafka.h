@@ -197,11 +197,10 @@ int om_kafka_produce(const om_kafka_request *request, const uint8_t *body);
 enum om_kafka_timer { OM_KAFKA_TIMER_FETCH = 0, OM_KAFKA_TIMER_MUTE = 1 };
 
 /* A fetch that waits for a log to grow. */
-typedef struct om_watch {
-    struct om_watch *next, **link; /* link NULL: it doesn't */
-    om_log *log;                   /* held */
+typedef struct om_kafka_waiter {
+    om_log_waiter waiter;
     om_conn *conn;
-} om_watch;
+} om_kafka_waiter;
 
 typedef struct om_kafka_part {
     uint32_t topic; /* its index in the fetch */
@@ -211,7 +210,7 @@ typedef struct om_kafka_part {
     int32_t max_bytes;
     int64_t told_watermark, told_start; /* in this session; -1: nothing yet */
     uint8_t forgotten;
-    om_watch watch;
+    om_kafka_waiter waiter;
 } om_kafka_part;
 
 typedef struct om_kafka_fetch_topic {
@@ -260,7 +259,7 @@ void om_kafka_fetch_serve(om_conn *conn, int late);
 
 /* ---- waiting (kafka_delayed_fetch.c) ---- */
 
-void om_kafka_watch(om_conn *conn, om_kafka_part *part, om_log *log);
+void om_kafka_wait_for_log(om_conn *conn, om_kafka_part *part, om_log *log);
 void om_kafka_wait_for_pages(om_conn *conn);
 void om_kafka_wait_over(om_conn *conn);                             /* watches, timer and lists forget it */
 void om_kafka_wake_topic(om_engine *engine, om_kafka_topic *topic); /* it changed or goes */

@@ -1,37 +1,15 @@
 /* kafka_delayed_fetch.c -- fetches that wait: for a log to grow, for pages, or for their time to be up.
  *
- * A waiting fetch hangs on each of its logs. A log that gets a batch while somebody waits is put on
- * the store's list (om_log_stir); at the end of a tick those whose high watermark has moved wake
- * their fetches, each at most once, and those with batches that aren't durable yet stay on the list
- * until the disk has news. So an append costs one look at a pointer, and nothing is ever polled.
+ * A waiting fetch hangs on each of its logs (log_waiters.c). At the end of a tick those whose high watermark has
+ * moved wake their fetches, each at most once.
  */
 #include "kafka/kafka.h"
 
 /* ---- logs ---- */
 
-void om_kafka_watch(om_conn *conn, om_kafka_part *part, om_log *log) {
-    om_watch *watch = &part->watch;
-    int64_t end = om_log_high_watermark(log);
-    if (!log->watches)
-        log->told_end = end;
-    watch->conn = conn;
-    watch->log = log;
-    om_log_ref(log);
-    watch->next = log->watches;
-    watch->link = &log->watches;
-    if (watch->next)
-        watch->next->link = &watch->next;
-    log->watches = watch;
-    if (end < log->next_offset)
-        om_log_stir(log);
-}
-
-static void unwatch(om_watch *watch) {
-    *watch->link = watch->next;
-    if (watch->next)
-        watch->next->link = watch->link;
-    watch->link = NULL;
-    om_log_release(watch->log);
+void om_kafka_wait_for_log(om_conn *conn, om_kafka_part *part, om_log *log) {
+    part->waiter.conn = conn;
+    om_log_add_waiter(log, &part->waiter.waiter);
 }
 
 static void wake(om_conn *conn) {
@@ -44,35 +22,16 @@ static void wake(om_conn *conn) {
     kafka->woken = conn;
 }
 
-static void wake_watches(const om_log *log) {
-    for (const om_watch *watch = log->watches; watch; watch = watch->next)
-        wake(watch->conn);
-}
-
-static void look_at_stirred(om_store *store) {
-    om_list still = {0};
-    om_log *log;
-    while ((log = om_list_pop(&store->stirred, OM_LINK(next_stirred)))) {
-        int64_t end = om_log_high_watermark(log);
-        if (end != log->told_end)
-            wake_watches(log);
-        log->told_end = end;
-        if (log->watches && end < log->next_offset) {
-            om_list_push(&still, log, OM_LINK(next_stirred));
-            continue;
-        }
-        log->stirred = 0;
-        om_log_release(log);
-    }
-    store->stirred = still;
+static void wake_waiter(om_log_waiter *waiter) {
+    wake(((om_kafka_waiter *)waiter)->conn);
 }
 
 void om_kafka_wake_topic(om_engine *engine, om_kafka_topic *topic) {
     for (int32_t i = 0; i < topic->count; i++) {
         om_queue *queue;
         const om_log *log = om_kafka_topic_log(engine, topic, i, &queue);
-        if (log)
-            wake_watches(log);
+        for (om_log_waiter *waiter = log ? log->waiters : NULL; waiter; waiter = waiter->next)
+            wake_waiter(waiter);
     }
 }
 
@@ -113,11 +72,10 @@ void om_kafka_run_timers(om_engine *engine) {
 }
 
 void om_kafka_set_timer(om_conn *conn, om_wheel_timer *timer, enum om_kafka_timer kind, int64_t at) {
-    om_store *store = conn->engine->store;
     timer->kind = (uint8_t)kind;
     om_wheel_set(&conn->engine->kafka->wheel, timer, at);
-    if (!pthread_equal(pthread_self(), store->engine))
-        om_store_wake_engine(store); /* it may sleep for longer than that */
+    if (!pthread_equal(pthread_self(), conn->engine->thread))
+        om_news_ring(conn->engine->store); /* it may sleep for longer than that */
 }
 
 int64_t om_kafka_next_timer(const om_engine *engine) {
@@ -136,8 +94,8 @@ void om_kafka_wait_over(om_conn *conn) {
     om_kafka_fetch *fetch = conn->kafka->fetch;
     struct om_kafka *kafka = conn->engine->kafka;
     for (uint32_t i = 0; i < fetch->part_count; i++)
-        if (fetch->parts[i].watch.link)
-            unwatch(&fetch->parts[i].watch);
+        if (fetch->parts[i].waiter.waiter.link)
+            om_log_remove_waiter(&fetch->parts[i].waiter.waiter);
     om_wheel_clear(&kafka->wheel, &fetch->timer);
     if (fetch->is_cold)
         leave_list(&kafka->cold, conn, offsetof(om_kafka_fetch, next_cold));
@@ -147,7 +105,7 @@ void om_kafka_wait_over(om_conn *conn) {
 }
 
 void om_kafka_serve_woken(om_engine *engine) {
-    look_at_stirred(engine->store);
+    om_log_wake_due(engine->store, wake_waiter);
     while (engine->kafka->woken) {
         om_conn *conn = engine->kafka->woken;
         om_kafka_wait_over(conn);

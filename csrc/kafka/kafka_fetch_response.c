@@ -209,7 +209,7 @@ static void wait_for_more(reading *r) {
     om_kafka_set_timer(r->conn, &r->fetch->timer, OM_KAFKA_TIMER_FETCH, r->fetch->deadline);
     for (uint32_t i = 0; i < r->count; i++)
         if (r->plans[i].log)
-            om_kafka_watch(r->conn, r->plans[i].part, r->plans[i].log);
+            om_kafka_wait_for_log(r->conn, r->plans[i].part, r->plans[i].log);
     if (r->cold)
         om_kafka_wait_for_pages(r->conn);
 }

@@ -133,11 +133,7 @@ void om_kafka_clear(om_engine *engine) {
         }
         kafka->by_name[i] = kafka->by_id[i] = NULL;
     }
-    om_log *log;
-    while ((log = om_list_pop(&engine->store->stirred, OM_LINK(next_stirred)))) {
-        log->stirred = 0;
-        om_log_release(log);
-    }
+    om_log_forget_to_wake(engine->store);
 }
 
 void om_kafka_free(om_engine *engine) {

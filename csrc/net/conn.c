@@ -66,7 +66,7 @@ om_conn *om_conn_new(om_engine *engine, int fd, int protocol, const char *peer) 
     }
     if (fd >= 0) {
         struct epoll_event watch = {.events = EPOLLIN, .data.u64 = conn->id};
-        if (epoll_ctl(engine->store->poll_fd, EPOLL_CTL_ADD, fd, &watch) != 0) {
+        if (epoll_ctl(engine->poll_fd, EPOLL_CTL_ADD, fd, &watch) != 0) {
             om_kafka_conn_free(conn);
             free(conn);
             return NULL;
@@ -178,7 +178,7 @@ void om_conn_watch(om_conn *conn) {
         .events = (reading ? EPOLLIN : 0u) | (writing ? EPOLLOUT : 0u),
         .data.u64 = conn->id,
     };
-    if (epoll_ctl(conn->engine->store->poll_fd, EPOLL_CTL_MOD, conn->fd, &watch) != 0)
+    if (epoll_ctl(conn->engine->poll_fd, EPOLL_CTL_MOD, conn->fd, &watch) != 0)
         om_conn_break(conn, "epoll failed");
     conn->reading = (uint8_t)reading;
     conn->writing = (uint8_t)writing;

@@ -168,14 +168,6 @@ void om_log_mark_staged(om_log *log) {
     om_list_push(&log->store->staged, log, OM_LINK(next_staged));
 }
 
-void om_log_stir(om_log *log) {
-    if (log->stirred)
-        return;
-    log->stirred = 1;
-    om_log_ref(log);
-    om_list_push(&log->store->stirred, log, OM_LINK(next_stirred));
-}
-
 static int open_batch(om_log *log, int unlogged) {
     log->open = malloc(sizeof *log->open);
     if (!log->open)
@@ -345,8 +337,8 @@ int om_log_push(om_log *log, om_buffer *bytes, const om_batch_info *info, uint64
             om_cursor_appended(log->cursor, hot.base_offset, info->last_offset_delta + 1,
                                weight >= 0 ? weight : om_batch_weight(bytes->data, bytes->len));
     }
-    if (log->watches)
-        om_log_stir(log);
+    if (log->waiters)
+        om_log_wake_waiters(log);
     if (!log->queued) {
         log->queued = 1;
         om_list_push(&store->queued, log, OM_LINK(next_queued));

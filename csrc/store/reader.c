@@ -16,7 +16,7 @@ static void done(om_store *store, om_fetch *fetch) {
     om_log_release(fetch->log);
     free(fetch);
     om_store_tell(store);
-    om_store_wake_engine(store);
+    om_news_ring(store);
 }
 
 static void ask(om_store *store, om_fetch *fetch) {
@@ -49,7 +49,7 @@ void om_reader_ask(om_log *log, om_view *view) {
     om_fetch *fetch = new_fetch(log);
     if (!fetch) {
         om_view_release(view);
-        om_store_wake_engine(log->store);
+        om_news_ring(log->store);
         return;
     }
     fetch->view = *view;

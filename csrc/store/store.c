@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -107,18 +106,10 @@ uint64_t om_store_leave(om_store *store) {
     return seq;
 }
 
-static void ring(int event_fd) {
-    uint64_t one = 1;
-    while (write(event_fd, &one, sizeof one) < 0 && errno == EINTR)
-        continue;
-}
-
 void om_store_tell(om_store *store) {
-    ring(store->event_fd);
-}
-
-void om_store_wake_engine(om_store *store) {
-    ring(store->wal_fd);
+    uint64_t one = 1;
+    while (write(store->event_fd, &one, sizeof one) < 0 && errno == EINTR)
+        continue;
 }
 
 int om_store_hot_is_full(om_store *store) {
@@ -344,10 +335,8 @@ static void store_free(om_store *store) {
         close(store->dir_fd);
     if (store->event_fd >= 0)
         close(store->event_fd);
-    if (store->wal_fd >= 0)
-        close(store->wal_fd);
-    if (store->poll_fd >= 0)
-        close(store->poll_fd);
+    if (store->news_fd >= 0)
+        close(store->news_fd);
     om_ticket_lock_destroy(&store->turn);
     om_clock_free(&store->clock);
     free(store->table);
@@ -374,8 +363,7 @@ om_store *om_store_open(const char *dir, const om_store_options *options, char *
     store->dir = strdup(dir);
     store->dir_fd = -1;
     store->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    store->wal_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    store->poll_fd = epoll_create1(EPOLL_CLOEXEC);
+    store->news_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     store->table_size = 1024;
     store->table = calloc(store->table_size, sizeof *store->table);
     store->files = om_file_cache_new(files_allowed(options->open_files), options->mmap_cache_size);
@@ -395,8 +383,8 @@ om_store *om_store_open(const char *dir, const om_store_options *options, char *
     pthread_mutex_init(&store->reader_mutex, NULL);
     pthread_cond_init(&store->reader_wake, NULL);
     snprintf(err, err_len, "out of memory");
-    if (!store->dir || !store->table || !store->files || store->event_fd < 0 || store->wal_fd < 0 ||
-        store->poll_fd < 0 || prepare_folder(store, err, err_len) != OM_OK || om_writer_init(store) != OM_OK ||
+    if (!store->dir || !store->table || !store->files || store->event_fd < 0 || store->news_fd < 0 ||
+        prepare_folder(store, err, err_len) != OM_OK || om_writer_init(store) != OM_OK ||
         om_saved_load(store, err, err_len) != OM_OK) {
         store_free(store);
         return NULL;
@@ -425,7 +413,7 @@ static int open_wal(om_store *store, const om_wal_tail *tail, char *err, size_t 
     store->wal = om_wal_open(path, &wal, tail, store->checkpoint_seq, err, err_len);
     if (!store->wal)
         return OM_E_IO;
-    om_wal_notify_fd(store->wal, store->wal_fd);
+    om_wal_notify_fd(store->wal, store->news_fd);
     /* What the last life gave out and couldn't log is logged now (om_log_pass). Then recovery has
      * returned all that was in flight: whatever is done to the queues from now on stands behind
      * this record, or a replay of both lives would do it to another state. */
@@ -475,10 +463,6 @@ int om_store_start(om_store *store, char *err, size_t err_len) {
         result = open_wal(store, &store->tail, err, err_len);
     if (result != OM_OK)
         return result;
-    if (om_engine_watch_store(store) != OM_OK) {
-        snprintf(err, err_len, "the engine can't watch its events: %s", strerror(errno));
-        return OM_E_IO;
-    }
     /* What was replayed is in segments but not synced: the first checkpoint frees its WAL. */
     store->checkpoint_kick = store->progress.replayed > 0;
     struct {
@@ -486,7 +470,6 @@ int om_store_start(om_store *store, char *err, size_t err_len) {
         void *(*main)(void *);
         const char *name;
     } threads[] = {
-        {&store->engine, om_engine_main, "otter-engine"},
         {&store->writer, om_writer_main, "otter-writer"},
         {&store->reader, om_reader_main, "otter-reader"},
         {&store->checkpointer, om_checkpoint_main, "otter-check"},
@@ -498,6 +481,10 @@ int om_store_start(om_store *store, char *err, size_t err_len) {
         }
         pthread_setname_np(*threads[i].thread, threads[i].name); /* for top and perf */
         store->threads_running++;
+    }
+    if (om_news_start(store) != OM_OK) {
+        snprintf(err, err_len, "can't start a thread");
+        return OM_E_NO_MEMORY;
     }
     lease_what_came_back(store);
     return OM_OK;
@@ -514,16 +501,16 @@ static void stop_threads(om_store *store) {
     pthread_mutex_lock(&store->reader_mutex);
     pthread_cond_broadcast(&store->reader_wake);
     pthread_mutex_unlock(&store->reader_mutex);
-    om_store_wake_engine(store);
-    pthread_t threads[] = {store->engine, store->writer, store->reader, store->checkpointer};
+    pthread_t threads[] = {store->writer, store->reader, store->checkpointer};
     for (int i = 0; i < store->threads_running; i++)
         pthread_join(threads[i], NULL);
     store->threads_running = 0;
+    om_news_stop(store);
 }
 
 int om_store_close(om_store *store) {
     int result = OM_OK;
-    if (store->threads_running == 4) {
+    if (store->threads_running == 3) {
         om_store_enter(store);
         store->closing = 1;
         om_store_leave(store);

@@ -154,11 +154,10 @@ struct om_log {
     int64_t recovery_first_timestamp, recovery_max_timestamp; /* of that segment; recovery only */
     om_log *next_staged, *next_queued, *next_prompted, *next_touched, *next_lease;
     om_log *next_in_table;
-    /* Readers that wait for more, and how far the high watermark was when they were told of it. */
-    struct om_watch *watches;
-    int64_t told_end;
-    uint8_t stirred; /* on the list of those with news for them */
-    om_log *next_stirred;
+    struct om_log_waiter *waiters; /* readers that wait for more, ... */
+    int64_t waiters_told;          /* ... and the high watermark that they know */
+    uint8_t to_wake;               /* on the list of logs with news for them */
+    om_log *next_to_wake;
     struct om_log_recovery *patient; /* recovery only */
 };
 
@@ -239,11 +238,9 @@ struct om_store {
     int dir_fd;
     om_store_options options;
     om_file_cache *files;
-    om_wal *wal;             /* NULL until recovery is over */
-    int event_fd;            /* Python's */
-    int wal_fd;              /* the engine's: the committer writes it */
-    int poll_fd;             /* what the engine's thread sleeps on */
-    struct om_engine *plane; /* sockets and queues, when there are any */
+    om_wal *wal;  /* NULL until recovery is over */
+    int event_fd; /* Python's */
+    int news_fd;  /* whoever serves the store sleeps on it (news.c) */
 
     om_log **table; /* by id: a chained hash */
     uint32_t table_size;
@@ -253,7 +250,7 @@ struct om_store {
     int urgent;      /* this tick appended something that wants a sync now */
     int refused;     /* ... or couldn't append what it had taken: the fence, no memory */
     om_list leases;  /* logs whose lease isn't durable yet */
-    om_list stirred; /* logs (held) that got something while readers wait for it */
+    om_list to_wake; /* logs (held) that got something while readers wait for it */
     uint64_t hot_bytes, hot_batches;
     int told_full; /* somebody was, by the hot tail: the writer says when there is room */
     uint64_t written_bytes, skipped_bytes;
@@ -314,8 +311,10 @@ struct om_store {
 
     int called_off; /* atomic: recovery is to end where it is */
     int stopping;   /* atomic */
-    pthread_t engine, writer, checkpointer, reader;
+    pthread_t writer, checkpointer, reader;
     int threads_running;
+    pthread_t news;
+    int news_running, news_stopping; /* stopping: atomic */
 };
 
 /* ---- store.c ---- */
@@ -327,7 +326,6 @@ uint64_t om_store_leave(om_store *store);
 uint64_t om_store_end_tick(om_store *store);
 void om_store_let_go(om_store *store);
 int om_store_takes(om_store *store); /* om_store_admits, under the lock */
-void om_store_wake_engine(om_store *store);
 om_log *om_store_find(om_store *store, uint64_t id);
 void om_store_forget(om_store *store, om_log *log);
 void om_store_tell_disk(const om_store *store, char *text, size_t text_len);
@@ -369,7 +367,6 @@ void om_log_forget_floors(om_log *log, uint64_t durable);
 /* The log was cut there: what is appended next is not what was settled before. */
 void om_log_lower_floors(om_log *log, int64_t offset);
 void om_log_mark_staged(om_log *log);
-void om_log_stir(om_log *log); /* whoever waits for its high watermark looks again */
 /* Give offsets [next, next + count), extending the lease. */
 int64_t om_log_claim(om_log *log, int64_t count);
 int om_log_extend_lease(om_log *log);
@@ -434,6 +431,17 @@ void om_log_note_missing(om_log *log);                       /* offsets at its e
 void om_log_cut(om_log *log, int64_t offset, int32_t epoch); /* the truncation itself */
 void om_log_limits(const om_log *log, om_segment_limits *out);
 
+/* ---- log_waiters.c: readers that wait until a log's high watermark moves ---- */
+typedef struct om_log_waiter {
+    struct om_log_waiter *next, **link; /* link NULL: it doesn't wait */
+    om_log *log;                        /* held */
+} om_log_waiter;
+void om_log_add_waiter(om_log *log, om_log_waiter *waiter);
+void om_log_remove_waiter(om_log_waiter *waiter);
+void om_log_wake_waiters(om_log *log); /* at the end of the tick, if the high watermark has moved by then */
+void om_log_wake_due(om_store *store, void (*wake)(om_log_waiter *waiter)); /* that end */
+void om_log_forget_to_wake(om_store *store);
+
 /* ---- hot.c ---- */
 int om_hot_push(om_hot_ring *ring, const om_hot *hot);
 om_hot *om_hot_at(const om_hot_ring *ring, uint32_t index);
@@ -459,10 +467,15 @@ int om_atomic_commit_held(om_atomic *atomic, uint64_t *seq); /* om_atomic_commit
 void om_undo_forget(om_store *store, uint64_t durable);      /* of records that are durable */
 void om_undo_all(om_store *store);                           /* the rest was refused */
 
+/* ---- news.c: who serves the store ---- */
+int om_news_start(om_store *store);    /* a thread of the store's own does; OM_E_NO_MEMORY */
+void om_news_stop(om_store *store);    /* ... no more: the caller's does */
+void om_news_ring(om_store *store);    /* there is something to look at */
+int om_news_take(om_store *store);     /* was there a ring since the last time? */
+void om_news_look(om_store *store);    /* under the lock: the fence, a starving WAL */
+void om_news_pass_on(om_store *store); /* without it, after a ring: to the checkpoint and to Python */
+
 /* ---- threads ---- */
-int om_engine_watch_store(om_store *store); /* its news, before the thread starts. OM_E_IO */
-void *om_engine_main(void *store);
-int om_engine_turn(om_store *store, int most_ms); /* one round of it: sleeps (-1: as long as it may), ticks. OM_E_IO */
 void *om_writer_main(void *store);
 void *om_checkpoint_main(void *store);
 void *om_reader_main(void *store);

@@ -428,7 +428,7 @@ static void tell_room(om_store *store) {
     om_ticket_lock_give(&store->turn);
     if (room) {
         om_store_tell(store);
-        om_store_wake_engine(store);
+        om_news_ring(store);
     }
 }
 

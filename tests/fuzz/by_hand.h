@@ -10,7 +10,7 @@
 #ifndef BY_HAND_H
 #define BY_HAND_H
 
-#include "store/store.h"
+#include "engine/engine.h"
 
 #define TURN_MS 5 /* longer than any delay a seed asks for */
 
@@ -20,7 +20,7 @@ int64_t __real_om_clock_ms(om_clock *clock);
 uint64_t __real_om_now_ns(void);
 int64_t __wrap_om_clock_ms(om_clock *clock);
 uint64_t __wrap_om_now_ns(void);
-void *__wrap_om_engine_main(void *store);
+void *__wrap_om_engine_main(void *engine);
 
 int64_t __wrap_om_clock_ms(om_clock *clock) {
     return __real_om_clock_ms(clock) + hand_ahead_ms;
@@ -30,13 +30,13 @@ uint64_t __wrap_om_now_ns(void) {
     return __real_om_now_ns() + (uint64_t)hand_ahead_ms * 1000000u;
 }
 
-void *__wrap_om_engine_main(void *store) {
-    (void)store;
+void *__wrap_om_engine_main(void *engine) {
+    (void)engine;
     return NULL;
 }
 
-static inline void take_turn(om_store *store) {
+static inline void take_turn(om_engine *engine) {
     hand_ahead_ms += TURN_MS;
-    PROMISE(om_engine_turn(store, 0) == OM_OK);
+    PROMISE(om_engine_turn(engine, 0) == OM_OK);
 }
 #endif
