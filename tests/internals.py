@@ -29,7 +29,8 @@ sys.path.insert(0, str(CSRC))
 import build_core  # noqa: E402  (csrc is not a package: it is reached by path)
 import build_objects  # noqa: E402
 
-HEADERS = (*build_core.border(), *INTERNAL)
+BORDER = tuple(build_core.border())  # in the order in which they need each other
+HEADERS = (*BORDER, *INTERNAL)
 
 
 def _fingerprint(files: list[Path]) -> str:
