@@ -31,7 +31,7 @@ def _is_committed(channel: Channel) -> bool:
         return False
     if result == lib.OM_TX_PARTIAL:
         raise PreconditionFailed("partial tx completion")
-    if result != lib.OM_E_RANGE:  # else the channel is gone
+    if result != lib.OM_E_GONE:  # else the channel is gone
         check(result, "tx.commit")
     return True
 

@@ -12,23 +12,35 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What a call answers: OM_OK or a count, or one of these. Each means one thing; a header says of a
+ * call which it can answer, and why only where that isn't plain from here. */
 enum om_result {
     OM_OK = 0,
-    OM_END = 1,        /* nothing more to read */
-    OM_E_SHORT = -1,   /* fewer bytes than the structure needs: need more */
-    OM_E_CORRUPT = -2, /* bytes that can't be what they claim: CRC, magic, bounds */
-    OM_E_INVALID = -3, /* an argument out of range */
-    OM_E_NO_MEMORY = -4,
+    OM_END = 1,              /* nothing more to read, or nothing to do here */
+    OM_DUPLICATE = 2,        /* the producer's batch was appended before, and keeps its offset */
+    OM_E_SHORT = -1,         /* a buffer is too short: more bytes to read, or more room to write, are needed */
+    OM_E_CORRUPT = -2,       /* bytes that can't be what they claim: CRC, magic, bounds */
+    OM_E_INVALID = -3,       /* an argument, or a field in it, isn't what the call takes */
+    OM_E_NO_MEMORY = -4,     /* malloc failed */
     OM_E_IO = -5,            /* a system call failed; the error text says which */
     OM_E_NO_SPACE = -6,      /* the disk is full, or below the low-space limit */
-    OM_E_FENCED = -7,        /* a WAL sync failed: durable appends refused until it is unfenced */
-    OM_E_FULL = -8,          /* WAL or hot tail full: a state, not an error; come back later */
-    OM_E_STALE_EPOCH = -9,   /* an append with an older leader epoch */
-    OM_E_RANGE = -10,        /* an offset below the start or beyond the end */
-    OM_E_DELETED = -11,      /* the log is gone */
+    OM_E_FENCED = -7,        /* a WAL sync failed: durable appends are refused until it is unfenced */
+    OM_E_FULL = -8,          /* no room now (WAL, hot tail, queue, output): a state, not an error; come back */
+    OM_E_STALE_EPOCH = -9,   /* a leader's or producer's epoch that is older than the log's */
+    OM_E_RANGE = -10,        /* an offset below the start or beyond the end, or out of order */
+    OM_E_DELETED = -11,      /* the log, or the file of its segment, was deleted */
     OM_E_NOT_RESIDENT = -12, /* not in memory: the reader thread has been asked for it */
-    OM_E_TIMEOUT = -13,
-    OM_E_UNREADABLE = -14 /* damaged, cut or unreadable: a stretch of a segment, or all of it */
+    OM_E_TIMEOUT = -13,      /* it didn't happen in the time given */
+    OM_E_UNREADABLE = -14,   /* damaged, cut or unreadable: a part of a segment, or all of it */
+    OM_E_GONE = -15,         /* what the call names isn't there: connection, channel, queue, open request */
+    OM_E_EXISTS = -16,       /* the name or number is in use */
+    OM_E_LOCKED = -17,       /* somebody's exclusive use is in the way */
+    OM_E_STALE = -18,        /* worked out before something changed: work it out again */
+    OM_E_LIMIT = -19,        /* more than a limit allows: waiting doesn't help */
+    OM_E_COMPRESSED = -20,   /* the batch is compressed: the caller decompresses it first */
+    OM_E_REFUSED = -21,      /* the producer may not write this now: a Kafka error code comes with it */
+    OM_E_UNSUPPORTED = -22,  /* another version's format, or what the file system can't do */
+    OM_E_INTERRUPTED = -23   /* called off (om_store_interrupt) */
 };
 const char *om_result_text(int result);
 
@@ -93,7 +105,7 @@ int om_batch_check(const uint8_t *data, size_t len, om_batch_info *info);
  * Of a compressed batch only the header and the codec can be checked. */
 int om_batch_validate(const uint8_t *data, size_t len, int compacted, om_batch_info *info);
 
-/* Walk the records of an uncompressed, checked batch (OM_E_INVALID for a compressed one). Then
+/* Walk the records of an uncompressed, checked batch (else OM_E_COMPRESSED). Then
  * OM_OK, OM_END, or OM_E_CORRUPT: bounds are checked all the same. headers point into `headers`,
  * at most header_cap of them are stored (header_count tells how many there are). */
 typedef struct om_record_iter {

@@ -18,7 +18,7 @@
  * nothing overtakes a control method. Calls come in between two ticks.
  *
  * A connection is named by a number that is never given twice; calls that name one that is gone
- * answer OM_E_RANGE and do nothing. The same goes for queues, whose numbers Python gives.
+ * answer OM_E_GONE and do nothing. The same goes for queues, whose numbers Python gives.
  */
 
 typedef struct om_engine om_engine;
@@ -118,7 +118,7 @@ void om_event_free(om_event *event);
 
 /* A connection without a socket (TLS): starts before the protocol header. 0: no memory. */
 uint64_t om_conn_virtual(om_engine *engine, int protocol, const char *peer);
-/* Bytes in: how many were taken (0: come back at OM_EV_ROOM). Bytes out. OM_E_RANGE: gone. */
+/* Bytes in: how many were taken (0: come back at OM_EV_ROOM). Bytes out. */
 int64_t om_conn_feed(om_engine *engine, uint64_t conn, const uint8_t *data, size_t len);
 int64_t om_conn_drain(om_engine *engine, uint64_t conn, uint8_t *out, size_t cap);
 
@@ -174,8 +174,8 @@ int om_conn_may_publish(om_engine *engine, uint64_t conn, const uint8_t *exchang
 /* Queue ids[0] is a delay log: keep it there for x-delay ms first; those behind it take what has no delay. */
 #define OM_ROUTE_DELAY 2
 /* The answer to OM_EV_ROUTE: publish the message that waits on that channel to these queues.
- * generation: om_route_generation when the route was worked out; OM_E_STALE_EPOCH: too old, work
- * it out again. Resumes the connection. */
+ * generation: om_route_generation when the route was worked out; OM_E_STALE: it has
+ * changed since. Resumes the connection. */
 int om_publish_route(om_engine *engine, uint64_t conn, int channel, const uint64_t *queues, int32_t count,
                      uint32_t flags, uint64_t generation);
 /* The answer to OM_EV_DEAD_ROUTE. */
@@ -252,8 +252,8 @@ typedef struct om_consume {
     int match_unfiltered;
     int64_t timeout_ms; /* x-consumer-timeout; 0: the queue's */
 } om_consume;
-/* `ok` (consume-ok) is sent before the first delivery. OM_E_INVALID: the tag is in use;
- * OM_E_FENCED: exclusive use is in the way. */
+/* `ok` (consume-ok) is sent before the first delivery. OM_E_EXISTS: the tag is in use;
+ * OM_E_LIMIT: the channel has as many consumers as it may; OM_E_LOCKED. */
 int om_consumer_add(om_engine *engine, uint64_t conn, int channel, const om_consume *consume, const uint8_t *ok,
                     size_t len);
 /* `ok` (cancel-ok) is sent behind the last delivery. */
@@ -291,7 +291,7 @@ int om_kafka_trust(om_engine *engine, uint64_t conn, int trusted);
  * event; one of those two waits for om_kafka_retry (serve it now) or om_kafka_answer. */
 int om_kafka_open(om_engine *engine, uint64_t conn, const char *user);
 /* The answer to OM_EV_KAFKA_REQUEST: a whole response, size and header included; len 0: none is due.
- * Reading goes on. OM_E_RANGE: not the slot that waits. */
+ * Reading goes on. OM_E_GONE: not the slot that waits. */
 int om_kafka_answer(om_engine *engine, uint64_t conn, int64_t slot, const uint8_t *data, size_t len);
 
 #define OM_KAFKA_READ 1

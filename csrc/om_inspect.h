@@ -130,7 +130,7 @@ om_columns *om_columns_new(uint32_t wanted, int64_t row_limit);
 void om_columns_free(om_columns *columns);
 /* Add batches up to position `stop`; data lies at reading->position. OM_OK: there. The reading stands
  * before a batch that isn't all here (OM_E_SHORT), is damaged (OM_E_CORRUPT), has offsets that go
- * back (OM_E_RANGE), is compressed and to be opened by the caller (OM_E_INVALID), or finds no room
+ * back (OM_E_RANGE), is compressed (OM_E_COMPRESSED), or finds no room
  * (OM_E_FULL: take the rows, go on with a new om_columns). OM_E_NO_MEMORY. */
 int om_columns_read(om_columns *columns, om_reading *reading, const uint8_t *data, size_t len, uint64_t stop);
 /* The batch that the reading stands before, its records opened. header: its first 61 bytes, checked. */

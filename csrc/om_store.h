@@ -52,7 +52,7 @@ om_store *om_store_open(const char *dir, const om_store_options *options, char *
 /* folder: of the log, below the store's. has_files: the folder exists. A known id is an error. */
 om_log *om_store_add(om_store *store, uint64_t id, const char *folder, const char *name, int has_files,
                      const om_log_options *options);
-/* OM_END: called off by om_store_interrupt (any thread, also before it; no effect once it is over);
+/* OM_E_INTERRUPTED: by om_store_interrupt (any thread, also before it; no effect once it is over);
  * close the store then, the next start recovers all the same. Until om_store_start nothing of what
  * it read has been let go. */
 int om_store_recover(om_store *store, char *err, size_t err_len);
@@ -197,8 +197,8 @@ typedef struct om_appended {
 /* Append records as one batch; offsets are given at once. epoch: the leader epoch the
  * caller believes in, or OM_ANY_EPOCH. */
 int om_log_append(om_log *log, const om_record *records, int32_t count, int flags, int32_t epoch, om_appended *out);
-/* Append a batch as its producer sent it (validated; base offset and epoch are patched). OM_END: it
- * is here already, at first_offset; OM_E_INVALID with an error: not what its producer may send now. */
+/* Append a batch as its producer sent it (validated; base offset and epoch are patched). OM_DUPLICATE:
+ * it is here already, at first_offset; OM_E_REFUSED: `error` says why. */
 int om_log_append_raw(om_log *log, const uint8_t *batch, size_t len, int flags, int32_t epoch, om_appended *out);
 /* One batch to many logs, written to the WAL once. out: one entry a log. */
 int om_store_fanout(om_store *store, om_log **logs, int32_t log_count, const om_record *records, int32_t count,

@@ -107,6 +107,7 @@ CODES: dict[type[Exception], Codes] = {
     log.CorruptData: Codes(amqp=541, kafka=2, http=500),  # CORRUPT_MESSAGE
     log.Deleted: Codes(amqp=404, kafka=3, http=404),  # UNKNOWN_TOPIC_OR_PARTITION
     log.Fenced: Codes(amqp=541, kafka=56, http=503),  # KAFKA_STORAGE_ERROR
+    log.Gone: Codes(amqp=404, kafka=3, http=404),  # UNKNOWN_TOPIC_OR_PARTITION
     log.Full: Codes(amqp=506, kafka=7, http=503),  # REQUEST_TIMED_OUT: try again
     log.InvalidArgument: Codes(amqp=406, kafka=42, http=400),  # INVALID_REQUEST
     log.Refused: Codes(amqp=541, kafka=48, http=409),  # INVALID_TXN_STATE; it has a code of its own

@@ -43,6 +43,10 @@ class Deleted(LogError):
     """The log is gone."""
 
 
+class Gone(LogError):
+    """The queue or connection isn't there any more."""
+
+
 class NotResident(LogError):
     """Not in memory: the reader thread has been asked, the event tells when to come back."""
 
@@ -82,6 +86,15 @@ _BY_RESULT: dict[int, type[LogError]] = {
     lib.OM_E_NOT_RESIDENT: NotResident,
     lib.OM_E_TIMEOUT: TimedOut,
     lib.OM_E_UNREADABLE: Unreadable,
+    lib.OM_E_GONE: Gone,
+    lib.OM_E_EXISTS: InvalidArgument,
+    lib.OM_E_LOCKED: InvalidArgument,
+    lib.OM_E_STALE: InvalidArgument,
+    lib.OM_E_LIMIT: InvalidArgument,
+    lib.OM_E_COMPRESSED: InvalidArgument,
+    lib.OM_E_REFUSED: InvalidArgument,
+    lib.OM_E_UNSUPPORTED: StorageFailure,
+    lib.OM_E_INTERRUPTED: StorageFailure,
 }
 
 

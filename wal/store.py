@@ -266,7 +266,7 @@ class Store:
         result = step(self._handle, error, ERROR_SIZE)
         if result != lib.OM_OK:
             self._shut()
-            raise Interrupted if result == lib.OM_END else StorageFailure(_text(error))
+            raise Interrupted if result == lib.OM_E_INTERRUPTED else StorageFailure(_text(error))
 
     # -- logs that no row names: wal/unknown.py
 

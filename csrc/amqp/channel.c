@@ -48,8 +48,10 @@ static void leave_slot(om_conn *conn, uint32_t number) {
 }
 
 int om_channel_new(om_conn *conn, int number) {
-    if (number < 1 || number > 65535 || om_channel_find(conn, number))
+    if (number < 1 || number > 65535)
         return OM_E_INVALID;
+    if (om_channel_find(conn, number))
+        return OM_E_EXISTS;
     om_channel *channel = calloc(1, sizeof *channel);
     if (!channel || need_slot(conn) != OM_OK) {
         free(channel);

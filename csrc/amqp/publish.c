@@ -473,7 +473,7 @@ static enum om_verdict answer_directly(om_channel *channel, om_span body) {
 
 static enum om_verdict publish_in_tx(om_channel *channel, om_route *route, om_span body) {
     int result = om_tx_publish(channel, route, body);
-    if (result == OM_E_FULL)
+    if (result == OM_E_LIMIT)
         return om_event_error(channel->conn, channel->number, 406, OM_BASIC_PUBLISH,
                               "PRECONDITION_FAILED - uncommitted transactions hold too much memory");
     return result == OM_OK ? OM_GO_ON : out_of_memory(channel);

@@ -50,7 +50,7 @@ int om_tx_publish(om_channel *channel, om_route *route, om_span body) {
     om_engine *engine = channel->conn->engine;
     /* Holding such a publisher back would hold its commit back, too: it is refused. */
     if (engine->tx_bytes + size > engine->options.memory_limit / 2)
-        return OM_E_FULL;
+        return OM_E_LIMIT;
     entry *added = malloc(sizeof *added + size);
     if (!added)
         return OM_E_NO_MEMORY;

@@ -9,13 +9,13 @@ static om_channel *enter(om_engine *engine, uint64_t id, int number) {
 
 static int leave(om_engine *engine, const om_channel *channel) {
     om_engine_leave(engine);
-    return channel ? OM_OK : OM_E_RANGE;
+    return channel ? OM_OK : OM_E_GONE;
 }
 
 int om_channel_open(om_engine *engine, uint64_t id, int number) {
     om_engine_enter(engine);
     om_conn *conn = om_conn_find(engine, id);
-    int result = conn ? om_channel_new(conn, number) : OM_E_RANGE;
+    int result = conn ? om_channel_new(conn, number) : OM_E_GONE;
     om_engine_leave(engine);
     return result;
 }
@@ -59,14 +59,14 @@ int om_channel_recover(om_engine *engine, uint64_t id, int number) {
 
 int om_channel_tx_select(om_engine *engine, uint64_t id, int number) {
     om_channel *channel = enter(engine, id, number);
-    int result = channel ? om_tx_select(channel) : OM_E_RANGE;
+    int result = channel ? om_tx_select(channel) : OM_E_GONE;
     om_engine_leave(engine);
     return result;
 }
 
 int om_channel_tx_commit(om_engine *engine, uint64_t id, int number, const uint8_t *ok, size_t len) {
     om_channel *channel = enter(engine, id, number);
-    int result = channel && channel->tx ? om_tx_commit(channel, ok, len) : OM_E_RANGE;
+    int result = channel && channel->tx ? om_tx_commit(channel, ok, len) : OM_E_GONE;
     om_engine_leave(engine);
     return result;
 }

@@ -9,7 +9,7 @@ int om_conn_send(om_engine *engine, uint64_t id, const uint8_t *data, size_t len
     if (conn)
         om_conn_put_bytes(conn, data, len);
     om_engine_leave(engine);
-    return conn ? OM_OK : OM_E_RANGE;
+    return conn ? OM_OK : OM_E_GONE;
 }
 
 int om_conn_resume(om_engine *engine, uint64_t id, const uint8_t *data, size_t len) {
@@ -21,7 +21,7 @@ int om_conn_resume(om_engine *engine, uint64_t id, const uint8_t *data, size_t l
         om_conn_continue(conn);
     }
     om_engine_leave(engine);
-    return conn ? OM_OK : OM_E_RANGE;
+    return conn ? OM_OK : OM_E_GONE;
 }
 
 int om_conn_tune(om_engine *engine, uint64_t id, uint32_t frame_max, uint32_t channel_max, uint32_t heartbeat_s) {
@@ -36,7 +36,7 @@ int om_conn_tune(om_engine *engine, uint64_t id, uint32_t frame_max, uint32_t ch
         conn->heartbeat_ms = heartbeat_s * 1000;
     }
     om_engine_leave(engine);
-    return conn ? OM_OK : OM_E_RANGE;
+    return conn ? OM_OK : OM_E_GONE;
 }
 
 int om_conn_open(om_engine *engine, uint64_t id, uint32_t vhost, const char *user, uint32_t flags) {
@@ -55,7 +55,7 @@ int om_conn_open(om_engine *engine, uint64_t id, uint32_t vhost, const char *use
         conn->last_in = engine->now_ms;
     }
     om_engine_leave(engine);
-    return conn ? OM_OK : OM_E_RANGE;
+    return conn ? OM_OK : OM_E_GONE;
 }
 
 int om_conn_closing(om_engine *engine, uint64_t id, const uint8_t *data, size_t len) {
@@ -69,7 +69,7 @@ int om_conn_closing(om_engine *engine, uint64_t id, const uint8_t *data, size_t 
         om_conn_continue(conn);
     }
     om_engine_leave(engine);
-    return conn ? OM_OK : OM_E_RANGE;
+    return conn ? OM_OK : OM_E_GONE;
 }
 
 int om_conn_close(om_engine *engine, uint64_t id, const uint8_t *data, size_t len) {
@@ -86,7 +86,7 @@ int om_conn_close(om_engine *engine, uint64_t id, const uint8_t *data, size_t le
         om_conn_dirty(conn);
     }
     om_engine_leave(engine);
-    return conn ? OM_OK : OM_E_RANGE;
+    return conn ? OM_OK : OM_E_GONE;
 }
 
 int om_conn_stat_get(om_engine *engine, uint64_t id, om_conn_stat *out) {
@@ -114,7 +114,7 @@ int om_conn_stat_get(om_engine *engine, uint64_t id, om_conn_stat *out) {
         }
     }
     om_engine_leave(engine);
-    return conn ? OM_OK : OM_E_RANGE;
+    return conn ? OM_OK : OM_E_GONE;
 }
 
 /* ---- connections without a socket ---- */
@@ -130,7 +130,7 @@ uint64_t om_conn_virtual(om_engine *engine, int protocol, const char *peer) {
 int64_t om_conn_feed(om_engine *engine, uint64_t id, const uint8_t *data, size_t len) {
     om_engine_enter(engine);
     om_conn *conn = om_conn_find(engine, id);
-    int64_t taken = conn ? 0 : OM_E_RANGE;
+    int64_t taken = conn ? 0 : OM_E_GONE;
     if (conn && (conn->paused || conn->stalled || conn->state == OM_CONN_FLUSHING)) {
         conn->wants_room = 1;
     } else if (conn) {
@@ -145,7 +145,7 @@ int64_t om_conn_feed(om_engine *engine, uint64_t id, const uint8_t *data, size_t
 int64_t om_conn_drain(om_engine *engine, uint64_t id, uint8_t *out, size_t cap) {
     om_engine_enter(engine);
     om_conn *conn = om_conn_find(engine, id);
-    int64_t len = OM_E_RANGE;
+    int64_t len = OM_E_GONE;
     if (conn) {
         len = om_output_drain(&conn->out, out, cap);
         if (len < 0)
@@ -165,7 +165,7 @@ int om_conn_may_publish(om_engine *engine, uint64_t id, const uint8_t *exchange,
         return OM_E_INVALID;
     om_engine_enter(engine);
     om_conn *conn = om_conn_find(engine, id);
-    int result = conn ? OM_OK : OM_E_RANGE;
+    int result = conn ? OM_OK : OM_E_GONE;
     uint32_t known = 0;
     while (conn && known < conn->allowed_count &&
            !(conn->allowed[known].len == len && memcmp(conn->allowed[known].name, exchange, len) == 0))

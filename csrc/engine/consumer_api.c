@@ -26,7 +26,7 @@ int om_basic_get(om_engine *engine, uint64_t id, int number, uint64_t queue_id, 
     om_conn *conn = om_conn_find(engine, id);
     om_channel *channel = conn ? om_channel_find(conn, number) : NULL;
     om_queue *queue = om_queue_find(engine, queue_id);
-    int result = !channel || !queue ? OM_E_RANGE : om_queue_is_stream(queue) ? OM_E_INVALID : OM_OK;
+    int result = !channel || !queue ? OM_E_GONE : om_queue_is_stream(queue) ? OM_E_INVALID : OM_OK;
     if (result == OM_OK) {
         allow_get(conn, queue); /* without memory Python is asked again */
         conn->paused = 0;
@@ -63,7 +63,7 @@ int om_consumer_add(om_engine *engine, uint64_t id, int number, const om_consume
     om_engine_enter(engine);
     om_conn *conn = om_conn_find(engine, id);
     om_channel *channel = conn ? om_channel_find(conn, number) : NULL;
-    int result = channel ? om_consumer_start(channel, consume, ok, len) : OM_E_RANGE;
+    int result = channel ? om_consumer_start(channel, consume, ok, len) : OM_E_GONE;
     om_engine_leave(engine);
     return result;
 }
@@ -73,7 +73,7 @@ int om_consumer_add_reply_to(om_engine *engine, uint64_t id, int number, const u
     om_engine_enter(engine);
     om_conn *conn = om_conn_find(engine, id);
     om_channel *channel = conn ? om_channel_find(conn, number) : NULL;
-    int result = channel ? om_consumer_start_reply_to(channel, (om_span){tag, (int32_t)tag_len}, ok, len) : OM_E_RANGE;
+    int result = channel ? om_consumer_start_reply_to(channel, (om_span){tag, (int32_t)tag_len}, ok, len) : OM_E_GONE;
     om_engine_leave(engine);
     return result;
 }
@@ -89,7 +89,7 @@ int om_consumer_cancel(om_engine *engine, uint64_t id, int number, const uint8_t
         om_conn_put_bytes(conn, ok, len);
     }
     om_engine_leave(engine);
-    return consumer ? OM_OK : OM_E_RANGE;
+    return consumer ? OM_OK : OM_E_GONE;
 }
 
 int om_reply_to_exists(om_engine *engine, const uint8_t *address, size_t len) {

@@ -16,7 +16,7 @@ int om_kafka_trust(om_engine *engine, uint64_t id, int trusted) {
     if (conn && conn->kafka->wait == OM_KAFKA_ASKED_WHO)
         om_kafka_go_on(conn);
     om_engine_leave(engine);
-    return conn ? OM_OK : OM_E_RANGE;
+    return conn ? OM_OK : OM_E_GONE;
 }
 
 int om_kafka_open(om_engine *engine, uint64_t id, const char *user) {
@@ -35,7 +35,7 @@ int om_kafka_open(om_engine *engine, uint64_t id, const char *user) {
             om_kafka_go_on(conn);
     }
     om_engine_leave(engine);
-    return conn ? OM_OK : OM_E_RANGE;
+    return conn ? OM_OK : OM_E_GONE;
 }
 
 int om_kafka_answer(om_engine *engine, uint64_t id, int64_t slot, const uint8_t *data, size_t len) {
@@ -49,7 +49,7 @@ int om_kafka_answer(om_engine *engine, uint64_t id, int64_t slot, const uint8_t 
         om_kafka_go_on(conn);
     }
     om_engine_leave(engine);
-    return waits ? OM_OK : OM_E_RANGE;
+    return waits ? OM_OK : OM_E_GONE;
 }
 
 /* ---- rights ---- */
@@ -58,7 +58,7 @@ int om_kafka_permit(om_engine *engine, uint64_t id, const uint8_t *name, size_t 
     om_engine_enter(engine);
     om_conn *conn = find(engine, id);
     om_kafka_topic *topic = conn ? om_kafka_topic_named(engine, name, len) : NULL;
-    int result = topic ? om_kafka_rights_set(engine, &conn->kafka->rights, topic, rights) : conn ? OM_END : OM_E_RANGE;
+    int result = topic ? om_kafka_rights_set(engine, &conn->kafka->rights, topic, rights) : conn ? OM_END : OM_E_GONE;
     om_engine_leave(engine);
     return result;
 }
@@ -82,7 +82,7 @@ int om_kafka_permit_producer(om_engine *engine, uint64_t id, const uint8_t *name
         free(copy);
     }
     om_engine_leave(engine);
-    return conn ? OM_OK : OM_E_RANGE;
+    return conn ? OM_OK : OM_E_GONE;
 }
 
 int om_kafka_retry(om_engine *engine, uint64_t id) {
@@ -97,7 +97,7 @@ int om_kafka_retry(om_engine *engine, uint64_t id) {
     else if (waits)
         om_kafka_go_on(conn);
     om_engine_leave(engine);
-    return waits ? OM_OK : OM_E_RANGE;
+    return waits ? OM_OK : OM_E_GONE;
 }
 
 int om_kafka_throttle(om_engine *engine, uint64_t id, uint32_t ms) {
@@ -106,7 +106,7 @@ int om_kafka_throttle(om_engine *engine, uint64_t id, uint32_t ms) {
     if (conn)
         conn->kafka->throttle_ms = ms;
     om_engine_leave(engine);
-    return conn ? OM_OK : OM_E_RANGE;
+    return conn ? OM_OK : OM_E_GONE;
 }
 
 int om_kafka_batches_repacked(om_engine *engine, uint64_t id, const om_kafka_repacked *batches, uint32_t count) {
@@ -123,7 +123,7 @@ int om_kafka_batches_repacked(om_engine *engine, uint64_t id, const om_kafka_rep
     om_engine_leave(engine);
     if (!waits)
         om_kafka_repack_free(made, count);
-    return waits ? OM_OK : OM_E_RANGE;
+    return waits ? OM_OK : OM_E_GONE;
 }
 
 /* ---- topics ---- */

@@ -46,9 +46,11 @@ void om_listener_accept(om_engine *engine, int index) {
 }
 
 int om_listener_add(om_engine *engine, int fd, int protocol) {
-    int copy = engine->listener_count < OM_LISTENERS ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+    if (engine->listener_count == OM_LISTENERS)
+        return OM_E_LIMIT;
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (copy < 0)
-        return OM_E_INVALID;
+        return OM_E_IO;
     int index = engine->listener_count++;
     struct epoll_event watch = {.events = engine->listening ? EPOLLIN : 0u,
                                 .data.u64 = OM_LISTENER_EVENT + (uint64_t)index};

@@ -15,7 +15,7 @@ int om_queue_add(om_engine *engine, uint64_t id, uint32_t vhost, const uint8_t *
 int om_queue_set(om_engine *engine, uint64_t id, const om_queue_options *options) {
     om_engine_enter(engine);
     om_queue *queue = om_queue_find(engine, id);
-    int result = queue ? om_queue_set_options(queue, options) : OM_E_RANGE;
+    int result = queue ? om_queue_set_options(queue, options) : OM_E_GONE;
     if (result == OM_OK)
         om_queue_activate(queue);
     om_engine_leave(engine);
@@ -33,13 +33,13 @@ int om_queue_remove(om_engine *engine, uint64_t id) {
         om_queue_drop(queue);
     }
     om_engine_leave(engine);
-    return queue ? OM_OK : OM_E_RANGE;
+    return queue ? OM_OK : OM_E_GONE;
 }
 
 int64_t om_queue_purge(om_engine *engine, uint64_t id, uint64_t *seq) {
     om_engine_enter(engine);
     om_queue *queue = om_queue_find(engine, id);
-    int64_t purged = queue ? 0 : OM_E_RANGE;
+    int64_t purged = queue ? 0 : OM_E_GONE;
     for (int32_t i = 0; queue && i < queue->lane_count && purged == OM_OK; i++)
         purged = om_log_admit_settle(queue->lanes[i].log); /* all of it or nothing */
     for (int32_t i = 0; queue && i < queue->lane_count && purged >= 0; i++) {
@@ -87,7 +87,7 @@ int om_queue_stat_get(om_engine *engine, uint64_t id, om_queue_stat *out) {
             out->active_consumers += om_consumer_can_take(queue->consumers[i]);
     }
     om_engine_leave(engine);
-    return queue ? OM_OK : OM_E_RANGE;
+    return queue ? OM_OK : OM_E_GONE;
 }
 
 void om_queue_touch(om_engine *engine, uint64_t id) {
@@ -101,7 +101,7 @@ void om_queue_touch(om_engine *engine, uint64_t id) {
 int64_t om_queue_consumers(om_engine *engine, uint64_t id, om_consumer_info *out, int64_t cap) {
     om_engine_enter(engine);
     om_queue *queue = om_queue_find(engine, id);
-    int64_t count = queue ? (int64_t)queue->consumer_count : OM_E_RANGE;
+    int64_t count = queue ? (int64_t)queue->consumer_count : OM_E_GONE;
     for (int64_t i = 0; i < count && i < cap; i++) {
         const om_consumer *consumer = queue->consumers[i];
         out[i] = (om_consumer_info){
@@ -123,7 +123,7 @@ int64_t om_queue_consumers(om_engine *engine, uint64_t id, om_consumer_info *out
 int om_batch_opened(om_engine *engine, uint64_t log, int64_t base_offset, const uint8_t *records, int64_t len) {
     om_engine_enter(engine);
     int result = om_decompressed_put(engine, log, base_offset, records, len);
-    if (result != OM_E_RANGE) {
+    if (result != OM_E_GONE) {
         om_queues_wake(engine);
         engine->retry = 1; /* a basic.get may wait for it */
     }

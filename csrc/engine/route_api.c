@@ -8,9 +8,9 @@ int om_publish_route(om_engine *engine, uint64_t id, int number, const uint64_t 
     om_engine_enter(engine);
     om_conn *conn = om_conn_find(engine, id);
     om_channel *channel = conn ? om_channel_find(conn, number) : NULL;
-    int result = channel && channel->parked ? OM_OK : OM_E_RANGE;
+    int result = channel && channel->parked ? OM_OK : OM_E_GONE;
     if (result == OM_OK && generation != engine->generation)
-        result = OM_E_STALE_EPOCH;
+        result = OM_E_STALE;
     om_route *route = NULL;
     if (result == OM_OK) {
         const om_publish_target *address = &channel->address;
@@ -23,7 +23,7 @@ int om_publish_route(om_engine *engine, uint64_t id, int number, const uint64_t 
         om_publish_parked(channel, route); /* which may pause it again: an error */
         om_route_unref(route);
         om_conn_continue(conn);
-    } else if (conn && result == OM_E_RANGE) {
+    } else if (conn && result == OM_E_GONE) {
         /* The channel was closed meanwhile; what comes behind that publish is still to be read. */
         conn->paused = 0;
         om_conn_continue(conn);
@@ -36,9 +36,9 @@ int om_dead_letter_route(om_engine *engine, uint64_t id, const uint64_t *queues,
                          uint64_t generation) {
     om_engine_enter(engine);
     om_queue *queue = om_queue_find(engine, id);
-    int result = queue && queue->asked_route ? OM_OK : OM_E_RANGE; /* else nobody has asked */
+    int result = queue && queue->asked_route ? OM_OK : OM_E_GONE; /* else nobody has asked */
     if (result == OM_OK && generation != engine->generation)
-        result = OM_E_STALE_EPOCH;
+        result = OM_E_STALE;
     if (result == OM_OK) {
         queue->asked_route = 0;
         result = om_dead_letter_answer(queue, queues, count, flags);

@@ -133,7 +133,7 @@ int om_record_iter_init(om_record_iter *iter, const uint8_t *data, size_t len) {
     if (result != OM_OK)
         return result;
     if (iter->batch.attributes & OM_ATTR_CODEC_MASK)
-        return OM_E_INVALID;
+        return OM_E_COMPRESSED;
     iter_start(iter, data);
     return OM_OK;
 }

@@ -134,7 +134,7 @@ int om_content_read(const uint8_t *body, size_t len, const om_batch_info *batch,
                     om_span *checked, om_content *out);
 
 /* The same over a checked batch, record after record: OM_OK, OM_END, OM_E_CORRUPT (again each time).
- * Init: as om_record_iter_init, OM_E_INVALID when compressed. A control batch (a transaction's
+ * Init: as om_record_iter_init, OM_E_COMPRESSED when it is compressed. A control batch (a transaction's
  * end) has no messages: OM_END at once. om_content_next's out holds until the next call (its made-up
  * properties, until scratch is used again). */
 typedef struct om_content_iter {

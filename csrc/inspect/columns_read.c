@@ -222,7 +222,7 @@ int om_columns_read(om_columns *columns, om_reading *reading, const uint8_t *dat
                 return OM_E_FULL;
             result = om_batch_check(data + at, len - at, &batch);
             if (result == OM_OK)
-                result = om_record_iter_init(&iter, data + at, len - at); /* OM_E_INVALID: compressed */
+                result = om_record_iter_init(&iter, data + at, len - at);
             if (result == OM_OK)
                 result = add_batch(columns, reading, &iter);
             if (result != OM_OK)

@@ -227,7 +227,7 @@ static void read_part(om_wire *wire, int version, om_kafka_part *part) {
     part->forgotten = 0;
 }
 
-/* OM_E_CORRUPT, OM_E_NO_MEMORY, OM_E_FULL. */
+/* OM_E_CORRUPT, OM_E_NO_MEMORY, OM_E_LIMIT. */
 static int read_wanted(om_kafka_fetch *fetch, om_wire *wire, uint32_t most) {
     int32_t topics = om_wire_count(wire, TOPIC_LEAST);
     for (int32_t i = 0; i < topics && !wire->bad; i++) {
@@ -239,7 +239,7 @@ static int read_wanted(om_kafka_fetch *fetch, om_wire *wire, uint32_t most) {
         for (int32_t j = 0; j < count && !wire->bad; j++) {
             om_kafka_part *part = add_part(fetch, (uint32_t)topic, om_wire_i32(wire));
             if (!part || fetch->part_count > most)
-                return part ? OM_E_FULL : OM_E_NO_MEMORY;
+                return part ? OM_E_LIMIT : OM_E_NO_MEMORY;
             if (part->forgotten) { /* it is back: all is to be told again */
                 fetch->forgotten--;
                 part->told_watermark = part->told_start = -1;
@@ -248,7 +248,7 @@ static int read_wanted(om_kafka_fetch *fetch, om_wire *wire, uint32_t most) {
         }
         om_wire_skip_tags(wire);
         if (fetch->topic_count > most)
-            return OM_E_FULL;
+            return OM_E_LIMIT;
     }
     return wire->bad ? OM_E_CORRUPT : OM_OK;
 }
@@ -322,7 +322,7 @@ static int take_changes(om_kafka_fetch *fetch, om_wire *wire, int32_t session, i
         return OM_OK;
     }
     int result = read_wanted(fetch, wire, SESSION_MAX);
-    if (result == OM_E_FULL) { /* the client begins again, without a session */
+    if (result == OM_E_LIMIT) { /* the client begins again, without a session */
         forget_all(fetch);
         fetch->error = OM_KAFKA_E_FETCH_SESSION_ID_NOT_FOUND;
         return OM_OK;
@@ -376,7 +376,7 @@ int om_kafka_fetch_take(const om_kafka_request *request, const uint8_t *body) {
     int result = parse(fetch, &wire);
     if (result != OM_OK)
         om_conn_break(conn, result == OM_E_NO_MEMORY ? "out of memory"
-                            : result == OM_E_FULL    ? "too many partitions in Fetch request"
+                            : result == OM_E_LIMIT   ? "too many partitions in Fetch request"
                                                      : "invalid Fetch request");
     else
         om_kafka_fetch_serve(conn, 0);

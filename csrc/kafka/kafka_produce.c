@@ -165,13 +165,13 @@ static void append(produce *p, om_kafka_topic *topic, om_queue *queue, om_log *l
         result = OM_E_FENCED;
     if (result == OM_OK)
         result = om_producer_admit(log, info, &verdict);
-    if (result == OM_END) { /* we have it: told again, as the first time */
+    if (result == OM_DUPLICATE) { /* answered as it was the first time */
         out->offset = verdict.first_offset;
         if (!unlogged && verdict.seq > p->seq)
             p->seq = verdict.seq;
         return;
     }
-    if (result == OM_E_INVALID) {
+    if (result == OM_E_REFUSED) {
         om_kafka_refuse(out, verdict.error, NULL);
         return;
     }

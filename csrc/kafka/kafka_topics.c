@@ -204,7 +204,7 @@ int om_kafka_topic_put(om_engine *engine, const uint8_t *name, size_t len, const
 int om_kafka_topic_drop(om_engine *engine, const uint8_t *name, size_t len) {
     om_kafka_topic *topic = om_kafka_topic_named(engine, name, len);
     if (!topic)
-        return OM_E_RANGE;
+        return OM_E_GONE;
     remove_topic(engine, topic);
     engine->kafka->generation++;
     return OM_OK;

@@ -183,14 +183,16 @@ static om_consumer *consumer_new(om_channel *channel, om_queue *queue, const om_
 int om_consumer_start(om_channel *channel, const om_consume *consume, const uint8_t *ok, size_t len) {
     om_engine *engine = channel->conn->engine;
     om_queue *queue = om_queue_find(engine, consume->queue);
-    if (!queue || consume->tag.len > 255 || consume->tag.len < 0)
-        return OM_E_RANGE;
-    if (om_consumer_find(channel, consume->tag))
+    if (!queue)
+        return OM_E_GONE;
+    if (consume->tag.len > 255 || consume->tag.len < 0)
         return OM_E_INVALID;
+    if (om_consumer_find(channel, consume->tag))
+        return OM_E_EXISTS;
     if (has_too_many(channel))
-        return OM_E_FULL;
+        return OM_E_LIMIT;
     if (queue->exclusive || ((consume->flags & OM_CONSUME_EXCLUSIVE) && queue->consumer_count))
-        return OM_E_FENCED;
+        return OM_E_LOCKED;
     om_consumer *consumer = consumer_new(channel, queue, consume);
     if (!consumer)
         return OM_E_NO_MEMORY;
@@ -208,11 +210,13 @@ int om_consumer_start(om_channel *channel, const om_consume *consume, const uint
 int om_consumer_start_reply_to(om_channel *channel, om_span tag, const uint8_t *ok, size_t len) {
     om_consume consume = {.tag = tag, .flags = OM_CONSUME_NO_ACK};
     if (channel->reply_to)
-        return OM_E_FENCED;
-    if (om_consumer_find(channel, tag) || tag.len > 255)
+        return OM_E_LOCKED;
+    if (tag.len > 255)
         return OM_E_INVALID;
+    if (om_consumer_find(channel, tag))
+        return OM_E_EXISTS;
     if (has_too_many(channel))
-        return OM_E_FULL;
+        return OM_E_LIMIT;
     om_consumer *consumer = consumer_new(channel, NULL, &consume);
     if (!consumer)
         return OM_E_NO_MEMORY;

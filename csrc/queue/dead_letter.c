@@ -255,7 +255,7 @@ static int goes_to(const om_dying *dying, const letter *letter, const om_queue *
 }
 
 /* At least once: it stays where it is until somebody takes it, and all that should do. OM_E_FULL: one
- * of them has no room for it; OM_E_RANGE: there is nobody. */
+ * of them has no room for it; OM_E_GONE: there is nobody. */
 static int may_go(const om_queue *queue, const om_dying *dying, const letter *letter, const om_route *route) {
     int takers = 0;
     if (!(queue->options.flags & OM_QUEUE_AT_LEAST_ONCE))
@@ -267,7 +267,7 @@ static int may_go(const om_queue *queue, const om_dying *dying, const letter *le
             return OM_E_FULL;
         takers++;
     }
-    return takers ? OM_OK : OM_E_RANGE;
+    return takers ? OM_OK : OM_E_GONE;
 }
 
 /* Those behind it may have a place to go to. Where one is full the order is kept, and all wait. */
@@ -394,7 +394,7 @@ void om_dead_letter_pump(om_queue *queue) {
         int may = may_go(queue, &dying, &letter, route);
         result = may == OM_OK ? leave(queue, &dying, &letter, route) : may;
         om_route_unref(route);
-        if (may == OM_E_RANGE && is_next_tried(queue, &dying))
+        if (may == OM_E_GONE && is_next_tried(queue, &dying))
             continue;
         queue->put_off = 0;
         if (may != OM_OK)

@@ -121,7 +121,7 @@ int om_decompressed_put(om_engine *engine, uint64_t log, int64_t base_offset, co
     om_decompressed *opened = engine->opened;
     slot *it = opened ? find(opened, log, base_offset) : NULL;
     if (!it || !it->asked)
-        return OM_E_RANGE;
+        return OM_E_GONE;
     it->asked = 0;
     it->bytes = len >= 0 ? plain_batch(it, records, (size_t)len) : NULL;
     if (it->bytes)

@@ -30,7 +30,7 @@ typedef struct om_decompressed {
  * when the queue is woken; OM_E_UNREADABLE: it can't be opened. */
 int om_decompressed_get(om_engine *engine, uint64_t log, int64_t base_offset, const uint8_t *batch, size_t len,
                         om_buffer **out);
-/* The answer. len -1: it can't be opened, as when these can't be its records: OM_E_CORRUPT. OM_E_RANGE: nobody has
+/* The answer. len -1: it can't be opened, as when these can't be its records: OM_E_CORRUPT. OM_E_GONE: nobody has
  * asked. */
 int om_decompressed_put(om_engine *engine, uint64_t log, int64_t base_offset, const uint8_t *records, int64_t len);
 void om_decompressed_free(om_engine *engine);

@@ -172,7 +172,7 @@ static om_queue *queue_new(om_engine *engine, uint64_t id, uint32_t vhost, const
 int om_queue_new(om_engine *engine, uint64_t id, uint32_t vhost, const uint8_t *name, size_t len, om_log **logs,
                  int32_t log_count, const om_queue_options *options) {
     if (om_queue_find(engine, id) || om_queue_named(engine, vhost, name, len))
-        return OM_E_INVALID;
+        return OM_E_EXISTS;
     om_queue *queue = queue_new(engine, id, vhost, name, len, logs, log_count, options);
     if (!queue)
         return OM_E_NO_MEMORY;

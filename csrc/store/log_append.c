@@ -72,7 +72,7 @@ int om_log_append_raw(om_log *log, const uint8_t *batch, size_t len, int flags, 
         result = om_log_append_bytes(log, bytes, &info, flags);
     else
         om_buffer_unref(bytes);
-    out->first_offset = result == OM_END ? verdict.first_offset : info.base_offset;
+    out->first_offset = result == OM_DUPLICATE ? verdict.first_offset : info.base_offset;
     out->error = verdict.error;
     out->seq = om_store_leave(log->store);
     return result;

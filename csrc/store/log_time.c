@@ -16,8 +16,8 @@ static int search_batch(const uint8_t *data, size_t len, int64_t base_offset, mo
     om_record_iter iter;
     om_record record;
     int result = om_record_iter_init(&iter, data, len);
-    if (result == OM_E_INVALID) {
-        /* Compressed: it isn't opened, and answers with its first offset. */
+    if (result == OM_E_COMPRESSED) {
+        /* It isn't opened, and answers with its first offset. */
         moment->offset = base_offset > moment->from ? base_offset : moment->from;
         moment->timestamp = iter.batch.max_timestamp;
         return OM_OK;

@@ -235,7 +235,7 @@ int om_producer_admit(om_log *log, const om_batch_info *info, om_producer_verdic
         return OM_OK;
     if (info->producer_id < 0 || info->producer_epoch < 0 || info->base_sequence < 0) {
         verdict->error = OM_KAFKA_INVALID_RECORD;
-        return OM_E_INVALID;
+        return OM_E_REFUSED;
     }
     om_producer *producer = om_producer_need(log, info->producer_id);
     if (!producer)
@@ -245,10 +245,10 @@ int om_producer_admit(om_log *log, const om_batch_info *info, om_producer_verdic
         verdict->first_offset = same->first_offset;
         verdict->timestamp = same->timestamp;
         verdict->seq = log->last_logged_seq;
-        return OM_END;
+        return OM_DUPLICATE;
     }
     verdict->error = judge(producer, info);
-    return verdict->error ? OM_E_INVALID : OM_OK;
+    return verdict->error ? OM_E_REFUSED : OM_OK;
 }
 
 static void enter_epoch(om_producer *producer, int16_t epoch) {

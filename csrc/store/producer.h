@@ -64,8 +64,8 @@ typedef struct om_producers {
     uint32_t aborted_count, aborted_cap;
 } om_producers;
 
-/* May this batch of a producer be appended? Batches without a producer id: OM_OK. OM_OK; OM_END: a
- * duplicate, the verdict tells where it is; OM_E_INVALID: verdict->error; OM_E_NO_MEMORY. */
+/* May this batch of a producer be appended? Batches without a producer id: OM_OK. OM_DUPLICATE:
+ * the verdict says where it is; OM_E_REFUSED: verdict->error; OM_E_NO_MEMORY. */
 int om_producer_admit(om_log *log, const om_batch_info *info, om_producer_verdict *verdict);
 /* It was, at info->base_offset. (Told twice, the second time is ignored.) */
 void om_producer_appended(om_log *log, const om_batch_info *info);

@@ -43,7 +43,7 @@ static int admit_marker(om_log *log, int64_t id, int16_t epoch, int32_t coordina
     *error = epoch < producer->epoch                           ? OM_KAFKA_INVALID_PRODUCER_EPOCH
              : coordinator_epoch < producer->coordinator_epoch ? OM_KAFKA_COORDINATOR_FENCED
                                                                : 0;
-    return *error ? OM_E_INVALID : OM_OK;
+    return *error ? OM_E_REFUSED : OM_OK;
 }
 
 int om_log_marker(om_log *log, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch, int commit,

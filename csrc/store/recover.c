@@ -25,7 +25,7 @@ static void *load_some(void *arg) {
     size_t i;
     while ((i = __atomic_fetch_add(&recovery->next, 1, __ATOMIC_RELAXED)) < recovery->count) {
         int result = om_store_called_off(recovery->store)
-                         ? OM_END
+                         ? OM_E_INTERRUPTED
                          : om_log_recovery_load(recovery->store, &recovery->patients[i]);
         if (result != OM_OK)
             __atomic_store_n(&recovery->result, result, __ATOMIC_RELAXED);

@@ -344,5 +344,5 @@ int om_replay(om_recovery *recovery, om_wal_tail *tail, char *err, size_t err_le
     om_wal_reader_tail(reader, tail);
     om_wal_reader_close(reader);
     __atomic_store_n(&store->progress.replayed, replayed, __ATOMIC_RELAXED);
-    return result == OM_END ? OM_OK : result == OM_OK ? OM_END : result;
+    return result == OM_END ? OM_OK : result == OM_OK ? OM_E_INTERRUPTED : result;
 }

@@ -398,7 +398,7 @@ static int load_segments(om_store *store, om_log_recovery *patient, const folder
     int result = OM_OK;
     for (size_t i = 0; i < listing->count && result == OM_OK; i++) {
         if (om_store_called_off(store))
-            return OM_END;
+            return OM_E_INTERRUPTED;
         int64_t base = listing->bases[i];
         int64_t next_base = i + 1 < listing->count ? listing->bases[i + 1] : log->recovery_point;
         om_segment *segment = om_segment_open(store->files, log->folder, base, &result);

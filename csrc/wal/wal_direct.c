@@ -21,7 +21,7 @@
 int om_wal_direct_set(int fd, int on) {
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT) != 0)
-        return OM_E_INVALID;
+        return OM_E_UNSUPPORTED;
     return OM_OK;
 }
 
@@ -31,13 +31,13 @@ static uint64_t now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* One write and one sync; OM_E_INVALID: this way of writing can't be had here. */
+/* One write and one sync; OM_E_UNSUPPORTED: this way of writing can't be had here. */
 static int time_commit(int fd, int direct, const uint8_t *zeros, size_t len, uint64_t at, uint64_t *ns) {
     if (om_wal_direct_set(fd, direct) != OM_OK)
-        return OM_E_INVALID;
+        return OM_E_UNSUPPORTED;
     uint64_t start = now_ns();
     if (pwrite(fd, zeros, len, (off_t)at) != (ssize_t)len)
-        return direct && errno == EINVAL ? OM_E_INVALID : OM_E_IO;
+        return direct && errno == EINVAL ? OM_E_UNSUPPORTED : OM_E_IO;
     if (fdatasync(fd) != 0)
         return OM_E_IO;
     *ns = now_ns() - start;
@@ -96,5 +96,5 @@ int om_wal_direct_choose(int fd, int wish) {
     }
     free(zeros);
     om_wal_direct_set(fd, 0);
-    return chosen == OM_E_INVALID ? 0 : chosen;
+    return chosen == OM_E_UNSUPPORTED ? 0 : chosen;
 }

@@ -34,7 +34,7 @@ static int decode_copy(const uint8_t *at, om_wal_header *header) {
     if (memcmp(at, OM_WAL_MAGIC, 8) != 0 || om_get_le32(at + 44) != om_crc32c(0, at, 44))
         return OM_E_CORRUPT;
     if (om_get_le32(at + 8) != OM_WAL_VERSION)
-        return OM_E_INVALID;
+        return OM_E_UNSUPPORTED;
     header->epoch = om_get_le32(at + 12);
     header->number = om_get_le64(at + 16);
     header->prev_last_seq = om_get_le64(at + 24);
@@ -55,8 +55,8 @@ int om_wal_header_decode(const uint8_t *block, om_wal_header *header) {
         *header = first;
     else if (b == OM_OK)
         *header = second;
-    else if (a == OM_E_INVALID || b == OM_E_INVALID)
-        return OM_E_INVALID;
+    else if (a == OM_E_UNSUPPORTED || b == OM_E_UNSUPPORTED)
+        return OM_E_UNSUPPORTED;
     else if (memcmp(block, blank, sizeof blank) == 0 && memcmp(copy, blank, sizeof blank) == 0)
         return OM_END;
     else
@@ -124,7 +124,7 @@ static int read_header(int dir_fd, om_wal_file *file, char *err, size_t err_len)
     file->size = (uint64_t)stat.st_size;
     memset(block + got, 0, sizeof block - (size_t)got);
     result = om_wal_header_decode(block, &file->header);
-    if (result == OM_E_INVALID) {
+    if (result == OM_E_UNSUPPORTED) {
         snprintf(err, err_len, "%s was written by another version of this broker", file->name);
         return result;
     }

@@ -68,7 +68,7 @@ static inline uint64_t om_wal_round(uint64_t size, uint64_t unit) {
 
 /* A block of OM_WAL_BLOCK bytes. */
 void om_wal_header_encode(const om_wal_header *header, uint8_t *block);
-/* OM_OK; OM_END: a blank block; OM_E_INVALID: another version; OM_E_CORRUPT. */
+/* OM_OK; OM_END: a blank block; OM_E_UNSUPPORTED: another version; OM_E_CORRUPT. */
 int om_wal_header_decode(const uint8_t *block, om_wal_header *header);
 /* A new header with a random seed. */
 void om_wal_header_make(om_wal_header *header, uint64_t number, uint32_t epoch, uint64_t prev_last_seq,
@@ -119,7 +119,7 @@ int om_wal_file_set_aside(int dir_fd, const om_wal_file *file, int needed, char 
 /* wal_direct.c: 1: write past the page cache; 0: don't, or can't; OM_E_* with errno. wish as in
  * om_wal_options. Writes zeros into the first MiB of a file that is not yet in use. */
 int om_wal_direct_choose(int fd, int wish);
-int om_wal_direct_set(int fd, int on); /* OM_OK, or OM_E_INVALID where the file system can't */
+int om_wal_direct_set(int fd, int on); /* OM_OK, or OM_E_UNSUPPORTED where the file system can't */
 
 /* wal_fence.c: the fence file. OM_OK, OM_END: there is none, OM_E_CORRUPT, OM_E_IO. */
 typedef struct om_wal_fence {

@@ -218,7 +218,9 @@ static int is_crowded(const om_wal *wal) {
  * for one, in the last life's head, is om_wal_lean_reserve's doing. */
 static int make_small_file(om_wal *wal, const om_wal_tail *after, char *err, size_t err_len) {
     om_wal_file *file;
-    int result = wal->head_file == NULL ? OM_E_INVALID : OM_E_NO_SPACE; /* a new log has nobody to serve */
+    int result = OM_E_NO_SPACE;
+    if (wal->head_file == NULL)
+        return result; /* a new log has nobody to serve */
     cut_last_head(wal, after);
     for (uint64_t size = wal->options.file_size / 2; result == OM_E_NO_SPACE && size >= LEAST_FILE; size /= 2)
         result = om_wal_file_create(wal->dir_fd, om_wal_round(size, OM_WAL_BLOCK), &file, err, err_len);

@@ -183,7 +183,7 @@ class Engine:
         result: int = lib.om_publish_route(
             self._engine, conn, channel, ids, len(queues), int(flags), generation
         )
-        return bool(result != lib.OM_E_STALE_EPOCH)
+        return bool(result != lib.OM_E_STALE)
 
     def dead_route(
         self, queue: int, queues: Sequence[int], flags: RouteFlags, generation: int
@@ -192,7 +192,7 @@ class Engine:
         result: int = lib.om_dead_letter_route(
             self._engine, queue, ids, len(queues), int(flags), generation
         )
-        return bool(result != lib.OM_E_STALE_EPOCH)
+        return bool(result != lib.OM_E_STALE)
 
     @property
     def route_generation(self) -> int:

@@ -240,7 +240,7 @@ class Added(IntEnum):
     """What became of a consumer."""
 
     OK = lib.OM_OK
-    TAG_IN_USE = lib.OM_E_INVALID
-    EXCLUSIVE_USE = lib.OM_E_FENCED
-    TOO_MANY = lib.OM_E_FULL
-    GONE = lib.OM_E_RANGE
+    TAG_IN_USE = lib.OM_E_EXISTS
+    EXCLUSIVE_USE = lib.OM_E_LOCKED
+    TOO_MANY = lib.OM_E_LIMIT
+    GONE = lib.OM_E_GONE

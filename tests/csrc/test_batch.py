@@ -119,7 +119,7 @@ def test_a_compressed_batch_is_checked_but_not_opened() -> None:
     assert info.result == lib.OM_OK
     assert info.attributes & lib.OM_ATTR_CODEC_MASK == gzip
     assert info.record_count == 5
-    assert walk(batch, len(batch)) == (lib.OM_E_INVALID, [])
+    assert walk(batch, len(batch)) == (lib.OM_E_COMPRESSED, [])
 
 
 # ---- round trips ------------------------------------------------------------------------

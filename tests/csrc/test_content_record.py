@@ -331,4 +331,4 @@ def test_a_transaction_marker_is_no_message() -> None:
 
 
 def test_a_compressed_batch_is_not_opened() -> None:
-    assert read_messages(raw_batch(b"?" * 30, 1, attributes=1)) == (lib.OM_E_INVALID, [])
+    assert read_messages(raw_batch(b"?" * 30, 1, attributes=1)) == (lib.OM_E_COMPRESSED, [])

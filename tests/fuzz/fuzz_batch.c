@@ -100,7 +100,7 @@ static void try(const uint8_t *data, size_t len) {
     om_header headers[HEADERS];
     int32_t count = 0;
     int result = om_record_iter_init(&iter, data, len);
-    int compressed = result == OM_E_INVALID;
+    int compressed = result == OM_E_COMPRESSED;
     while (result == OM_OK) {
         result = om_record_next(&iter, &record, headers, HEADERS);
         if (result == OM_OK) {

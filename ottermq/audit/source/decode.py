@@ -169,7 +169,7 @@ class Reading:
         result = lib.om_columns_read(columns.handle, state, pointer, have, self._stop)
         if result == lib.OM_E_SHORT and load_batch(window, state.position):
             return False
-        if result == lib.OM_E_INVALID:
+        if result == lib.OM_E_COMPRESSED:
             result = self._open(columns)
         if result == lib.OM_E_NO_MEMORY:
             raise MemoryError
