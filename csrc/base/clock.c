@@ -1,6 +1,6 @@
-/* clock.c -- the system's time without its jumps.
+/* clock.c -- the clocks: the system's, the kernel's, a thread's, and the one by which messages live.
  *
- * A clock that is set back would let messages live for ever, one that is set forward would end them
+ * om_clock is the system's time without its jumps. A clock that is set back would let messages live for ever, one that is set forward would end them
  * at once. So time goes on as the kernel's boot clock does, which nobody sets and which counts while
  * the machine sleeps; where the system's time is elsewhere, ours gains or loses one part in a
  * hundred until they meet. Between two lives only the system's time tells what has passed: each
@@ -47,4 +47,16 @@ int64_t om_clock_ms(om_clock *clock) {
     int64_t ms = clock->ns / 1000000;
     pthread_mutex_unlock(&clock->mutex);
     return ms;
+}
+
+int64_t om_now_ms(void) {
+    return read_ns(CLOCK_REALTIME) / 1000000;
+}
+
+uint64_t om_now_ns(void) {
+    return (uint64_t)read_ns(CLOCK_MONOTONIC);
+}
+
+uint64_t om_thread_cpu_ns(void) {
+    return (uint64_t)read_ns(CLOCK_THREAD_CPUTIME_ID);
 }

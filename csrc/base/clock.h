@@ -1,4 +1,4 @@
-/* clock.h -- the time by which messages are stamped, expire and come due. */
+/* clock.h -- the clocks; om_clock is the time by which messages are stamped, expire and come due. */
 #ifndef OM_CLOCK_H
 #define OM_CLOCK_H
 
@@ -16,5 +16,9 @@ void om_clock_free(om_clock *clock);
 /* It doesn't begin before that. How many ms the system's time is behind it; 0: it isn't. */
 int64_t om_clock_raise(om_clock *clock, int64_t least_ms);
 int64_t om_clock_ms(om_clock *clock);
+
+int64_t om_now_ms(void);         /* the system's time, ms since 1970 */
+uint64_t om_now_ns(void);        /* for durations: a clock that nobody sets */
+uint64_t om_thread_cpu_ns(void); /* CPU time of the calling thread */
 
 #endif

@@ -6,6 +6,7 @@
 #include "kafka/kafka.h"
 
 #include "base/bytes.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <sys/epoll.h>

@@ -12,6 +12,7 @@
  */
 #include "kafka/kafka.h"
 
+#include "base/clock.h"
 #include "format/kafka_wire.h"
 #include "store/producer.h"
 

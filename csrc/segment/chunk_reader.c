@@ -1,7 +1,11 @@
 /* chunk_reader.c -- see chunk_reader.h. */
 #define _GNU_SOURCE
 #include "segment/chunk_reader.h"
+
+#include "base/file_util.h"
 #include "segment/file_cache.h"
+
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>

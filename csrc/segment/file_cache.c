@@ -6,6 +6,10 @@
  */
 #define _GNU_SOURCE
 #include "segment/file_cache.h"
+
+#include "base/file_util.h"
+
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>

@@ -12,7 +12,6 @@
 #include "base/bytes.h"
 #include "format/batch.h"
 #include "segment/segment.h"
-#include <errno.h>
 
 typedef struct om_slot {
     struct om_slot *prev, *next;
@@ -75,7 +74,6 @@ int om_segment_count_in(om_segment *segment, const om_batch_info *batch);
 void om_segment_fence(om_segment *segment);
 
 /* ---- segment_write.c ---- */
-int om_fsync_folder(const char *path);
 /* Replace an index file as a whole. No entries: it is removed. */
 int om_segment_replace_index(const om_segment *segment, const om_index *index);
 
@@ -124,11 +122,4 @@ static inline int om_step_at(const uint8_t *base, uint64_t at, uint64_t end, int
 
 /* The same for all that is known of the segment: a bad stretch is one step. The view begins at 0. */
 int om_segment_step(const om_segment *segment, const om_view *view, uint64_t at, int64_t least, om_step *step);
-
-/* errno as a result; EDQUOT is a full disk too, for the one whose quota it is. */
-static inline int om_errno_result(void) {
-    if (errno == ENOSPC || errno == EDQUOT)
-        return OM_E_NO_SPACE;
-    return errno == ENOMEM ? OM_E_NO_MEMORY : OM_E_IO;
-}
 #endif

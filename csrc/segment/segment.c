@@ -4,6 +4,10 @@
  * taken for a moment where the index changes, because look-ups of other threads search it.
  */
 #include "segment/file_cache.h"
+
+#include "base/file_util.h"
+
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

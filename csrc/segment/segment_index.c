@@ -7,6 +7,7 @@
  */
 #define _GNU_SOURCE
 #include "segment/file_cache.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>

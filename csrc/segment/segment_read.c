@@ -6,6 +6,9 @@
  */
 #define _GNU_SOURCE
 #include "segment/file_cache.h"
+
+#include "base/file_util.h"
+
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -10,6 +10,10 @@
  */
 #define _GNU_SOURCE
 #include "segment/file_cache.h"
+
+#include "base/file_util.h"
+
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

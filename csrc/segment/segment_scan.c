@@ -9,7 +9,11 @@
  */
 #define _GNU_SOURCE
 #include "segment/chunk_reader.h"
+
+#include "base/file_util.h"
 #include "segment/file_cache.h"
+
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>

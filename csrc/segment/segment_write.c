@@ -5,6 +5,10 @@
  */
 #define _GNU_SOURCE
 #include "segment/file_cache.h"
+
+#include "base/file_util.h"
+
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -17,17 +21,6 @@
 #define WRITE_BACK (4u << 20)
 
 /* ---- folders and files ---------------------------------------------------------------- */
-
-int om_fsync_folder(const char *path) {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return om_errno_result();
-    int result = fsync(fd) < 0 ? om_errno_result() : OM_OK;
-    int kept = errno;
-    close(fd);
-    errno = kept;
-    return result;
-}
 
 /* Cut a path down to its parent. 0 when there is none. */
 static int to_parent(char *path) {

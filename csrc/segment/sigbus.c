@@ -12,6 +12,7 @@
  */
 #define _GNU_SOURCE
 #include "segment/file_cache.h"
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -15,6 +15,8 @@
 #define _GNU_SOURCE
 #include "store/store.h"
 
+#include "base/clock.h"
+#include "base/file_util.h"
 #include "store/producer.h"
 
 #include <errno.h>

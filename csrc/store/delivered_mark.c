@@ -27,9 +27,13 @@
 #include "segment/file_cache.h"
 #include "store/store.h"
 
+#include "base/clock.h"
+#include "base/file_util.h"
+
 #include "base/bytes.h"
 #include "cursor/cursor.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

@@ -16,6 +16,7 @@
 #include "store/producer.h"
 
 #include "base/bytes.h"
+#include "base/file_util.h"
 
 #include <dirent.h>
 #include <stdio.h>

@@ -3,6 +3,8 @@
 #include "store/removal_journal.h"
 
 #include "base/bytes.h"
+#include "base/clock.h"
+#include "base/file_util.h"
 #include "segment/file_cache.h"
 #include "store/store.h"
 

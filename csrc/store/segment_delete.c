@@ -13,10 +13,11 @@
  */
 #include "store/store.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define SLICE_CPU_NS 20000000u
@@ -294,12 +295,6 @@ static om_segment_node *pop(om_store *store) {
         store->leaving = node->next;
     om_ticket_lock_give(&store->turn);
     return node;
-}
-
-uint64_t om_thread_cpu_ns(void) {
-    struct timespec used;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-    return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
 }
 
 void om_removal_some(om_store *store) {

@@ -10,6 +10,7 @@
 #include "store/store.h"
 
 #include "base/bytes.h"
+#include "base/file_util.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -22,6 +22,7 @@
 #define _GNU_SOURCE
 #include "store/store.h"
 
+#include "base/file_util.h"
 #include "segment/file_cache.h"
 
 #include <dirent.h>

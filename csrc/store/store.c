@@ -17,18 +17,6 @@
 #include <time.h>
 #include <unistd.h>
 
-int64_t om_now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-uint64_t om_now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* ---- lists of logs, each threaded through a link of its own ---- */
 
 static om_log **link_of(om_log *log, size_t link) {

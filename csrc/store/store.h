@@ -13,6 +13,7 @@
 #ifndef OM_STORE_H
 #define OM_STORE_H
 
+#include "base/blob.h"
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "base/ticket_lock.h"
@@ -333,8 +334,6 @@ void om_store_add_report(om_store *store, int kind, const om_log *log, int64_t f
                          ...) __attribute__((format(printf, 6, 7)));
 void om_store_tell(om_store *store);       /* write the event fd */
 int om_store_hot_is_full(om_store *store); /* under the lock; who was told will be told of room */
-int64_t om_now_ms(void);
-uint64_t om_now_ns(void);
 /* A recovery that stops half-way is a crash like any other: what it changed so far is what the
  * next one would do too. */
 static inline int om_store_called_off(const om_store *store) {
@@ -536,14 +535,8 @@ void om_removal_note_later(om_store *store, const om_segment_node *nodes);
 void om_removal_notes_free(om_removal_note *list);
 /* The first time that there is a record: what is gone already. */
 int om_removal_baseline(om_store *store);
-uint64_t om_thread_cpu_ns(void);
 
 /* ---- checkpoint_file.c ---- */
-typedef struct om_blob {
-    uint8_t *data;
-    size_t len, cap;
-} om_blob;
-int om_blob_put(om_blob *blob, const void *data, size_t len);
 int om_saved_load(om_store *store, char *err, size_t err_len);
 void om_saved_free(om_store *store);
 /* What the checkpoint knew of this log goes into it. OM_END: nothing. */
@@ -553,10 +546,6 @@ int om_saved_put(om_blob *blob, om_log *log, uint64_t cursor_seq, int closing);
 int om_saved_write(om_store *store, const om_blob *entries, uint64_t count, uint64_t seq);
 /* Space for the next one, while there is some. */
 void om_saved_reserve(om_store *store);
-int om_write_all(int fd, const uint8_t *data, size_t len); /* however the kernel cuts it up */
-/* Write dir/name.tmp; with `sync` it is on disk afterwards. */
-int om_file_write_tmp(const char *dir, const char *name, const void *data, size_t len, int sync);
-int om_file_commit_tmp(const char *dir, const char *name, int sync);
 
 /* ---- manifest.c ---- */
 typedef struct om_manifest_entry {

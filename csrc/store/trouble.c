@@ -11,6 +11,8 @@
  */
 #include "store/store.h"
 
+#include "base/clock.h"
+
 #include <stdio.h>
 
 #define LIMIT_NS 10000000000u

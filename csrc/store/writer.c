@@ -13,6 +13,7 @@
 #include "store/store.h"
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "store/producer.h"
 
 #include <errno.h>

@@ -5,11 +5,12 @@
 #define _GNU_SOURCE
 #include "wal/wal_file.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define ROUNDS 5
@@ -25,22 +26,16 @@ int om_wal_direct_set(int fd, int on) {
     return OM_OK;
 }
 
-static uint64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* One write and one sync; OM_E_UNSUPPORTED: this way of writing can't be had here. */
 static int time_commit(int fd, int direct, const uint8_t *zeros, size_t len, uint64_t at, uint64_t *ns) {
     if (om_wal_direct_set(fd, direct) != OM_OK)
         return OM_E_UNSUPPORTED;
-    uint64_t start = now_ns();
+    uint64_t start = om_now_ns();
     if (pwrite(fd, zeros, len, (off_t)at) != (ssize_t)len)
         return direct && errno == EINVAL ? OM_E_UNSUPPORTED : OM_E_IO;
     if (fdatasync(fd) != 0)
         return OM_E_IO;
-    *ns = now_ns() - start;
+    *ns = om_now_ns() - start;
     return OM_OK;
 }
 
@@ -58,9 +53,9 @@ static uint64_t median(uint64_t *times, int count) {
  * write throws the cached pages away. Returns 0 when direct is clearly slower, 1, or OM_E_*. */
 static int measure(int fd, const uint8_t *zeros) {
     uint64_t buffered[2][ROUNDS], direct[2][ROUNDS];
-    uint64_t start = now_ns();
+    uint64_t start = om_now_ns();
     int rounds = 0;
-    while (rounds < ROUNDS && (rounds < 2 || now_ns() - start < BUDGET_NS)) {
+    while (rounds < ROUNDS && (rounds < 2 || om_now_ns() - start < BUDGET_NS)) {
         for (int size = 0; size < 2; size++) {
             size_t len = size == 0 ? SMALL : LARGE;
             int result = time_commit(fd, 0, zeros, len, OM_WAL_BLOCK, &buffered[size][rounds]);
