@@ -13,49 +13,46 @@ from ottermq import eventlog
 from ottermq.amqp.connection import Connection
 from ottermq.amqp.context import AmqpContext
 from ottermq.amqp.frames import headers_of
-from ottermq.amqp.replies import Refused
 from ottermq.amqp.tables import Table
-from ottermq.engine.types import Event, RouteFlags
+from ottermq.engine.events import DeadRouteWanted, RouteWanted
+from ottermq.engine.types import RouteFlags
 from ottermq.errors import PreconditionFailed
 from ottermq.topology import Exchange, Route
 from ottermq.topology.values import kind_of
 
-IMMEDIATE = 2
 METHOD = Basic.Publish.index
 COPIES = ("CC", "BCC")
 MOST_COPIES = 128  # keys in both
 
 
-def route(conn: Connection, event: Event) -> None:
-    """Answer OM_EV_ROUTE: publish to these queues. Raises what closes the channel instead."""
-    if event.code & IMMEDIATE:
-        raise Refused(540, "immediate=true")
+def route(conn: Connection, event: RouteWanted) -> None:
+    """Publish to these queues. Raises what closes the channel instead."""
     context, name, key = conn.context, _text(event.exchange), _text(event.key)
     conn.check("write", "exchange", name)
     exchange = context.topology.publishable(conn.vhost, name)
-    headers = headers_of(event.header)
+    headers = headers_of(event.properties)
     copies = _copies(headers)
     salt = _check_topics(conn, exchange, (key, *copies))
     context.engine.may_publish(conn.id, event.exchange, salt, by_event=not exchange.router.by_key)
     done = False
     while not done:
         generation = context.engine.route_generation
-        found = _route(context, exchange, key, headers, event.header, copies)
+        found = _route(context, exchange, key, headers, event.properties, copies)
         queues, flags = _where(exchange, found)
         if copies:
             flags &= ~RouteFlags.CACHE
         done = context.engine.publish_route(conn.id, event.channel, queues, flags, generation)
 
 
-def dead_route(context: AmqpContext, event: Event) -> None:
-    """Answer OM_EV_DEAD_ROUTE: where messages go that die in a queue, or whose delay is over."""
+def dead_route(context: AmqpContext, event: DeadRouteWanted) -> None:
+    """Where messages go that die in a queue, or whose delay is over."""
     source = context.queues.by_id(event.queue)
     delayed = context.queues.delayed(event.queue)
     thing = source or delayed
     if thing is None:
         return  # gone meanwhile, and its messages with it
     name, key = _text(event.exchange), _text(event.key)
-    headers = headers_of(event.header)
+    headers = headers_of(event.properties)
     # A key of the queue's own takes the place of all the message had.
     keeps_copies = source is None or context.topology.effective(source).dlrk is None
     copies = _copies(headers, strict=False) if keeps_copies else ()
@@ -67,7 +64,7 @@ def dead_route(context: AmqpContext, event: Event) -> None:
         exchange = context.topology.find_exchange(thing.vhost, name)
         if exchange is not None:
             try:
-                found = _route(context, exchange, key, headers, event.header, copies)
+                found = _route(context, exchange, key, headers, event.properties, copies)
             except PreconditionFailed as error:  # its publisher is long gone
                 eventlog.warning(
                     "dead letter not routed", vhost=thing.vhost, exchange=name, error=error

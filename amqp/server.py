@@ -28,7 +28,24 @@ from ottermq.auth import Change
 from ottermq.config import Address
 from ottermq.contained import contained, is_failure
 from ottermq.engine import alarms
-from ottermq.engine.types import Consumer, Event, Kind
+from ottermq.engine.events import (
+    AlarmChanged,
+    ConnectionClosed,
+    ConnectionHello,
+    ConnectionRefused,
+    ConsumerActive,
+    ConsumerTimedOut,
+    DeadRouteWanted,
+    Event,
+    InputWanted,
+    MethodArrived,
+    OutputReady,
+    QueueIdle,
+    RouteWanted,
+    RuleBroken,
+    WrongProtocol,
+)
+from ottermq.engine.types import Consumer
 from ottermq.errors import OtterError
 from ottermq.net import close_reasons
 from ottermq.net.protocol_sniff import protocol_of
@@ -88,7 +105,7 @@ class AmqpServer:
 
     async def run(self, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
         """Answers that take a while, until cancelled; `stop` first is politer. Events come by
-        `take` (ottermq/engine/events.py)."""
+        `take` (ottermq/engine/dispatch.py)."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._cut_off)
@@ -125,15 +142,15 @@ class AmqpServer:
     # -- events
 
     def take(self, event: Event) -> None:
-        handler = EVENTS.get(event.kind)
+        handler = EVENTS.get(type(event))
         if handler is None:
-            eventlog.warning("unknown event", listener="amqp", kind=event.kind)
+            eventlog.warning("unknown event", listener="amqp", kind=type(event).__name__)
         else:
             handler(self, event)
 
-    def _opened(self, event: Event) -> None:
+    def _hello(self, event: ConnectionHello) -> None:
         certificate = self._certificates.get(event.conn)
-        conn = Connection(event.conn, event.text, self.context, certificate)
+        conn = Connection(event.conn, event.peer, self.context, certificate)
         conn.listener = "amqps" if event.conn in self._pipes else "amqp"
         self.connections[conn.id] = conn
         if self.stopping:
@@ -141,7 +158,7 @@ class AmqpServer:
         else:
             self.context.engine.resume(conn.id, connection.start(conn))
 
-    def _method(self, event: Event) -> None:
+    def _method(self, event: MethodArrived) -> None:
         conn = self.connections.get(event.conn)
         if conn is None:
             return
@@ -155,7 +172,7 @@ class AmqpServer:
         else:
             self._give(conn, event.channel, index, answer)
 
-    def _answer(self, conn: Connection, event: Event, index: int) -> Answer:
+    def _answer(self, conn: Connection, event: MethodArrived, index: int) -> Answer:
         try:
             method = decode_method(event.payload)
         except Malformed as error:
@@ -210,7 +227,7 @@ class AmqpServer:
                 # It left while the disk was busy: what it made for itself goes after it.
                 self.context.queues.remove_unasked(self.context.topology.owned_by(conn.id))
 
-    def _route(self, event: Event) -> None:
+    def _route(self, event: RouteWanted) -> None:
         conn = self.connections.get(event.conn)
         if conn is None:
             return
@@ -221,16 +238,15 @@ class AmqpServer:
         except BaseException as error:
             self._fail(conn, publish.METHOD, error)
 
-    def _dead_route(self, event: Event) -> None:
+    def _dead_route(self, event: DeadRouteWanted) -> None:
         publish.dead_route(self.context, event)
 
-    def _error(self, event: Event) -> None:
-        """A rule that C checks."""
+    def _rule_broken(self, event: RuleBroken) -> None:
         conn = self.connections.get(event.conn)
         if conn is not None:
             self._refuse(conn, event.channel, reply_of_engine(event.code, event.text, event.method))
 
-    def _closed(self, event: Event) -> None:
+    def _closed(self, event: ConnectionClosed) -> None:
         conn = self.connections.pop(event.conn, None)
         self._closing.pop(event.conn, None)
         self._certificates.pop(event.conn, None)
@@ -248,64 +264,64 @@ class AmqpServer:
             peer=conn.peer,
             user=conn.user_name,
             vhost=conn.vhost or "-",
-            reason=conn.ending or left or event.text,
+            reason=conn.ending or left or event.reason,
         )
         if not self.connections:
             self._emptied.set()
 
-    def _output(self, event: Event) -> None:
+    def _output(self, event: OutputReady) -> None:
         if event.conn in self._pipes:
             self._pipes[event.conn].has_output()
 
-    def _has_room(self, event: Event) -> None:
+    def _input(self, event: InputWanted) -> None:
         if event.conn in self._pipes:
             self._pipes[event.conn].has_room()
 
-    def _queue_idle(self, event: Event) -> None:
+    def _queue_idle(self, event: QueueIdle) -> None:
         if not self.stopping:  # we show the consumers out ourselves: their queue is for later
             self.context.queues.lost_last_consumer(event.queue)
 
-    def _consumer_timeout(self, event: Event) -> None:
+    def _consumer_timed_out(self, event: ConsumerTimedOut) -> None:
         conn = self.connections.get(event.conn)
         here = conn.channels.get(event.channel) if conn else None
         if conn is None or here is None or here.closing:
             return
         text = (
             f"delivery acknowledgement on channel {event.channel} timed out."
-            f" Timeout value used: {event.amount} ms. This timeout value can be configured,"
+            f" Timeout value used: {event.timeout_ms} ms. This timeout value can be configured,"
             " see consumers doc guide to learn more"
         )
         self._log_channel_closed(conn, event.channel, Reply(406, text))
         self.context.engine.send(conn.id, here.close(Reply(406, text)))
 
-    def _alarm(self, event: Event) -> None:
-        if event.code:
-            measured = alarms.measured(self.context.engine, event.text)
-            eventlog.warning("publishers have to wait", reason=event.text, **measured)
+    def _alarm(self, event: AlarmChanged) -> None:
+        if event.reason:
+            measured = alarms.measured(self.context.engine, event.reason)
+            eventlog.warning("publishers have to wait", reason=event.reason, **measured)
         else:
             eventlog.info("publishers go on")
 
-    def _bad_header(self, event: Event) -> None:
-        what = protocol_of(event.payload)
+    def _wrong_protocol(self, event: WrongProtocol) -> None:
+        what = protocol_of(event.received)
         eventlog.warning(
             "connection rejected",
             listener="amqp",
-            peer=event.text,
+            peer=event.peer,
             reason=close_reasons.WRONG_PROTOCOL,
             received=what,
         )
 
-    def _refused_connection(self, event: Event) -> None:
+    def _refused_connection(self, event: ConnectionRefused) -> None:
         eventlog.warning(
             "connection rejected",
             listener="amqp",
-            peer=event.text,
+            peer=event.peer,
             reason=close_reasons.TOO_MANY,
             limit=self.context.engine.options.max_connections,
         )
 
-    def _active(self, event: Event) -> None:
-        eventlog.debug("consumer active", queue=event.queue, consumer_tag=event.key)
+    def _active(self, event: ConsumerActive) -> None:
+        eventlog.debug("consumer active", queue=event.queue, consumer_tag=event.tag)
 
     # -- ends
 
@@ -389,21 +405,21 @@ class AmqpServer:
         )
 
 
-EVENTS: dict[int, Callable[[AmqpServer, Event], None]] = {
-    Kind.OPENED: AmqpServer._opened,
-    Kind.METHOD: AmqpServer._method,
-    Kind.ROUTE: AmqpServer._route,
-    Kind.DEAD_ROUTE: AmqpServer._dead_route,
-    Kind.ERROR: AmqpServer._error,
-    Kind.CLOSED: AmqpServer._closed,
-    Kind.OUTPUT: AmqpServer._output,
-    Kind.ROOM: AmqpServer._has_room,
-    Kind.QUEUE_IDLE: AmqpServer._queue_idle,
-    Kind.CONSUMER_TIMEOUT: AmqpServer._consumer_timeout,
-    Kind.ALARM: AmqpServer._alarm,
-    Kind.BAD_HEADER: AmqpServer._bad_header,
-    Kind.REFUSED_CONN: AmqpServer._refused_connection,
-    Kind.ACTIVE: AmqpServer._active,
+EVENTS: dict[type[Event], Callable[[AmqpServer, Any], None]] = {
+    ConnectionHello: AmqpServer._hello,
+    MethodArrived: AmqpServer._method,
+    RouteWanted: AmqpServer._route,
+    DeadRouteWanted: AmqpServer._dead_route,
+    RuleBroken: AmqpServer._rule_broken,
+    ConnectionClosed: AmqpServer._closed,
+    OutputReady: AmqpServer._output,
+    InputWanted: AmqpServer._input,
+    QueueIdle: AmqpServer._queue_idle,
+    ConsumerTimedOut: AmqpServer._consumer_timed_out,
+    AlarmChanged: AmqpServer._alarm,
+    WrongProtocol: AmqpServer._wrong_protocol,
+    ConnectionRefused: AmqpServer._refused_connection,
+    ConsumerActive: AmqpServer._active,
 }
 
 

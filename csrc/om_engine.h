@@ -57,13 +57,13 @@ void om_engine_stop_listening(om_engine *engine);
 void om_engine_set_limits(om_engine *engine, uint64_t memory_limit, uint64_t max_message_size);
 
 enum om_event_kind {
-    OM_EV_OPENED = 1,            /* a client has sent our protocol header: connection.start is due. text: its
+    OM_EV_CONN_HELLO = 1,        /* a client has sent our protocol header: connection.start is due. text: its
                               * address. Paused like a method. Kafka: its first request is here, and comes
                               * as the next event; header: our own address as it sees it, "host:port" */
     OM_EV_METHOD = 2,            /* a method C doesn't handle: payload = class id, method id, arguments */
     OM_EV_ROUTE = 3,             /* a publish whose route or permission isn't known: exchange, key, header
-                              * (= property flags and values), code = bits of basic.publish
-                              * (1 mandatory, 2 immediate). Answer with om_publish_route or close the channel. */
+                              * (= property flags and values). Answer with om_publish_route or close the
+                              * channel. */
     OM_EV_ERROR = 4,             /* a rule was broken that C checks: code = AMQP reply code, text, method =
                               * class id << 16 | method id. channel 0 or a code that is fatal for the
                               * connection: close it; else close that channel. */
@@ -71,10 +71,10 @@ enum om_event_kind {
     OM_EV_DEAD_ROUTE = 6,        /* like ROUTE for messages that die in (or wait their delay in) `queue` */
     OM_EV_OUTPUT = 7,            /* a connection without a socket has output (om_conn_drain) */
     OM_EV_ROOM = 8,              /* ... takes input again (om_conn_feed) */
-    OM_EV_QUEUE_IDLE = 9,        /* `queue` lost its last consumer (auto-delete, expires); count = how many it had */
+    OM_EV_QUEUE_IDLE = 9,        /* `queue` lost its last consumer (auto-delete, expires) */
     OM_EV_CONSUMER_TIMEOUT = 10, /* a delivery was not acked in time on that channel: close it (406).
                               * count: the time it had, in ms */
-    OM_EV_ALARM = 11,            /* code 1: publishers are held back (text: why), 0: over */
+    OM_EV_ALARM = 11,            /* publishers are held back (text: why); no text: they aren't any more */
     OM_EV_BAD_HEADER = 12,       /* not our protocol: header sent, socket closed. text: what came, peer */
     OM_EV_REFUSED_CONN = 13,     /* too many connections. text: peer */
     OM_EV_ACTIVE = 14,           /* single active consumer: key = consumer tag became active on `queue` */
@@ -83,7 +83,7 @@ enum om_event_kind {
     OM_EV_KAFKA_TOPICS = 16,     /* a Produce or Fetch wants topics whose rights aren't known: key = their names,
                               * each behind its length u16 (big-endian); code, method as above. Answer with
                               * om_kafka_permit for each, then om_kafka_retry. */
-    OM_EV_OPEN = 17,             /* an AMQP reader needs a compressed batch: payload = its records, code = codec,
+    OM_EV_DECOMPRESS = 17,       /* an AMQP reader needs a compressed batch: payload = its records, code = codec,
                               * queue = log id, count = base offset. Answer with om_batch_opened. */
     OM_EV_KAFKA_BATCHES = 18     /* batches of a Produce that can't be appended as they are: payload = each of them
                               * behind its place u32, the codec it is to have i8 (OM_KAFKA_AS_SENT: its own),
@@ -186,7 +186,7 @@ uint64_t om_route_generation(om_engine *engine);
 void om_route_forget(om_engine *engine, uint32_t vhost, const uint8_t *exchange, size_t len);
 void om_engine_forget_permissions(om_engine *engine);
 
-/* The answer to OM_EV_OPEN: the batch's records, plain; len -1: they can't be had. OM_E_CORRUPT: then,
+/* The answer to OM_EV_DECOMPRESS: the batch's records, plain; len -1: they can't be had. OM_E_CORRUPT: then,
  * or when these can't be its records; the batch is passed over. */
 int om_batch_opened(om_engine *engine, uint64_t log, int64_t base_offset, const uint8_t *records, int64_t len);
 
@@ -284,7 +284,7 @@ int om_reply_to_exists(om_engine *engine, const uint8_t *address, size_t len);
 
 /* -- Kafka (kafka.h): C cuts requests and answers Produce and Fetch; the rest are events -- */
 
-/* The answer to a Kafka client's OM_EV_OPENED. trusted: it needs no login, and its requests may be as large
+/* The answer to a Kafka client's OM_EV_CONN_HELLO. trusted: it needs no login, and its requests may be as large
  * as anybody's before it is let in. */
 int om_kafka_trust(om_engine *engine, uint64_t conn, int trusted);
 /* The client may be served: from now on Produce and Fetch are C's. Before that every request is an

@@ -27,7 +27,7 @@ from ottermq.amqp.context import AmqpContext
 from ottermq.amqp.server import AmqpServer
 from ottermq.auth import Auth, open_auth
 from ottermq.config import Config
-from ottermq.engine import events
+from ottermq.engine import dispatch
 from ottermq.engine.engine import Engine
 from ottermq.engine.types import EngineOptions, Protocol
 from ottermq.kafka import anonymous
@@ -216,11 +216,11 @@ async def _serve_clients(
         await nursery.start(amqp.run)
         await nursery.start(kafka.run)
         nursery.start_soon(broker.kafka.quotas.keep, kafka.connections)
-        by_protocol: dict[int, events.Server] = {
+        by_protocol: dict[int, dispatch.Server] = {
             Protocol.AMQP: amqp,
             Protocol.KAFKA: kafka,
         }
-        nursery.start_soon(events.dispatch, engine, by_protocol)
+        nursery.start_soon(dispatch.dispatch, engine, by_protocol)
         engine.start()
         for name, protocol in (("amqp", Protocol.AMQP), ("kafka", Protocol.KAFKA)):
             for listener in listeners.listen(name, bound[name]):

@@ -37,9 +37,8 @@ static size_t greet(om_conn *conn, const uint8_t *data, size_t len) {
     conn->state = OM_CONN_HANDSHAKE;
     conn->paused = 1;
     om_event event = {
-        .kind = OM_EV_OPENED,
+        .kind = OM_EV_CONN_HELLO,
         .conn = conn->id,
-        .code = conn->protocol,
         .text = {(const uint8_t *)conn->peer, (int32_t)strlen(conn->peer)},
     };
     om_event_push(conn->engine, &event);

@@ -447,7 +447,6 @@ static enum om_verdict park(om_channel *channel, om_span body) {
         .kind = OM_EV_ROUTE,
         .conn = conn->id,
         .channel = channel->number,
-        .code = channel->address.bits,
         .exchange = channel->address.exchange,
         .key = channel->address.key,
         .header = {channel->stamp.data, (int32_t)channel->stamp.len},

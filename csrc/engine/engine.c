@@ -147,7 +147,6 @@ static void set_alarm(om_engine *engine, const char *reason) {
         engine->alarm = on;
         om_event event = {
             .kind = OM_EV_ALARM,
-            .code = on,
             .text = {(const uint8_t *)(on ? reason : ""), on ? (int32_t)strlen(reason) : 0},
         };
         om_event_push(engine, &event);

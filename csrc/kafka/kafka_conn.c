@@ -107,9 +107,8 @@ static void open_conn(om_conn *conn) {
     char address[64];
     int len = own_address(conn, address, sizeof address);
     om_event event = {
-        .kind = OM_EV_OPENED,
+        .kind = OM_EV_CONN_HELLO,
         .protocol = conn->protocol,
-        .code = conn->protocol,
         .conn = conn->id,
         .header = {(const uint8_t *)address, len},
         .text = {(const uint8_t *)conn->peer, (int32_t)strlen(conn->peer)},

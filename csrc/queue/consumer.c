@@ -102,7 +102,7 @@ static void leave_queue(om_queue *queue, om_consumer *consumer) {
     queue->touched_ms = queue->engine->now_ms;
     om_queue_activate(queue);
     if (!queue->consumer_count && !queue->removed) {
-        om_event event = {.kind = OM_EV_QUEUE_IDLE, .queue = queue->id, .count = 1};
+        om_event event = {.kind = OM_EV_QUEUE_IDLE, .queue = queue->id};
         om_event_push(queue->engine, &event);
     }
 }

@@ -62,7 +62,7 @@ static int ask(om_engine *engine, uint64_t log, int64_t base_offset, const uint8
     *it = (slot){.log = log, .base_offset = base_offset, .used = ++engine->opened->uses, .asked = 1};
     memcpy(it->head, batch, OM_BATCH_OVERHEAD);
     om_event event = {
-        .kind = OM_EV_OPEN,
+        .kind = OM_EV_DECOMPRESS,
         .queue = log,
         .count = base_offset,
         .code = om_get_be16(batch + ATTRIBUTES) & OM_ATTR_CODEC_MASK,

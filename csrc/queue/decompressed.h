@@ -1,7 +1,7 @@
 /* decompressed.h -- compressed batches, opened for readers who need messages one by one.
  *
  * A Kafka client's batch is kept and fetched as it was sent. An AMQP reader needs what is in it:
- * Python opens it, in a thread and within limits (OM_EV_OPEN, om_batch_opened), and the plain batch
+ * Python opens it, in a thread and within limits (OM_EV_DECOMPRESS, om_batch_opened), and the plain batch
  * is kept here for as long as it is read. One that can't be opened is known as such: it is passed
  * over, and blocks nobody.
  */

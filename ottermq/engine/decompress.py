@@ -9,7 +9,7 @@ import trio
 from ottermq import eventlog
 from ottermq.contained import contained, is_failure
 from ottermq.engine.engine import Engine
-from ottermq.engine.types import Event
+from ottermq.engine.events import DecompressWanted
 from ottermq.storage.codecs import NotOpened, open_records
 
 
@@ -18,12 +18,11 @@ class Opener:
         self._engine = engine
         self._nursery = nursery
 
-    def take(self, event: Event) -> None:
-        """OM_EV_OPEN."""
+    def take(self, event: DecompressWanted) -> None:
         self._nursery.start_soon(self._open, event)
 
-    async def _open(self, event: Event) -> None:
-        log, offset = event.queue, event.amount
+    async def _open(self, event: DecompressWanted) -> None:
+        log, offset = event.log, event.base_offset
         with contained("a batch can't be opened", log=log, offset=offset):
             try:
                 await self._open_one(event, log, offset)
@@ -32,10 +31,10 @@ class Opener:
                     self._engine.batch_opened(log, offset, None)
                 raise
 
-    async def _open_one(self, event: Event, log: int, offset: int) -> None:
+    async def _open_one(self, event: DecompressWanted, log: int, offset: int) -> None:
         try:
             records = await trio.to_thread.run_sync(
-                open_records, event.code, event.payload, limiter=self._engine.unpacking
+                open_records, event.codec, event.records, limiter=self._engine.unpacking
             )
             if self._engine.batch_opened(log, offset, records):
                 return

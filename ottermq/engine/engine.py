@@ -1,11 +1,11 @@
-"""The face of the C data plane: its calls with Python's types, its events as tuples.
+"""The face of the C data plane: its calls with Python's types, its events, each of its own type.
 
     engine = Engine(store, EngineOptions())
     engine.add_queue(...)
     engine.start()
     engine.listen(sock.fileno())
     await trio.lowlevel.wait_readable(engine.event_fd)
-    for event in engine.events(): ...
+    for protocol, event in engine.events(): ...
 
 Nothing is decided here. What each call promises is told in csrc/ottermq.h; whoever names a
 connection, channel or queue that is gone is told False, for it may go at any time.
@@ -20,6 +20,8 @@ from typing import Any
 import trio
 
 from ottermq._core import ffi, lib
+from ottermq.engine import events
+from ottermq.engine.events import Event
 from ottermq.engine.types import (
     Added,
     ConnFlags,
@@ -28,9 +30,9 @@ from ottermq.engine.types import (
     Consumer,
     EngineOptions,
     EngineStat,
-    Event,
     KafkaRights,
     KafkaTopicOptions,
+    Protocol,
     Purged,
     QueueOptions,
     QueueStat,
@@ -72,7 +74,7 @@ class Engine:
         if engine != ffi.NULL:
             lib.om_engine_free(engine)
 
-    def listen(self, fd: int, protocol: int = 0) -> None:
+    def listen(self, fd: int, protocol: Protocol = Protocol.AMQP) -> None:
         check(lib.om_engine_listen(self._engine, fd, protocol), "listen")
 
     def stop_listening(self) -> None:
@@ -83,20 +85,21 @@ class Engine:
         lib.om_engine_set_limits(self._engine, memory_limit, max_message_size)
         self.memory_limit = memory_limit
 
-    def events(self) -> Iterator[Event]:
-        """What has happened since; the event fd is read first, so that nothing is slept over."""
+    def events(self) -> Iterator[tuple[int, Event]]:
+        """What has happened since, and the protocol it is about; the event fd is read first, so
+        that nothing is slept over."""
         try:
             os.eventfd_read(self.event_fd)
         except BlockingIOError:
             pass
         while (event := lib.om_engine_next_event(self._engine)) != ffi.NULL:
-            taken = _taken(event)
+            protocol, copy = event.protocol, events.read(event)
             lib.om_event_free(event)
-            yield taken
+            yield protocol, copy
 
     # -- connections
 
-    def virtual(self, peer: str, protocol: int = 0) -> int:
+    def virtual(self, peer: str, protocol: Protocol = Protocol.AMQP) -> int:
         """A connection without a socket, for TLS; its number."""
         conn: int = lib.om_conn_virtual(self._engine, protocol, peer.encode())
         if not conn:
@@ -317,7 +320,7 @@ class Engine:
         return bool(lib.om_kafka_retry(self._engine, conn) >= 0)
 
     def kafka_repacked(self, conn: int, batches: Sequence[Repacked]) -> bool:
-        """The answer to Kind.KAFKA_BATCHES, for all of them."""
+        """The answer to KafkaRepackWanted, for all of its batches."""
         array = ffi.new("om_kafka_repacked[]", len(batches))
         kept = []
         for slot, each in zip(array, batches, strict=True):
@@ -361,7 +364,7 @@ class Engine:
         return bool(lib.om_kafka_topic_remove(self._engine, name, len(name)) >= 0)
 
     def batch_opened(self, log: int, base_offset: int, records: bytes | None) -> bool:
-        """The answer to Kind.OPEN: plain records, or None if there are none to be had."""
+        """The answer to DecompressWanted: plain records, or None if there are none to be had."""
         data, size = (records, len(records)) if records is not None else (ffi.NULL, -1)
         return bool(lib.om_batch_opened(self._engine, log, base_offset, data, size) >= 0)
 
@@ -371,40 +374,8 @@ class Engine:
         return EngineStat(*(getattr(out, name) for name in EngineStat._fields))
 
 
-def _taken(event: Any) -> Event:
-    return Event(
-        event.kind,
-        event.conn,
-        event.channel,
-        event.code,
-        event.method,
-        event.queue,
-        event.count,
-        _bytes(event.payload),
-        _bytes(event.exchange),
-        _bytes(event.key),
-        _bytes(event.header),
-        _bytes(event.text).decode(errors="replace"),
-        event.protocol,
-    )
-
-
 def _or_any(milliseconds: int | None) -> int:
     return MOST if milliseconds is None else milliseconds
-
-
-def topic_names(event: Event) -> list[bytes]:
-    """The names a KAFKA_TOPICS event asks about."""
-    names, at = [], 0
-    while at < len(event.key):
-        end = at + 2 + int.from_bytes(event.key[at : at + 2])
-        names.append(event.key[at + 2 : end])
-        at = end
-    return names
-
-
-def _bytes(span: Any) -> bytes:
-    return bytes(ffi.buffer(span.data, span.len)) if span.len > 0 else b""
 
 
 def _span(span: Any, data: bytes) -> Any:

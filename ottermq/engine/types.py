@@ -1,4 +1,4 @@
-"""What the engine's calls take and give: options, flags, events, figures."""
+"""What the engine's calls take and give: options, flags, figures."""
 
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
@@ -7,48 +7,11 @@ from typing import NamedTuple
 from ottermq._core import lib
 
 
-class Kind(IntEnum):
-    OPENED = lib.OM_EV_OPENED
-    METHOD = lib.OM_EV_METHOD
-    ROUTE = lib.OM_EV_ROUTE
-    ERROR = lib.OM_EV_ERROR
-    CLOSED = lib.OM_EV_CLOSED
-    DEAD_ROUTE = lib.OM_EV_DEAD_ROUTE
-    OUTPUT = lib.OM_EV_OUTPUT
-    ROOM = lib.OM_EV_ROOM
-    QUEUE_IDLE = lib.OM_EV_QUEUE_IDLE
-    CONSUMER_TIMEOUT = lib.OM_EV_CONSUMER_TIMEOUT
-    ALARM = lib.OM_EV_ALARM
-    BAD_HEADER = lib.OM_EV_BAD_HEADER
-    REFUSED_CONN = lib.OM_EV_REFUSED_CONN
-    ACTIVE = lib.OM_EV_ACTIVE
-    OPEN = lib.OM_EV_OPEN
-    KAFKA_REQUEST = lib.OM_EV_KAFKA_REQUEST
-    KAFKA_TOPICS = lib.OM_EV_KAFKA_TOPICS
-    KAFKA_BATCHES = lib.OM_EV_KAFKA_BATCHES
-
-
 class Protocol(IntEnum):
     """Which protocol a listener speaks."""
 
     AMQP = lib.OM_PROTOCOL_AMQP
     KAFKA = lib.OM_PROTOCOL_KAFKA
-
-
-class Event(NamedTuple):
-    kind: int
-    conn: int = 0
-    channel: int = 0
-    code: int = 0
-    method: int = 0
-    queue: int = 0
-    amount: int = 0  # om_event.count, a name that tuples have taken
-    payload: bytes = b""
-    exchange: bytes = b""
-    key: bytes = b""
-    header: bytes = b""
-    text: str = ""
-    protocol: int = 0
 
 
 class ConnFlags(IntFlag):

@@ -1,7 +1,7 @@
 """Batches that a topic doesn't take as they are: opened, looked at, compressed in its own codec.
 
-    engine ── KAFKA_BATCHES ──▶ Repacker ── in a thread ──▶ kafka_repacked ──▶ engine
-              (a Produce waits)                                                (and goes on)
+    engine ── KafkaRepackWanted ──▶ Repacker ── in a thread ──▶ kafka_repacked ──▶ engine
+              (a Produce waits)                                                    (and goes on)
 
 Two reasons: the topic has a codec of its own (`compression.type`), or it is compacted and must see
 that every record has a key. The records stay byte for byte what they were, and so does the head of
@@ -20,7 +20,8 @@ from ottermq import eventlog
 from ottermq._core import ffi, lib
 from ottermq.contained import is_failure
 from ottermq.engine.engine import Engine
-from ottermq.engine.types import Event, Repacked
+from ottermq.engine.events import KafkaRepackWanted
+from ottermq.engine.types import Repacked
 from ottermq.kafka.errors import Error
 from ottermq.storage.codecs import NotOpened, TooMuch, close_records, open_records
 from ottermq.wal.records import CODECS, OVERHEAD, with_records
@@ -41,19 +42,18 @@ class Repacker:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def repack(self, event: Event) -> None:
-        """KAFKA_BATCHES."""
+    async def repack(self, event: KafkaRepackWanted) -> None:
         limit = self._engine.options.kafka_max_request
         try:
             done = await trio.to_thread.run_sync(
-                repack_all, event.payload, limit, limiter=self._engine.unpacking
+                repack_all, event.batches, limit, limiter=self._engine.unpacking
             )
         except BaseException as error:
             if not is_failure(error):
                 raise
             eventlog.failure("batches can't be repacked", error, conn=event.conn)
             code = Error.UNKNOWN_SERVER_ERROR
-            done = [Repacked(each.place, code) for each in parcels(event.payload)]
+            done = [Repacked(each.place, code) for each in parcels(event.batches)]
         if not self._engine.kafka_repacked(event.conn, done):
             self._engine.hang_up(event.conn)  # gone, or no memory: it must not wait for ever
 

@@ -5,8 +5,8 @@
                              ◀─────── response ───────┘   om_kafka_answer: sent, and reading goes on
 
 The engine answers Produce and Fetch itself, once it knows what a connection may do with the topics
-they name (KAFKA_TOPICS). Everything else comes here, one request of a connection at a time; the
-next one is read when this one is answered. An answer that waits (for the disk, for the other
+they name (KafkaRightsWanted). Everything else comes here, one request of a connection at a time;
+the next one is read when this one is answered. An answer that waits (for the disk, for the other
 members of a group) is a task.
 
 A client that doesn't log in is taken for an anonymous one with its first request that is about
@@ -23,8 +23,19 @@ import trio
 from ottermq import eventlog
 from ottermq.config import Address
 from ottermq.contained import contained, is_failure
-from ottermq.engine.engine import topic_names
-from ottermq.engine.types import Event, KafkaRights, Kind, Protocol
+from ottermq.engine.events import (
+    ConnectionClosed,
+    ConnectionHello,
+    ConnectionRefused,
+    Event,
+    InputWanted,
+    KafkaRepackWanted,
+    KafkaRequest,
+    KafkaRightsWanted,
+    OutputReady,
+    WrongProtocol,
+)
+from ottermq.engine.types import KafkaRights, Protocol
 from ottermq.errors import Malformed, NotAllowed, OtterError
 from ottermq.kafka import (
     acls,
@@ -136,17 +147,17 @@ class KafkaServer:
     # -- events
 
     def take(self, event: Event) -> None:
-        handler = EVENTS.get(event.kind)
+        handler = EVENTS.get(type(event))
         if handler is None:
-            eventlog.warning("unknown event", listener="kafka", kind=event.kind)
+            eventlog.warning("unknown event", listener="kafka", kind=type(event).__name__)
         else:
             handler(self, event)
 
-    def _opened(self, event: Event) -> None:
+    def _hello(self, event: ConnectionHello) -> None:
         secure = event.conn in self._pipes
-        local = self._local[event.conn] if secure else event.header.decode()
+        local = self._local[event.conn] if secure else event.local
         listener = "kafkas" if secure else "kafka"
-        conn = Connection(event.conn, event.text, local, self.context, listener)
+        conn = Connection(event.conn, event.peer, local, self.context, listener)
         self.connections[conn.id] = self._strangers[conn.id] = conn
         if self.stopping:
             self.context.engine.hang_up(conn.id)
@@ -155,17 +166,17 @@ class KafkaServer:
             trusted = sasl.anonymous(self.context, conn) is not None
             self.context.engine.kafka_trust(conn.id, trusted)
 
-    def _request(self, event: Event) -> None:
+    def _request(self, event: KafkaRequest) -> None:
         conn = self.connections.get(event.conn)
         if conn is None:
             return
-        slot = event.amount
+        slot = event.slot
         if conn.login is not None and conn.login.bare:
             self._start(conn.id, self._bare_token, conn, slot, event.payload)
             return
-        if event.code not in BEFORE_LOGIN and not self._admit(conn):
+        if event.api not in BEFORE_LOGIN and not self._admit(conn):
             return
-        if event.code in ENGINES:  # it came before the engine knew the client
+        if event.api in ENGINES:  # it came before the engine knew the client
             self.context.engine.kafka_retry(conn.id)
             return
         try:
@@ -177,7 +188,7 @@ class KafkaServer:
             self._fail(large.request, slot, error)
         except Malformed as malformed:
             reason = close_reasons.MALFORMED
-            self._end(conn, reason, api=event.code, version=event.method, error=malformed)
+            self._end(conn, reason, api=event.api, version=event.version, error=malformed)
         else:
             conn.client_id = request.client_id
             self._serve(conn, slot, request)
@@ -290,12 +301,12 @@ class KafkaServer:
             eventlog.failure("request failed", error, peer=peer, user=user)
             self.context.engine.hang_up(id)
 
-    def _topics(self, event: Event) -> None:
+    def _rights(self, event: KafkaRightsWanted) -> None:
         """What may this connection do with these? Naming a topic also makes the engine know it."""
         conn = self.connections.get(event.conn)
         if conn is None:
             return
-        for raw in topic_names(event):
+        for raw in event.topics:
             name = raw.decode(errors="replace")
             if self.context.topics.find(name) is not None:
                 rights = KafkaRights.NONE
@@ -304,16 +315,16 @@ class KafkaServer:
                 if conn.allows_topic("write", name):
                     rights |= KafkaRights.WRITE
                 self.context.engine.kafka_permit(conn.id, raw, rights)
-        if event.header:  # a transactional id
-            id = event.header.decode(errors="replace")
+        if event.transactional_id:
+            id = event.transactional_id.decode(errors="replace")
             allowed = ids.fits(id) and conn.allows_transaction("write", id)
-            self.context.engine.kafka_permit_producer(conn.id, event.header, allowed)
+            self.context.engine.kafka_permit_producer(conn.id, event.transactional_id, allowed)
         self.context.engine.kafka_retry(conn.id)
 
-    def _batches(self, event: Event) -> None:
+    def _batches(self, event: KafkaRepackWanted) -> None:
         self._start(event.conn, self._repacker.repack, event)
 
-    def _closed(self, event: Event) -> None:
+    def _closed(self, event: ConnectionClosed) -> None:
         conn = self.connections.pop(event.conn, None)
         if conn is not None:
             conn.is_closed = True
@@ -331,32 +342,32 @@ class KafkaServer:
                 listener=conn.listener,
                 peer=conn.peer,
                 user=user,
-                reason=close_reasons.BY_CLIENT if left else event.text,
+                reason=close_reasons.BY_CLIENT if left else event.reason,
             )
 
-    def _output(self, event: Event) -> None:
+    def _output(self, event: OutputReady) -> None:
         if event.conn in self._pipes:
             self._pipes[event.conn].has_output()
 
-    def _has_room(self, event: Event) -> None:
+    def _input(self, event: InputWanted) -> None:
         if event.conn in self._pipes:
             self._pipes[event.conn].has_room()
 
-    def _bad_header(self, event: Event) -> None:
-        what = protocol_of(event.payload)
+    def _wrong_protocol(self, event: WrongProtocol) -> None:
+        what = protocol_of(event.received)
         eventlog.warning(
             "connection rejected",
             listener="kafka",
-            peer=event.text,
+            peer=event.peer,
             reason=close_reasons.WRONG_PROTOCOL,
             received=what,
         )
 
-    def _refused_connection(self, event: Event) -> None:
+    def _refused_connection(self, event: ConnectionRefused) -> None:
         eventlog.warning(
             "connection rejected",
             listener="kafka",
-            peer=event.text,
+            peer=event.peer,
             reason=close_reasons.TOO_MANY,
             limit=self.context.engine.options.max_connections,
         )
@@ -382,14 +393,14 @@ class KafkaServer:
                 self.context.engine.hang_up(conn.id)
 
 
-EVENTS: dict[int, Callable[[KafkaServer, Event], None]] = {
-    Kind.OPENED: KafkaServer._opened,
-    Kind.KAFKA_REQUEST: KafkaServer._request,
-    Kind.KAFKA_TOPICS: KafkaServer._topics,
-    Kind.KAFKA_BATCHES: KafkaServer._batches,
-    Kind.CLOSED: KafkaServer._closed,
-    Kind.OUTPUT: KafkaServer._output,
-    Kind.ROOM: KafkaServer._has_room,
-    Kind.BAD_HEADER: KafkaServer._bad_header,
-    Kind.REFUSED_CONN: KafkaServer._refused_connection,
+EVENTS: dict[type[Event], Callable[[KafkaServer, Any], None]] = {
+    ConnectionHello: KafkaServer._hello,
+    KafkaRequest: KafkaServer._request,
+    KafkaRightsWanted: KafkaServer._rights,
+    KafkaRepackWanted: KafkaServer._batches,
+    ConnectionClosed: KafkaServer._closed,
+    OutputReady: KafkaServer._output,
+    InputWanted: KafkaServer._input,
+    WrongProtocol: KafkaServer._wrong_protocol,
+    ConnectionRefused: KafkaServer._refused_connection,
 }

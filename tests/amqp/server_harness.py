@@ -22,12 +22,11 @@ from ottermq.amqp.server import AmqpServer
 from ottermq.auth import Auth, open_auth, passwords
 from ottermq.config.schema import AmqpSettings, AuthSettings
 from ottermq.engine.engine import Engine
+from ottermq.engine.events import ConnectionClosed, ConnectionHello, Event, MethodArrived
 from ottermq.engine.types import (
     Added,
     Consume,
     Consumer,
-    Event,
-    Kind,
     Purged,
     QueueOptions,
     QueueStat,
@@ -235,7 +234,7 @@ class Client:
         """What comes back until the server reads on. Closed: that is what came back."""
         fields = [getattr(method, name) for name in method.attributes()]
         whole = encode_method(channel, type(method), *fields)
-        return await self.event(Event(Kind.METHOD, self.id, channel, payload=whole[7:-1]))
+        return await self.event(MethodArrived(self.id, channel, whole[7:-1]))
 
     async def event(self, event: Event) -> list[Any]:
         engine = self.harness.engine
@@ -260,7 +259,7 @@ class Client:
         return found
 
     async def start(self, peer: str = "127.0.0.1:4711") -> Any:
-        (start,) = await self.event(Event(Kind.OPENED, self.id, text=peer))
+        (start,) = await self.event(ConnectionHello(self.id, peer))
         return start
 
     async def login(self, user: str = "guest", password: str = "guest") -> list[Any]:
@@ -312,7 +311,7 @@ class Harness:
         return client
 
     def lose(self, client: Client) -> None:
-        self.server.take(Event(Kind.CLOSED, client.id, text="by the client"))
+        self.server.take(ConnectionClosed(client.id, "by the client"))
 
 
 @asynccontextmanager

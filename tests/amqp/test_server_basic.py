@@ -12,7 +12,8 @@ from pamqp.common import FieldTable
 
 from ottermq.auth import Permission, TopicPermission
 from ottermq.config.schema import AmqpSettings, Permit
-from ottermq.engine.types import Added, Consume, Event, Kind, RouteFlags, StreamStart
+from ottermq.engine.events import ConsumerTimedOut, DeadRouteWanted, RouteWanted
+from ottermq.engine.types import Added, Consume, RouteFlags, StreamStart
 from tests.amqp.server_harness import Client, Closed, Harness, open_harness
 
 STREAM: FieldTable = {"x-queue-type": "stream"}
@@ -35,19 +36,9 @@ def consumer(harness: Harness) -> Consume:
     return found
 
 
-def publishing(
-    client: Client, exchange: str, key: str = "", headers: Any = None, bits: int = 0
-) -> Event:
+def publishing(client: Client, exchange: str, key: str = "", headers: Any = None) -> RouteWanted:
     raw = Basic.Properties(headers=headers).marshal() if headers else b"\0\0"
-    return Event(
-        Kind.ROUTE,
-        client.id,
-        1,
-        bits,
-        exchange=exchange.encode(),
-        key=key.encode(),
-        header=raw,
-    )
+    return RouteWanted(client.id, 1, exchange.encode(), key.encode(), raw)
 
 
 def id_of(harness: Harness, name: str) -> int:
@@ -221,7 +212,7 @@ async def test_recover_requeues_or_nothing(harness: Harness, client: Client) -> 
 
 
 async def test_a_delivery_kept_too_long_ends_the_channel(harness: Harness, client: Client) -> None:
-    harness.server.take(Event(Kind.CONSUMER_TIMEOUT, client.id, 1, amount=1000))
+    harness.server.take(ConsumerTimedOut(client.id, 1, 1000))
     (close,) = client.frames()
     assert close.reply_code == 406
     assert close.reply_text == (
@@ -328,9 +319,7 @@ async def test_a_delay_is_waited_for_in_the_exchanges_own_place(
     exchange = harness.topology.exchange("/", "later")
     place = [exchange.id, id_of(harness, "q")]  # where it waits, then where it goes
     assert harness.engine.routes == [(place, RouteFlags.DELAY | RouteFlags.CACHE)]
-    harness.server.take(
-        Event(Kind.DEAD_ROUTE, queue=exchange.id, exchange=b"later", header=b"\0\0")
-    )
+    harness.server.take(DeadRouteWanted(exchange.id, b"later", b"", b"\0\0"))
     assert harness.engine.routes[-1][0] == place
 
 
@@ -339,31 +328,29 @@ async def test_the_dead_of_a_queue_go_through_its_exchange(
 ) -> None:
     await client.call(1, Queue.Declare(queue="q"))
     await client.call(1, Queue.Declare(queue="dead"))
-    event = Event(Kind.DEAD_ROUTE, queue=id_of(harness, "q"), exchange=b"", key=b"dead")
+    event = DeadRouteWanted(id_of(harness, "q"), b"", b"dead", b"")
     harness.server.take(event)
     harness.server.take(event._replace(exchange=b"nowhere"))
     assert [queues for queues, _ in harness.engine.routes] == [[id_of(harness, "dead")], []]
 
 
 @pytest.mark.parametrize(
-    "exchange, bits, code, text",
+    "exchange, code, text",
     [
-        ("nowhere", 0, 404, "NOT_FOUND - no exchange 'nowhere' in vhost '/'"),
+        ("nowhere", 404, "NOT_FOUND - no exchange 'nowhere' in vhost '/'"),
         (
             "amq.rabbitmq.trace",
-            0,
             403,
             "ACCESS_REFUSED - cannot publish to internal exchange 'amq.rabbitmq.trace'"
             " in vhost '/'",
         ),
-        ("amq.direct", 2, 540, "NOT_IMPLEMENTED - immediate=true"),
     ],
 )
 async def test_a_publish_that_is_refused(
-    client: Client, exchange: str, bits: int, code: int, text: str
+    client: Client, exchange: str, code: int, text: str
 ) -> None:
     with pytest.raises(Closed) as closed:
-        await client.event(publishing(client, exchange, bits=bits))
+        await client.event(publishing(client, exchange))
     assert (closed.value.code, closed.value.text) == (code, text)
     assert closed.value.method == (60, 40)
 

@@ -7,7 +7,8 @@ import pytest
 from pamqp.commands import Channel, Connection, Queue
 
 from ottermq.auth import Permission
-from ottermq.engine.types import ConnFlags, Event, Kind
+from ottermq.engine.events import MethodArrived, RuleBroken
+from ottermq.engine.types import ConnFlags
 from tests.amqp.server_harness import Closed, Harness, open_harness
 
 
@@ -132,14 +133,14 @@ async def test_a_queue_is_not_declared_on_channel_0(harness: Harness) -> None:
 async def test_a_method_cut_short_is_a_broken_frame(harness: Harness) -> None:
     client = await harness.connected()
     with pytest.raises(Closed) as closed:
-        await client.event(Event(Kind.METHOD, client.id, 1, payload=b"\0\x32\0\x0a\0\0\xffabc"))
+        await client.event(MethodArrived(client.id, 1, b"\0\x32\0\x0a\0\0\xffabc"))
     assert closed.value.connection and closed.value.code == 501
 
 
 async def test_a_method_nobody_knows(harness: Harness) -> None:
     client = await harness.connected()
     with pytest.raises(Closed) as closed:
-        await client.event(Event(Kind.METHOD, client.id, 1, payload=b"\0\x63\0\x63"))
+        await client.event(MethodArrived(client.id, 1, b"\0\x63\0\x63"))
     assert (closed.value.code, closed.value.text) == (503, "COMMAND_INVALID - unimplemented method")
 
 
@@ -161,7 +162,7 @@ async def test_after_our_close_only_the_answer_counts(harness: Harness) -> None:
 
 async def test_an_error_that_c_found_is_told_with_its_method(harness: Harness) -> None:
     client = await harness.connected()
-    broken = Event(Kind.ERROR, client.id, 1, 406, 60 << 16 | 80, text="unknown delivery tag 7")
+    broken = RuleBroken(client.id, 1, 406, "unknown delivery tag 7", 60 << 16 | 80)
     with pytest.raises(Closed) as closed:
         await client.event(broken)
     assert not closed.value.connection
@@ -172,7 +173,7 @@ async def test_an_error_that_c_found_is_told_with_its_method(harness: Harness) -
 async def test_a_broken_frame_ends_the_connection(harness: Harness) -> None:
     client = await harness.connected()
     with pytest.raises(Closed) as closed:
-        await client.event(Event(Kind.ERROR, client.id, 1, 501, text="wrong frame end"))
+        await client.event(RuleBroken(client.id, 1, 501, "wrong frame end"))
     assert closed.value.connection and closed.value.code == 501
 
 

@@ -12,7 +12,8 @@ from pamqp.common import FieldTable
 
 from ottermq.auth import Permission
 from ottermq.config.schema import AmqpSettings, Permit
-from ottermq.engine.types import Consumer, Event, Kind, QueueFlags, QueueStat
+from ottermq.engine.events import QueueIdle, RouteWanted
+from ottermq.engine.types import Consumer, QueueFlags, QueueStat
 from ottermq.topology import Policy
 from tests.amqp.server_harness import Client, Closed, Harness, open_harness
 from tests.topology.flaky import Flaky, full
@@ -216,7 +217,7 @@ async def test_an_auto_delete_queue_goes_with_its_last_consumer(
     await client.call(1, declare("temp", auto_delete=True))
     await client.call(1, declare("kept"))
     for name in ("temp", "kept"):
-        harness.server.take(Event(Kind.QUEUE_IDLE, queue=queue_id(harness, name), amount=1))
+        harness.server.take(QueueIdle(queue_id(harness, name)))
     assert harness.topology.find_queue("/", "temp") is None
     assert harness.topology.find_queue("/", "kept") is not None
 
@@ -224,7 +225,7 @@ async def test_an_auto_delete_queue_goes_with_its_last_consumer(
 async def test_it_stays_when_somebody_came_meanwhile(harness: Harness, client: Client) -> None:
     await client.call(1, declare("temp", auto_delete=True))
     harness.engine.stats[queue_id(harness, "temp")] = QueueStat(consumers=1)
-    harness.server.take(Event(Kind.QUEUE_IDLE, queue=queue_id(harness, "temp"), amount=1))
+    harness.server.take(QueueIdle(queue_id(harness, "temp")))
     assert harness.topology.find_queue("/", "temp") is not None
 
 
@@ -272,7 +273,7 @@ async def test_a_new_binding_forgets_the_routes_before_bind_ok(
     harness: Harness, client: Client
 ) -> None:
     await client.call(1, declare("q"))
-    publish = Event(Kind.ROUTE, client.id, 1, exchange=b"amq.direct", key=b"k")
+    publish = RouteWanted(client.id, 1, b"amq.direct", b"k", b"")
     await client.event(publish)
     await client.call(1, Queue.Bind(queue="q", exchange="amq.direct", routing_key="k"))
     assert (1, b"amq.direct") in harness.engine.called("forget_routes")

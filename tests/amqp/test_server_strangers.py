@@ -11,7 +11,7 @@ from pamqp.commands import Channel
 
 from ottermq.amqp.frames import LAYOUTS, METHODS
 from ottermq.amqp.server import METHODS as UNDERSTOOD
-from ottermq.engine.types import Event, Kind
+from ottermq.engine.events import Event, MethodArrived, RouteWanted
 from tests.amqp.server_harness import Client, Closed, Harness, open_harness
 
 ROUNDS = 600
@@ -86,17 +86,15 @@ class Stranger:
 
     def event(self, client: Client) -> Event:
         if self.random.random() < 0.2:
-            return Event(
-                Kind.ROUTE,
+            return RouteWanted(
                 client.id,
                 1,
-                self.random.choice([0, 1, 2]),
                 exchange=self.random.choice(NAMES),
                 key=self.random.choice(NAMES),
-                header=b"\x20\0" + self.table(1),
+                properties=b"\x20\0" + self.table(1),
             )
         number = self.random.choice([0, 1, 1, 1, 1, 1, 2])
-        return Event(Kind.METHOD, client.id, number, payload=self.payload())
+        return MethodArrived(client.id, number, self.payload())
 
 
 async def spoken_with(harness: Harness, client: Client | None, event: Event) -> Client | None:

@@ -21,8 +21,15 @@ from kafka.record import MemoryRecords, default_records
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from ottermq._core import ffi, lib
-from ottermq.engine.engine import topic_names
-from ottermq.engine.types import Event, KafkaRights, KafkaTopicOptions, Kind, Protocol, QueueFlags
+from ottermq.engine.events import (
+    ConnectionClosed,
+    ConnectionHello,
+    Event,
+    KafkaRepackWanted,
+    KafkaRequest,
+    KafkaRightsWanted,
+)
+from ottermq.engine.types import KafkaRights, KafkaTopicOptions, Protocol, QueueFlags
 from ottermq.kafka.api import Api
 from ottermq.kafka.codec import decode_response, encode_request
 from ottermq.kafka.repacking import repack_all
@@ -113,7 +120,7 @@ class KafkaPlane(Plane):
         self.topics: dict[str, list[str]] = {}
         self.rights: dict[str, KafkaRights] = {}
         self.repacking = True
-        self.to_repack: list[Event] = []
+        self.to_repack: list[KafkaRepackWanted] = []
 
     def topic(self, name: str, partitions: int = 1, stream: bool = True, **options: Any) -> bytes:
         """One stream queue a partition; the topic's id."""
@@ -136,35 +143,35 @@ class KafkaPlane(Plane):
     def repack(self, limit: int = 1 << 30) -> bool:
         """What was asked for first."""
         event = self.to_repack.pop(0)
-        return self.engine.kafka_repacked(event.conn, repack_all(event.payload, limit))
+        return self.engine.kafka_repacked(event.conn, repack_all(event.batches, limit))
 
-    def _handle(self, event: Event) -> None:
-        if event.protocol != Protocol.KAFKA:
-            super()._handle(event)
+    def _handle(self, protocol: int, event: Event) -> None:
+        if protocol != Protocol.KAFKA:
+            super()._handle(protocol, event)
             return
-        self.events.append(event)
-        client = self.kafkas.get(event.conn)
+        conn = getattr(event, "conn", 0)
+        client = self.kafkas.get(conn)
         if client is None:
             return
-        if event.kind == Kind.OPENED and client.opened:
-            self.engine.kafka_open(event.conn, "guest")
-        elif event.kind == Kind.KAFKA_REQUEST:
-            if client.opened and event.code in (0, 1):
-                self.engine.kafka_retry(event.conn)
-            else:
+        match event:
+            case ConnectionHello() if client.opened:
+                self.engine.kafka_open(conn, "guest")
+            case KafkaRequest() if client.opened and event.api in (0, 1):
+                self.engine.kafka_retry(conn)
+            case KafkaRequest():
                 client.requests.append(event)
-        elif event.kind == Kind.KAFKA_TOPICS:
-            both = KafkaRights.READ | KafkaRights.WRITE
-            for name in topic_names(event):
-                self.engine.kafka_permit(event.conn, name, self.rights.get(name.decode(), both))
-            self.engine.kafka_retry(event.conn)
-        elif event.kind == Kind.KAFKA_BATCHES:
-            self.to_repack.append(event)
-            if self.repacking:
-                self.repack()
-        elif event.kind == Kind.CLOSED:
-            client.gone = event.text
-            del self.kafkas[event.conn]
+            case KafkaRightsWanted():
+                both = KafkaRights.READ | KafkaRights.WRITE
+                for name in event.topics:
+                    self.engine.kafka_permit(conn, name, self.rights.get(name.decode(), both))
+                self.engine.kafka_retry(conn)
+            case KafkaRepackWanted():
+                self.to_repack.append(event)
+                if self.repacking:
+                    self.repack()
+            case ConnectionClosed():
+                client.gone = event.reason
+                del self.kafkas[conn]
 
 
 def _aborted(found: list[dict[str, int]] | None) -> list[tuple[int, int]] | None:
@@ -180,7 +187,7 @@ class KafkaClient:
         self.opened = opened
         self.id = self.engine.virtual("test", Protocol.KAFKA)
         plane.kafkas[self.id] = self
-        self.requests: list[Event] = []
+        self.requests: list[KafkaRequest] = []
         self.responses: deque[bytes] = deque()
         self.gone: str | None = None
         self._input = b""
@@ -221,7 +228,7 @@ class KafkaClient:
         self.plane.wait(self.drain_responses)
         return self.responses.popleft()
 
-    def asked(self) -> Event:
+    def asked(self) -> KafkaRequest:
         """The next request that C handed on."""
 
         def came() -> bool:
@@ -231,9 +238,9 @@ class KafkaClient:
         self.plane.wait(came)
         return self.requests.pop(0)
 
-    def answer(self, event: Event, data: bytes) -> bool:
+    def answer(self, event: KafkaRequest, data: bytes) -> bool:
         body = struct.pack(">i", len(data)) + data
-        return self.engine.kafka_answer(self.id, event.amount, body)
+        return self.engine.kafka_answer(self.id, event.slot, body)
 
     def is_quiet(self) -> bool:
         """Nothing more has come; asked behind a call, whose tick has done all there was."""

@@ -297,7 +297,7 @@ static inline int answer_events(mini_server *server) {
             answer_route(server, event);
         else if (event->kind == OM_EV_ERROR)
             answer_error(server, event);
-        else if (event->kind == OM_EV_OPENED)
+        else if (event->kind == OM_EV_CONN_HELLO)
             om_conn_resume(server->engine, event->conn, NULL, 0);
         om_event_free(event);
     }

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from pamqp import body as bodies
 from pamqp import frame as frames
@@ -28,20 +28,23 @@ from pamqp.base import Frame
 from pamqp.commands import Basic
 
 from ottermq.engine.engine import Engine
-from ottermq.engine.types import (
-    Consume,
-    EngineOptions,
+from ottermq.engine.events import (
+    ConnectionClosed,
+    ConnectionHello,
+    DeadRouteWanted,
+    DecompressWanted,
     Event,
-    Kind,
-    QueueFlags,
-    QueueOptions,
-    RouteFlags,
+    MethodArrived,
+    RouteWanted,
+    RuleBroken,
 )
+from ottermq.engine.types import Consume, EngineOptions, QueueFlags, QueueOptions, RouteFlags
 from ottermq.storage.codecs import NotOpened, open_records
 from ottermq.wal import Log, LogFlags, Options, Store
 from tests.wal.stores import SMALL
 
 T = TypeVar("T")
+Question: TypeAlias = RouteWanted | DeadRouteWanted | DecompressWanted
 PATIENCE = 30.0
 GREETING = b"AMQP\0\0\x09\x01"
 VHOST = 1
@@ -119,7 +122,7 @@ class Plane:
         self.route_flags = RouteFlags.CACHE
         self.clients: dict[int, Client] = {}
         self.events: list[Event] = []
-        self.asked: list[Event] = []
+        self.asked: list[Any] = []  # a Question each
         self.answering = True
 
     def close(self) -> None:
@@ -157,10 +160,17 @@ class Plane:
     def client(self, channels: int = 1, frame_max: int = 131072) -> "Client":
         return Client(self, channels, frame_max)
 
+    def events_of(self, conn: int) -> list[Event]:
+        return [event for event in self.events if getattr(event, "conn", 0) == conn]
+
+    def events_like(self, kind: type[T]) -> list[T]:
+        return [event for event in self.events if isinstance(event, kind)]
+
     def turn(self) -> None:
         """Whatever the engine has to tell by now."""
-        for event in self.engine.events():
-            self._handle(event)
+        for protocol, event in self.engine.events():
+            self.events.append(event)
+            self._handle(protocol, event)
 
     def wait(self, wanted: Callable[[], T], seconds: float = PATIENCE) -> T:
         limit = time.monotonic() + seconds
@@ -175,40 +185,39 @@ class Plane:
                 raise AssertionError("what was waited for did not come")
             select.select([self.engine.event_fd], [], [], 0.02)
 
-    def answer(self, event: Event) -> None:
+    def answer(self, event: Question) -> None:
         """A question about a route, by the table; a batch to be opened."""
-        if event.kind == Kind.OPEN:
+        if isinstance(event, DecompressWanted):
             records = None
             with suppress(NotOpened):
-                records = open_records(event.code, event.payload)
-            self.engine.batch_opened(event.queue, event.amount, records)
+                records = open_records(event.codec, event.records)
+            self.engine.batch_opened(event.log, event.base_offset, records)
             return
         names = self.routes.get((event.exchange.decode(), event.key.decode()), [])
         ids = [self.queues[name] for name in names if name in self.queues]
         generation = self.engine.route_generation
-        if event.kind == Kind.ROUTE:
+        if isinstance(event, RouteWanted):
             self.engine.may_publish(event.conn, event.exchange, 0, by_event=False)
             self.engine.publish_route(event.conn, event.channel, ids, self.route_flags, generation)
         else:
             self.engine.dead_route(event.queue, ids, self.route_flags, generation)
 
-    def _handle(self, event: Event) -> None:
-        self.events.append(event)
-        client = self.clients.get(event.conn)
-        if event.kind in (Kind.ROUTE, Kind.DEAD_ROUTE, Kind.OPEN):
-            if self.answering:
-                self.answer(event)
-            else:
-                self.asked.append(event)
-        elif event.kind == Kind.OPENED:
-            self.engine.resume(event.conn)
-        elif client is not None and event.kind == Kind.ERROR:
-            client.errors.append((event.code, event.channel, event.text))
-        elif client is not None and event.kind == Kind.METHOD:
-            client.asks(event)
-        elif client is not None and event.kind == Kind.CLOSED:
-            client.gone = event.text
-            del self.clients[event.conn]
+    def _handle(self, protocol: int, event: Event) -> None:
+        match event:
+            case RouteWanted() | DeadRouteWanted() | DecompressWanted():
+                if self.answering:
+                    self.answer(event)
+                else:
+                    self.asked.append(event)
+            case ConnectionHello():
+                self.engine.resume(event.conn)
+            case RuleBroken() if event.conn in self.clients:
+                error = (event.code, event.channel, event.text)
+                self.clients[event.conn].errors.append(error)
+            case MethodArrived() if event.conn in self.clients:
+                self.clients[event.conn].asks(event)
+            case ConnectionClosed() if event.conn in self.clients:
+                self.clients.pop(event.conn).gone = event.reason
 
 
 class Client:
@@ -321,7 +330,7 @@ class Client:
         self.plane.turn()
         return self.gone is not None
 
-    def asks(self, event: Event) -> None:
+    def asks(self, event: MethodArrived) -> None:
         """What C hands to Python: only gets come here, as the rest is called directly."""
         method = _method(event)
         if isinstance(method, Basic.Get) and method.queue in self.plane.queues:
@@ -332,7 +341,7 @@ class Client:
             self.engine.resume(self.id)
 
 
-def _method(event: Event) -> Any:
+def _method(event: MethodArrived) -> Any:
     head = struct.pack(">BHI", 1, event.channel, len(event.payload))
     return frames.unmarshal(head + event.payload + b"\xce")[2]
 

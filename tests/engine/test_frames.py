@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pamqp.commands import Basic, Channel
 
+from ottermq.engine.events import ConnectionHello
 from tests.engine.plane import GREETING, Client, Plane, content, frame
 
 CONVERSATION = (
@@ -58,7 +59,7 @@ def test_a_greeting_may_come_byte_by_byte(plane: Plane) -> None:
     for at in range(8):
         assert plane.engine.feed(number, GREETING[at : at + 1]) == 1
     plane.turn()
-    assert plane.events[-1].conn == number
+    assert plane.events[-1] == ConnectionHello(number, "slow")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ottermq.engine.types import KafkaRights, Kind
+from ottermq.engine.events import KafkaRightsWanted
+from ottermq.engine.types import KafkaRights
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error
 from ottermq.wal.compaction import Codecs, Compaction
@@ -442,7 +443,7 @@ def test_rights_are_asked_for_once(plane: KafkaPlane) -> None:
     client = plane.kafka()
     for _ in range(3):
         assert client.fetch("clicks", 0).error == 0
-    assert [event.kind for event in plane.events].count(Kind.KAFKA_TOPICS) == 1
+    assert len(plane.events_like(KafkaRightsWanted)) == 1
 
 
 # -- the disk

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from ottermq.engine.types import Kind, Protocol
+from ottermq.engine.events import (
+    ConnectionClosed,
+    ConnectionHello,
+    KafkaRequest,
+    OutputReady,
+    WrongProtocol,
+)
+from ottermq.engine.types import Protocol
 from tests.engine.kafka_plane import KafkaPlane, batch, request
 from tests.engine.plane import Client
 
@@ -25,9 +32,8 @@ def test_a_request_reaches_python_and_its_answer_the_client(plane: KafkaPlane) -
     client = plane.kafka()
     client.send(request(VERSIONS, 3, 77, b"body"))
     event = client.asked()
-    assert (event.kind, event.protocol) == (Kind.KAFKA_REQUEST, Protocol.KAFKA)
-    assert (event.code, event.method, event.amount) == (VERSIONS, 3, 1)
-    assert event.payload == request(VERSIONS, 3, 77, b"body")[4:]
+    body = request(VERSIONS, 3, 77, b"body")[4:]
+    assert event == KafkaRequest(client.id, slot=1, api=VERSIONS, version=3, payload=body)
     assert client.answer(event, b"the answer")
     assert client.response() == b"the answer"
 
@@ -36,10 +42,10 @@ def test_a_connection_opens_with_the_first_whole_request(plane: KafkaPlane) -> N
     client = plane.kafka()
     data = request(VERSIONS, 0, 1)
     client.send(data[:-1])
-    assert not [event for event in plane.events if event.conn == client.id]
+    assert plane.events_of(client.id) == []
     client.send(data[-1:])
-    kinds = [event.kind for event in plane.events if event.conn == client.id]
-    assert kinds == [Kind.OPENED, Kind.KAFKA_REQUEST]
+    kinds = [type(event) for event in plane.events_of(client.id)]
+    assert kinds == [ConnectionHello, KafkaRequest]
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 7, 1000])
@@ -60,16 +66,16 @@ def test_nothing_is_heard_while_python_thinks(plane: KafkaPlane) -> None:
     client.send(request(METADATA, 1, 1) + request(METADATA, 1, 2))
     first = client.asked()
     assert client.requests == []
-    assert not client.answer(first._replace(amount=first.amount + 1), b"not this one")
+    assert not client.answer(first._replace(slot=first.slot + 1), b"not this one")
     assert client.answer(first, b"")
     assert not client.answer(first, b"twice")
-    assert client.asked().amount == 2
+    assert client.asked().slot == 2
 
 
 def test_an_answer_may_be_none(plane: KafkaPlane) -> None:
     client = plane.kafka()
     client.send(request(METADATA, 1, 1) + request(METADATA, 1, 2))
-    assert plane.engine.kafka_answer(client.id, client.asked().amount)
+    assert plane.engine.kafka_answer(client.id, client.asked().slot)
     client.answer(client.asked(), b"second")
     assert client.response() == b"second"
 
@@ -85,7 +91,7 @@ def test_a_large_request_comes_whole(plane: KafkaPlane) -> None:
     assert event.payload.endswith(body)
     client.answer(event, b"large")
     assert client.response() == b"large"
-    assert client.asked().amount == 3
+    assert client.asked().slot == 3
 
 
 def test_before_its_login_a_client_has_little_to_say(plane: KafkaPlane) -> None:
@@ -137,10 +143,9 @@ def test_another_protocol_is_closed_and_told(plane: KafkaPlane, what: str) -> No
     client = plane.kafka()
     client.send(STRANGERS[what])
     assert client.ends() == "closed by the broker"
-    kinds = [event.kind for event in plane.events if event.conn == client.id]
-    assert kinds == [Kind.BAD_HEADER, Kind.OUTPUT, Kind.CLOSED]
-    assert plane.events[-3].payload == STRANGERS[what]
-    assert plane.events[-3].protocol == Protocol.KAFKA
+    wrong, *others = plane.events_of(client.id)
+    assert wrong == WrongProtocol(client.id, "test", STRANGERS[what])
+    assert [type(event) for event in others] == [OutputReady, ConnectionClosed]
 
 
 def test_a_size_over_the_limit_ends_the_connection(tmp_path: Path) -> None:
@@ -191,10 +196,10 @@ def test_before_its_login_even_a_produce_is_pythons(plane: KafkaPlane, key: int)
     client = plane.kafka(opened=False)
     client.send(request(key, 3, 1, b"whatever") + request(METADATA, 1, 2))
     event = client.asked()
-    assert event.code == key
+    assert event.api == key
     client.answer(event, b"log in first")
     assert client.response() == b"log in first"
-    assert client.asked().code == METADATA
+    assert client.asked().api == METADATA
 
 
 def test_over_a_socket_the_client_learns_the_address_it_came_to(plane: KafkaPlane) -> None:
@@ -202,16 +207,12 @@ def test_over_a_socket_the_client_learns_the_address_it_came_to(plane: KafkaPlan
         plane.engine.listen(listener.fileno(), Protocol.KAFKA)
         with socket.create_connection(listener.getsockname()) as sock:
             sock.sendall(request(VERSIONS, 0, 1))
-            opened = plane.wait(
-                lambda: [event for event in plane.events if event.kind == Kind.OPENED]
-            )[0]
+            hello = plane.wait(lambda: plane.events_like(ConnectionHello))[0]
             host, port = listener.getsockname()
-            assert opened.header == f"{host}:{port}".encode()
-            assert opened.text == "{}:{}".format(*sock.getsockname())
-            asked = plane.wait(
-                lambda: [event for event in plane.events if event.kind == Kind.KAFKA_REQUEST]
-            )[0]
-            assert plane.engine.kafka_answer(asked.conn, asked.amount, b"\0\0\0\x02ok")
+            assert hello.local == f"{host}:{port}"
+            assert hello.peer == "{}:{}".format(*sock.getsockname())
+            asked = plane.wait(lambda: plane.events_like(KafkaRequest))[0]
+            assert plane.engine.kafka_answer(asked.conn, asked.slot, b"\0\0\0\x02ok")
             assert sock.recv(100) == b"\0\0\0\x02ok"
 
 

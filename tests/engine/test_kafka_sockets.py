@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ottermq.engine.engine import topic_names
-from ottermq.engine.types import KafkaRights, Kind, Protocol
+from ottermq.engine.events import ConnectionHello, KafkaRequest, KafkaRightsWanted
+from ottermq.engine.types import KafkaRights, Protocol
 from ottermq.kafka.api import Api
 from ottermq.kafka.codec import decode_response, encode_request
 from tests.engine.kafka_plane import KafkaPlane, batch, records_of
@@ -34,14 +34,14 @@ class Served:
     def _serve(self) -> None:
         engine = self.plane.engine
         while not self._over.wait(0.001):
-            for event in engine.events():
-                if event.kind == Kind.OPENED:
+            for _, event in engine.events():
+                if isinstance(event, ConnectionHello):
                     engine.kafka_open(event.conn, "guest")
-                elif event.kind == Kind.KAFKA_TOPICS:
-                    for name in topic_names(event):
+                elif isinstance(event, KafkaRightsWanted):
+                    for name in event.topics:
                         engine.kafka_permit(event.conn, name, BOTH)
                     engine.kafka_retry(event.conn)
-                elif event.kind == Kind.KAFKA_REQUEST:
+                elif isinstance(event, KafkaRequest):
                     engine.kafka_retry(event.conn)
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ottermq.engine.types import Kind
+from ottermq.engine.events import ConnectionHello
 from tests.engine.plane import GREETING, PATIENCE, VHOST, Plane, content
 
 LARGE = 32_768  # from here on a message is a batch of its own, copied past the cache
@@ -33,8 +33,7 @@ def wired(plane: Plane) -> Iterator[tuple[int, Send]]:
         plane.engine.listen(listener.fileno())
         with socket.create_connection(listener.getsockname(), timeout=PATIENCE) as sock:
             sock.sendall(GREETING)
-            plane.wait(lambda: any(event.kind == Kind.OPENED for event in plane.events))
-            conn = next(event.conn for event in plane.events if event.kind == Kind.OPENED)
+            conn = plane.wait(lambda: plane.events_like(ConnectionHello))[0].conn
             plane.engine.tune(conn, 131_072, 2047, 0)
             plane.engine.open(conn, VHOST, "guest", 0)  # type: ignore[arg-type]
             plane.engine.may_publish(conn, b"", 0, by_event=False)

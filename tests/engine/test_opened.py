@@ -87,10 +87,10 @@ def test_one_that_cannot_be_opened_is_passed_over(plane: Plane) -> None:
     client.consume("work")
     plane.wait(lambda: plane.asked)
     [first] = plane.asked
-    assert not plane.engine.batch_opened(first.queue, first.amount, None)
+    assert not plane.engine.batch_opened(first.log, first.base_offset, None)
     plane.wait(lambda: len(plane.asked) == 2)
     second = plane.asked[1]
-    assert not plane.engine.batch_opened(second.queue, second.amount, b"no records")
+    assert not plane.engine.batch_opened(second.log, second.base_offset, b"no records")
     assert client.message().body == b"behind"
     assert plane.ready("work") == 0
 

@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from ottermq.engine.types import Kind, RouteFlags
+from ottermq.engine.events import RouteWanted
+from ottermq.engine.types import RouteFlags
 from tests.engine.plane import VHOST, Client, Plane
 
 
 def asked(plane: Plane) -> int:
     """How often Python was asked for a route, or whether somebody may publish there."""
     plane.turn()
-    return sum(event.kind == Kind.ROUTE for event in plane.events)
+    return len(plane.events_like(RouteWanted))
 
 
 def bound(plane: Plane, *keys: str) -> Client:

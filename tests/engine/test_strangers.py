@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ottermq.engine.types import Kind, Protocol
+from ottermq.engine.events import ConnectionClosed
+from ottermq.engine.types import Protocol
 from tests.engine.plane import Plane
 
 ALL_MAY_HOLD = 32 << 20
@@ -28,7 +29,7 @@ def test_when_strangers_hold_too_much_the_oldest_of_them_go(plane: Plane) -> Non
         assert plane.engine.feed(conn, half) == len(half)
 
     def gone() -> list[int]:
-        return [event.conn for event in plane.events if event.kind == Kind.CLOSED]
+        return [event.conn for event in plane.events_like(ConnectionClosed)]
 
     plane.wait(lambda: len(gone()) >= 100)
     assert sorted(gone()) == loud[: len(gone())]

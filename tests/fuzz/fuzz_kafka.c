@@ -140,7 +140,7 @@ static int answer_kafka(void) {
     om_event *event;
     while ((event = om_engine_next_event(server.engine))) {
         count++;
-        if (event->kind == OM_EV_OPENED) {
+        if (event->kind == OM_EV_CONN_HELLO) {
             om_kafka_open(server.engine, event->conn, "guest");
             om_kafka_trust(server.engine, event->conn, 1);
         } else if (event->kind == OM_EV_KAFKA_REQUEST && event->code < 2) {

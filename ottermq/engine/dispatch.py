@@ -1,0 +1,47 @@
+"""The engine's events, each to the server of its connection's protocol.
+
+    engine ── protocol, event ──▶ dispatch ── event ──▶ amqp/server.py, kafka/server.py
+
+One loop serves both, as there is one queue of events. Compressed batches that a reader needs are
+opened here (decompress.py). What has no connection (a queue that lost its last consumer, an alarm)
+goes to the AMQP server: these are AMQP's matters.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import trio
+
+from ottermq import eventlog
+from ottermq.contained import is_failure
+from ottermq.engine.decompress import Opener
+from ottermq.engine.engine import Engine
+from ottermq.engine.events import DecompressWanted, Event
+
+SLICE = 64  # events before other tasks get their turn
+
+
+class Server(Protocol):
+    def take(self, event: Event) -> None: ...
+
+
+async def dispatch(engine: Engine, servers: Mapping[int, Server]) -> None:
+    """Until cancelled. Nothing that goes wrong with an event is any other connection's business."""
+    async with trio.open_nursery() as nursery:
+        opener = Opener(engine, nursery)
+        while True:
+            await trio.lowlevel.wait_readable(engine.event_fd)
+            for number, (protocol, event) in enumerate(engine.events(), 1):
+                try:
+                    if isinstance(event, DecompressWanted):
+                        opener.take(event)
+                    else:
+                        servers[protocol].take(event)
+                except BaseException as error:
+                    if not is_failure(error):
+                        raise
+                    eventlog.failure("an event failed", error, kind=type(event).__name__)
+                    if conn := getattr(event, "conn", 0):
+                        engine.hang_up(conn)
+                if number % SLICE == 0:
+                    await trio.lowlevel.checkpoint()
