@@ -14,15 +14,9 @@ Answer: TypeAlias = bytes | Coroutine[Any, Any, bytes | None] | None
 
 def saved(channel: Channel, change: Change, ok: bytes, act: Act) -> Answer:
     """`ok` when what was made, or found, is on disk: at once, if nothing of it belongs there."""
-    if change.statements or change.maker:
-        return _when_saved(channel, change, ok, act)
-    return ok
-
-
-async def _when_saved(channel: Channel, change: Change, ok: bytes, act: Act) -> bytes:
-    with act.around(channel, change):
-        await channel.context.queues.save(change)
-    return ok
+    if not change.statements and not change.maker:
+        return ok
+    return _on_disk(channel, change, channel.context.queues.save(change), ok, act)
 
 
 def removed(channel: Channel, change: Change, ok: bytes, act: Act) -> Answer:
@@ -31,16 +25,16 @@ def removed(channel: Channel, change: Change, ok: bytes, act: Act) -> Answer:
     disk refuses, the channel is closed, and they with it."""
     channel.behind = b""
     try:
-        waiting = channel.context.queues.remove(change)
+        removing = channel.context.queues.remove(change)
         ok += channel.behind
     finally:
         channel.behind = None
-    return ok if waiting is None else _when_removed(channel, change, waiting, ok, act)
+    return ok if removing is None else _on_disk(channel, change, removing, ok, act)
 
 
-async def _when_removed(
-    channel: Channel, change: Change, waiting: Coroutine[Any, Any, None], ok: bytes, act: Act
+async def _on_disk(
+    channel: Channel, change: Change, saving: Coroutine[Any, Any, None], ok: bytes, act: Act
 ) -> bytes:
     with act.around(channel, change):
-        await waiting
+        await saving
     return ok

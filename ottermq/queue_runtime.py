@@ -257,7 +257,7 @@ class Queues:
     async def save(self, *changes: Change) -> None:
         """On disk when it returns, in one commit. What can't be is taken out again."""
         try:
-            await self._topology.save_all(changes)
+            await self._topology.pending.save(*changes)
         except LogError:
             for change in changes:
                 for thing in (change.queue, change.exchange):
@@ -307,7 +307,7 @@ class Queues:
     async def _finish(self, change: Change, gone: Mapping[Queue | Exchange, list[Log]]) -> None:
         """A log that no row names is gone, whatever becomes of its files."""
         try:
-            await self._topology.save(change)
+            await self._topology.pending.save(change)
         except LogError:
             for thing, logs in gone.items():
                 self._bring_back(thing, logs)

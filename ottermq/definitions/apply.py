@@ -67,7 +67,7 @@ async def apply(
     if queues:
         await queues.save(*done)
     else:
-        await topology.save_all(done)
+        await topology.pending.save(*done)
     acts = Acts(origin)
     acts.of_topology(done)
     await _apply_to_auth(definitions, auth, acts)
@@ -85,7 +85,7 @@ def _apply_to_topology(definitions: Definitions, topology: Topology) -> list[Cha
             errors.append(f"{place}: {error}")
     if errors:
         for change in reversed(done):
-            topology.undo(change)
+            topology.pending.undo(change)
         raise DefinitionsError(errors)
     return done
 

@@ -12,7 +12,6 @@ the error texts. The pieces:
     policy.py      policies, operator policies  settings.py, rulings.py  what a queue goes by
     vhost.py       a vhost                      names.py, values.py  small words
     metadb.py      meta.db and its group commit rows.py, restore.py  the durable part and back
-    definitions/   RabbitMQ's definitions file: read, applied, written
 
 How a protocol uses it
 ------------------
@@ -25,7 +24,7 @@ and has changed nothing (`errors.reply_of(error)` is the AMQP code and text). It
 which must be saved before it is answered:
 
     change = topology.declare_queue("/", "orders", durable=True, arguments={...})
-    await topology.save(change)                      # one fsync or less, shared with others
+    await topology.pending.save(change)              # one fsync or less, shared with others
     change.queue, change.created                     # → declare-ok
 
 `save` also waits, where needed, for what another connection declared a moment ago and what isn't on
@@ -35,10 +34,10 @@ puts more rows into the same commit, those of a queue's log (so does `change.sta
 
     change = topology.declare_queue(...)             # nothing may be awaited between these
     logs, rows = store.reserve([name], vhost=vhost) if change.created else ([], [])
-    await topology.save(change, also=rows)           # on failure: store.discard(log)
+    await topology.pending.save(change, also=rows)   # on failure: store.discard(log)
 
     change = topology.delete_queue(...)
-    await topology.save(change, also=[Catalog.removal(log.id)])
+    await topology.pending.save(change, also=[Catalog.removal(log.id)])
     store.discard(log)                               # what no row names is gone: don't wait
 
 Don't await between a change and its save. Whoever does all the same loses nothing: changes reach

@@ -1,8 +1,8 @@
 """A change of the topology: done in memory, not yet on disk.
 
 A change carries the rows that make it last and the steps that take it back. Whoever asked for it
-saves it (`Topology.save`) before answering; when the disk refuses, it is undone as if it had never
-been. Steps are taken back last first.
+saves it (`topology.pending.save`) before answering; when the disk refuses, it is undone as if it
+had never been. Steps are taken back last first.
 
 Save a change before you await anything else.
 """

@@ -27,7 +27,11 @@ class Ledger:
         if change.statements and not change.taken:
             self._pending[change] = None
 
-    async def save(self, changes: Sequence[Change], also: Sequence[Statement]) -> None:
+    async def save(self, *changes: Change, also: Sequence[Statement] = ()) -> None:
+        """On disk when it returns, in one commit with `also`. LogError: all of it is undone.
+
+        Needed for what was found, too: another connection's declaration may still be under way.
+        """
         self._check_standing(changes)
         for change in changes:
             self.enter(change)  # it may have been given rows since it was made
@@ -46,6 +50,7 @@ class Ledger:
                 raise fate.refusal or StorageFailure("undone before it was saved")
 
     def save_now(self, change: Change) -> None:
+        """The same, blocking: for the start."""
         group = self._take_until([change])
         if self._db:
             try:
@@ -80,6 +85,7 @@ class Ledger:
             self.undo(change)
 
     def undo(self, change: Change) -> None:
+        """As if it had never been. For one that isn't saved; what came after it must go first."""
         if change.undone:
             return
         change.undone = True

@@ -27,7 +27,7 @@ def restore(db: MetaDb) -> Topology:
     topology = Topology(db)
     fill(topology, db)
     if not topology.vhosts:
-        topology.save_now(topology.create_vhost(DEFAULT_VHOST))
+        topology.pending.save_now(topology.create_vhost(DEFAULT_VHOST))
     return topology
 
 

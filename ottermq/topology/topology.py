@@ -2,8 +2,8 @@
 
 Everything here happens in memory and at once. Each call that changes something checks first, and
 raises an error of ottermq/errors.py with RabbitMQ's text when the rules forbid it; then nothing
-has changed. Else it returns a `Change`, which `save` brings to disk. Permissions are
-the protocols'.
+has changed. Else it returns a `Change`, which `pending.save` brings to disk. Permissions are the
+protocols'.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,7 +56,8 @@ class Topology:
         self._ids = count(1)
         self._graph = Graph()
         self._rulings = Rulings(self._graph.vhosts)
-        self._ledger = Ledger(db, self._graph, self._tell)
+        # Where changes wait for the disk: what a call here returns is saved there.
+        self.pending = Ledger(db, self._graph, self._tell)
         # Parameters of plugins that belong to no vhost: name → value.
         self.global_parameters: dict[str, Any] = {}
         # Asked with (vhost, queue, queues there now) before a new one: auth.limits.check_queues.
@@ -451,7 +452,7 @@ class Topology:
         """All exchanges whose routes may change when this one's do, itself included."""
         return frozenset(each.id for each in self._graph.upstream(exchange))
 
-    # -- the disk
+    # -- from the disk
 
     def next_id(self) -> int:
         return next(self._ids)
@@ -475,27 +476,8 @@ class Topology:
             case Binding():
                 self._graph.attach(thing)
 
-    async def save(self, change: Change, also: Sequence[Statement] = ()) -> None:
-        """On disk when it returns, in one commit with `also`. LogError: it is undone.
-
-        Needed for what was found, too: another connection's declaration may still be under way.
-        """
-        await self._ledger.save([change], also)
-
-    async def save_all(self, changes: Sequence[Change], also: Sequence[Statement] = ()) -> None:
-        """The same for many, in one commit."""
-        await self._ledger.save(changes, also)
-
-    def save_now(self, change: Change) -> None:
-        """The same, blocking: for the start."""
-        self._ledger.save_now(change)
-
-    def undo(self, change: Change) -> None:
-        """As if it had never been. For one that isn't saved; what came after it must go first."""
-        self._ledger.undo(change)
-
     def _told(self, change: Change) -> Change:
-        self._ledger.enter(change)
+        self.pending.enter(change)
         self._tell(change)
         return change
 

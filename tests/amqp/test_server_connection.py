@@ -107,7 +107,7 @@ async def test_a_vhost_that_is_not_there(harness: Harness) -> None:
 
 
 async def test_a_vhost_that_is_not_theirs(harness: Harness) -> None:
-    await harness.topology.save(harness.topology.create_vhost("other"))
+    await harness.topology.pending.save(harness.topology.create_vhost("other"))
     client = harness.client()
     with pytest.raises(Closed) as closed:
         await client.open("other")

@@ -148,7 +148,7 @@ async def test_arguments_and_policies_reach_the_engine(harness: Harness, client:
     assert (options.message_ttl_ms, options.delivery_limit, options.max_length) == (1000, 20, None)
     assert (options.dead_letter_exchange, options.dead_letter_key) == (b"", b"dead")
     policy = Policy("/", "short", "^orders$", {"max-length": 5}, 0, "queues")
-    await harness.topology.save(harness.topology.set_policy(policy))
+    await harness.topology.pending.save(harness.topology.set_policy(policy))
     assert harness.engine.options_of[queue_id(harness, "orders")].max_length == 5
 
 

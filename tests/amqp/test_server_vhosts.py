@@ -22,7 +22,7 @@ async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
 
 
 async def make_vhost(harness: Harness, name: str = "v") -> None:
-    await harness.topology.save(harness.topology.create_vhost(name))
+    await harness.topology.pending.save(harness.topology.create_vhost(name))
     await harness.auth.permissions.set(Permission("guest", name, ".*", ".*", ".*"))
 
 
@@ -89,7 +89,7 @@ async def test_one_of_that_name_made_anew_begins_empty(harness: Harness) -> None
     client = await harness.connected("v")
     await client.call(1, Queue.Declare(queue="durable", durable=True))
     await delete(harness)
-    await harness.topology.save(harness.topology.create_vhost("v"))
+    await harness.topology.pending.save(harness.topology.create_vhost("v"))
     with pytest.raises(Closed) as closed:
         await harness.client().open("v")
     assert closed.value.text == "NOT_ALLOWED - access to vhost 'v' refused for user 'guest'"

@@ -134,7 +134,7 @@ class Harness:
 
     async def bind(self, exchange: str, queue: str, key: str, order: int | None = None) -> None:
         arguments = {} if order is None else {"x-stream-partition-order": order}
-        await self.topology.save(self.topology.bind("/", exchange, queue, key, arguments))
+        await self.topology.pending.save(self.topology.bind("/", exchange, queue, key, arguments))
 
 
 @asynccontextmanager

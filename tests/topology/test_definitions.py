@@ -135,7 +135,7 @@ async def test_twice_is_the_same_as_once(db: MetaDb, topology: Topology, auth: A
 
 
 async def test_what_is_there_stays_as_it_is(topology: Topology, auth: Auth) -> None:
-    await topology.save(topology.declare_queue("/", "q", arguments={"x-max-length": 1}))
+    await topology.pending.save(topology.declare_queue("/", "q", arguments={"x-max-length": 1}))
     await load(topology, auth, queues=[{"name": "q", "vhost": "/", "durable": True}])
     assert not topology.queue("/", "q").durable
 
@@ -156,8 +156,8 @@ async def test_an_export_makes_the_same_broker_elsewhere(
 
 
 async def test_what_does_not_last_is_not_exported(topology: Topology, auth: Auth) -> None:
-    await topology.save(topology.declare_queue("/", "transient"))
-    await topology.save(topology.declare_exchange("/", "x", "fanout"))
+    await topology.pending.save(topology.declare_queue("/", "transient"))
+    await topology.pending.save(topology.declare_exchange("/", "x", "fanout"))
     held = json.loads(export(topology, auth))
     assert held["queues"] == [] and held["exchanges"] == [] and held["bindings"] == []
 
@@ -177,7 +177,7 @@ async def test_new_queues_bring_their_logs_rows(db: MetaDb, topology: Topology, 
                 change.statements.append(row)
 
         async def save(self, *changes: Change) -> None:
-            await topology.save_all(changes)
+            await topology.pending.save(*changes)
 
     definitions = parse(json.dumps(FILE))
     await apply(definitions, topology, auth, Running())

@@ -176,7 +176,7 @@ def test_a_deletion_undone_is_as_if_it_had_never_been(topology: Topology) -> Non
     queue = topology.declare_queue("/", "q").queue
     topology.bind("/", "b", "q")
     topology.bind("/", "a", "b", kind="exchange")
-    topology.undo(topology.delete_queue("/", "q"))
+    topology.pending.undo(topology.delete_queue("/", "q"))
     assert topology.route("/", "a", "k").queues == (queue,)
     assert topology.delete_queue("/", "q").removed == [queue]
 
@@ -188,7 +188,7 @@ def test_a_vhost_goes_with_all_that_is_in_it(topology: Topology) -> None:
     change = topology.delete_vhost("other")
     assert [queue.name for queue in change.removed] == ["q"]
     assert list(topology.vhosts) == ["/"]
-    topology.undo(change)
+    topology.pending.undo(change)
     assert len(topology.route("other", "amq.direct", "k").queues) == 1
     with refused(NotFound, "no vhost 'none'"):
         topology.delete_vhost("none")

@@ -172,7 +172,7 @@ async def save_one(topology: Topology, unsaved: list[Change], which: int) -> Non
 
 async def save_or_not(topology: Topology, change: Change) -> None:
     try:
-        await topology.save(change)
+        await topology.pending.save(change)
     except LogError:
         assert (change.maker or change).undone
 

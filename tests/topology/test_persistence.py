@@ -30,7 +30,7 @@ def flaky(db: MetaDb) -> Flaky:
 
 async def save(topology: Topology, *changes: Change) -> None:
     for change in changes:
-        await topology.save(change)
+        await topology.pending.save(change)
 
 
 def names(topology: Topology, vhost: str = "/") -> list[str]:
@@ -125,7 +125,7 @@ async def test_many_declarations_share_a_commit(db: MetaDb) -> None:
     async with trio.open_nursery() as nursery:
         for number in range(500):
             change = topology.declare_queue("/", f"q{number}", durable=True)
-            nursery.start_soon(topology.save, change)
+            nursery.start_soon(topology.pending.save, change)
     assert db.commits - before <= 10
     assert len(db.read("SELECT name FROM queues")) == 500
 
@@ -135,7 +135,7 @@ async def test_a_queue_found_is_answered_when_it_is_on_disk(db: MetaDb) -> None:
     told: list[str] = []
 
     async def declare(who: str, change: Change) -> None:
-        await topology.save(change)
+        await topology.pending.save(change)
         assert db.read("SELECT name FROM queues") == [("q",)]
         told.append(who)
 
@@ -195,7 +195,7 @@ async def test_what_the_disk_refuses_is_undone(
         topology.create_vhost("v"),
     ):
         with pytest.raises(raised, match="meta.db: "):
-            await topology.save(change)
+            await topology.pending.save(change)
     assert names(topology) == ["kept"] and topology.queue("/", "kept") is kept
     assert topology.find_exchange("/", "x") is None
     assert topology.route("/", "amq.direct", "k").queues == (kept,)
@@ -213,7 +213,7 @@ async def test_who_waits_behind_a_refusal_is_refused_too(db: MetaDb, flaky: Flak
 
     async def declare(change: Change, name: str) -> None:
         with pytest.raises(NoSpace):
-            await topology.save(change)
+            await topology.pending.save(change)
         refused.append(name)
 
     async with trio.open_nursery() as nursery:
@@ -241,7 +241,7 @@ async def test_a_bad_statement_is_its_callers_trouble_only(db: MetaDb) -> None:
     async with trio.open_nursery() as nursery:
         for number in range(10):
             change = topology.declare_queue("/", f"q{number}", durable=True)
-            nursery.start_soon(topology.save, change)
+            nursery.start_soon(topology.pending.save, change)
             nursery.start_soon(fail)
     assert len(db.read("SELECT * FROM queues")) == 10
     assert undone == ["it"] * 10
@@ -253,8 +253,8 @@ async def test_rows_given_to_a_change_are_saved_with_it(db: MetaDb) -> None:
     for name, durable in (("a", True), ("b", False)):
         change = topology.declare_queue("/", name, durable=durable)
         change.statements.append(("INSERT INTO things VALUES (?)", (name,)))
-        await topology.save(change)
-        await topology.save(change)  # twice is once
+        await topology.pending.save(change)
+        await topology.pending.save(change)  # twice is once
     assert db.read("SELECT name FROM things") == [("a",), ("b",)]
 
 
@@ -262,7 +262,7 @@ async def test_a_commit_under_way_is_not_cancelled(db: MetaDb) -> None:
     topology = restore(db)
     with trio.CancelScope() as scope:
         scope.cancel()
-        await topology.save(topology.declare_queue("/", "q", durable=True))
+        await topology.pending.save(topology.declare_queue("/", "q", durable=True))
     assert db.read("SELECT name FROM queues") == [("q",)]
 
 
@@ -273,10 +273,12 @@ async def test_a_queue_and_its_log_are_one_commit(tmp_path: Path) -> None:
             change = topology.declare_queue("/", name, durable=True)
             _, rows = store.reserve([name])
             before = db.commits
-            await topology.save(change, also=rows)
+            await topology.pending.save(change, also=rows)
             assert db.commits == before + 1
         log = store.get("gone")
-        await topology.save(topology.delete_queue("/", "gone"), also=[Catalog.removal(log.id)])
+        await topology.pending.save(
+            topology.delete_queue("/", "gone"), also=[Catalog.removal(log.id)]
+        )
         store.discard(log)
     with Store.open(tmp_path, SMALL) as store, MetaDb(tmp_path) as db:
         assert names(restore(db)) == ["kept"]

@@ -182,7 +182,7 @@ def test_whose_settings_change_are_told(topology: Topology) -> None:
     change = topology.set_policy(Policy("/", "p", "^a", {"max-length": 1}))
     rule(topology, {"max-length": 1}, pattern="^a")  # the same again
     assert told == [["a1", "a2"]]
-    topology.undo(change)
+    topology.pending.undo(change)
     assert told == [["a1", "a2"], ["a1", "a2"]]
 
 

@@ -84,7 +84,7 @@ def test_a_policy_names_the_alternate_exchange_and_the_argument_wins(topology: T
     assert routed(topology, "plain", "k") == ["qa"]
     assert routed(topology, "own", "k") == ["qb"]
     assert ids(topology, "plain") <= told
-    topology.undo(change)
+    topology.pending.undo(change)
     assert routed(topology, "plain", "k") == []
 
 
