@@ -2,7 +2,7 @@
 
 Declarations, deletions, bindings and purges of what is durable: a line each, once it is on disk.
 What goes with its connection anyway is no administration, and clients make thousands of it. An act
-that is refused has a line already: `refused`, with the user and the method.
+that is refused has a line already: `channel closed`, with the user and the method.
 """
 
 from collections.abc import Iterator

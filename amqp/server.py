@@ -99,6 +99,7 @@ class AmqpServer:
         # Of TLS connections, which have no socket of the engine's.
         self._certificates: dict[int, str] = {}
         self._pipes: dict[int, Pipe] = {}
+        self._alarm_reason = ""  # of the alarm that is set
         context.queues.on_gone.append(self._tell_consumers)
         context.queues.on_vhost_gone.append(self._vhost_gone)
         context.auth.on_change(self._permissions_changed)
@@ -144,7 +145,7 @@ class AmqpServer:
     def take(self, event: Event) -> None:
         handler = EVENTS.get(type(event))
         if handler is None:
-            eventlog.warning("unknown event", listener="amqp", kind=type(event).__name__)
+            eventlog.warning("engine event unknown", listener="amqp", kind=type(event).__name__)
         else:
             handler(self, event)
 
@@ -296,10 +297,10 @@ class AmqpServer:
 
     def _alarm(self, event: AlarmChanged) -> None:
         if event.reason:
-            measured = alarms.measured(self.context.engine, event.reason)
-            eventlog.warning("publishers have to wait", reason=event.reason, **measured)
+            self._alarm_reason = event.reason
+            alarms.tell_set(self.context.engine, event.reason)
         else:
-            eventlog.info("publishers go on")
+            alarms.tell_cleared(self._alarm_reason)
 
     def _wrong_protocol(self, event: WrongProtocol) -> None:
         what = protocol_of(event.received)
@@ -321,7 +322,16 @@ class AmqpServer:
         )
 
     def _active(self, event: ConsumerActive) -> None:
-        eventlog.debug("consumer active", queue=event.queue, consumer_tag=event.tag)
+        queue, conn = self.context.queues.by_id(event.queue), self.connections.get(event.conn)
+        if queue is not None and conn is not None:
+            eventlog.debug(
+                "consumer active",
+                peer=conn.peer,
+                user=conn.user_name,
+                vhost=queue.vhost,
+                queue=queue.name,
+                consumer_tag=event.tag.decode(errors="replace"),
+            )
 
     # -- ends
 

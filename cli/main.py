@@ -3,10 +3,8 @@
 Exit codes: 0 done, 1 it failed, 2 the configuration or the command line is wrong.
 """
 
-import logging
 import re
 import sys
-import traceback
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -51,20 +49,18 @@ def main() -> NoReturn:
         no_arguments.show()
         sys.exit(no_arguments.exit_code)
     except click.ClickException as wrong:
-        print(f"ottermq: {_told(wrong)}", file=sys.stderr)
+        eventlog.fatal(_told(wrong))
         sys.exit(wrong.exit_code)
     except click.Abort:
-        print("ottermq: called off", file=sys.stderr)
+        eventlog.fatal("called off")
         sys.exit(1)
     except Exception as caught:
         error = eventlog.cause(caught)
         if isinstance(error, OtterError):
-            print(f"ottermq: {error}", file=sys.stderr)
+            eventlog.fatal(str(error))
             sys.exit(error.exit_code if isinstance(error, StartupError) else 1)
-        if eventlog.LOG.isEnabledFor(logging.DEBUG):
-            traceback.print_exception(caught)
         hint = "OTTERMQ_LOG__LEVEL=debug shows where"
-        print(f"ottermq: internal error: {eventlog.describe(error)} ({hint})", file=sys.stderr)
+        eventlog.fatal(f"internal error: {eventlog.describe(error)} ({hint})", caught)
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -2,15 +2,24 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 
-from ottermq import broker
-from ottermq.config import load
+from ottermq import broker, eventlog
+from ottermq.config import load, log_format
 from ottermq.wal import unknown
 
 
-@click.command()
+class Serve(click.Command):
+    """What is wrong with the command line goes into the log, in the log's format."""
+
+    def make_context(self, *args: Any, **more: Any) -> click.Context:
+        eventlog.set_format(log_format(os.environ))
+        return super().make_context(*args, **more)
+
+
+@click.command(cls=Serve)
 @click.option("--config", metavar="FILE", type=click.Path(path_type=Path), help="A YAML file.")
 @click.option("--data", metavar="DIR", help="Where the log lives.  [default: ./data]")
 @click.option("--definitions", metavar="FILE", help="A RabbitMQ definitions file (JSON).")
@@ -37,6 +46,7 @@ def serve(
     (OTTERMQ_WAL__SEGMENT_SIZE=32MiB), then these flags; the later wins. Port 0 picks a free one.
     The line "ready" on stderr tells the addresses once connections are accepted.
     """
+    eventlog.set_format(log_format(os.environ, config))
     flags = {
         ("data",): ("--data", data),
         ("definitions",): ("--definitions", definitions),

@@ -26,8 +26,11 @@ def record(
         "result": result,
         **details,
     }
-    eventlog.info("audit", **{name: _short(str(value)) for name, value in fields.items()})
+    eventlog.info("audit", **{name: _short(value) for name, value in fields.items()})
 
 
-def _short(value: str) -> str:
+def _short(value: object) -> object:
+    if isinstance(value, int | float):
+        return value
+    value = str(value)
     return value if len(value) <= LONGEST else f"{value[:LONGEST]}…({len(value)} characters)"

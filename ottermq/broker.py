@@ -78,7 +78,7 @@ def run(read: Callable[[], Config], *, accept_missing_metadata: bool = False) ->
     couldn't begin."""
     ignore_signals()
     config = read()
-    eventlog.start(config.log.level)
+    eventlog.start(config.log.level, config.log.format)
     keep_to_ourselves()
     _raise_file_limit()
     secure = config.listen.amqps or config.listen.kafkas
@@ -109,7 +109,7 @@ async def _serve(
                     reloader = Reloader(config, read, asked, contexts, broker.amqp, broker.kafka)
                     await _serve_clients(config, bound, contexts, store, broker, stop, reloader)
             except* Interrupted:
-                eventlog.info("recovery called off")
+                eventlog.info("recovery interrupted")
             nursery.cancel_scope.cancel()
 
 
@@ -286,7 +286,10 @@ async def _heed(signals: Signals, stop: trio.Event, ask: "trio.MemorySendChannel
     async for number in signals:
         name = signal.Signals(number).name
         if number == signal.SIGHUP:
-            eventlog.info("not reloaded" if stop.is_set() else "reloading", signal=name)
+            if stop.is_set():
+                eventlog.info("configuration not reloaded", signal=name, reason="stopping")
+            else:
+                eventlog.info("configuration reloading", signal=name)
             with suppress(trio.WouldBlock):  # one waits already: it sees what this one would
                 ask.send_nowait(None)
         elif not stop.is_set():

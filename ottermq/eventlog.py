@@ -1,17 +1,24 @@
-"""The broker's own log: one line an event on stderr, for people and for `grep` alike.
+"""The broker's own log: one line per event on stderr, for people and for `grep`, or for machines.
 
     2026-11-16T02:13:41.123Z INFO ready amqp=localhost:5672 data=/var/lib/ottermq
 
-An exception is one line too. Its traceback is for us, not for an operator: it follows only at
-the debug level.
+    {"time":"2026-11-16T02:13:41.123Z","level":"INFO","event":"ready","amqp":"localhost:5672",
+     "data":"/var/lib/ottermq"}
+
+`log.format` says which. An event's text is constant, what differs is in its fields:
+docs/log-events.md lists all. An exception is one line too; its traceback is for us, not for an
+operator: it follows only at the debug level, in JSON as a field.
 """
 
 import json
 import logging
+import math
 import sys
 import time
+import traceback
 
 LOG = logging.getLogger("ottermq")
+TEXT, JSON = "text", "json"
 
 
 def debug(event: str, **fields: object) -> None:
@@ -31,22 +38,55 @@ def failure(event: str, error: BaseException, **fields: object) -> None:
     LOG.error("%s", _Line(event, fields), exc_info=error)
 
 
+def trace(event: str, error: BaseException) -> None:
+    """Where an error came from that is told elsewhere, for who asks by the debug level."""
+    LOG.debug("%s", _Line(event, {}), exc_info=error)
+
+
 def log(level: int, event: str, **fields: object) -> None:
     LOG.log(level, "%s", _Line(event, fields))
 
 
-def start(level: str) -> None:
+def fatal(reason: str, error: BaseException | None = None) -> None:
+    """Why the process ends; the log may not have been started yet. error: what should not have
+    happened."""
+    unexpected = error is not None and LOG.isEnabledFor(logging.DEBUG)
+    trace = "".join(traceback.format_exception(error)) if unexpected else ""
+    if is_json():
+        fields: dict[str, object] = {"error": reason}
+        if trace:
+            fields["traceback"] = trace
+        text = _json_line(time.time(), "ERROR", "broker failed", fields)
+    else:
+        text = f"{trace}ottermq: {reason}"
+    print(text, file=sys.stderr)
+
+
+def start(level: str, format: str = TEXT) -> None:
     """Everything that logs in this process, libraries included, speaks this way from now on."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logging.captureWarnings(True)
+    sys.unraisablehook = _unraisable
     set_level(level)
+    set_format(format)
     # When nobody reads stderr any more, the broker goes on without a log.
     logging.raiseExceptions = False
 
 
 def set_level(level: str) -> None:
     LOG.setLevel(level.upper())
+
+
+def set_format(format: str) -> None:
+    global _formatter
+    _formatter = _JsonFormatter() if format == JSON else _TextFormatter()
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_formatter)
+
+
+def is_json() -> bool:
+    return isinstance(_formatter, _JsonFormatter)
 
 
 def cause(error: BaseException) -> BaseException:
@@ -58,7 +98,7 @@ def cause(error: BaseException) -> BaseException:
 
 def describe(error: BaseException) -> str:
     error = cause(error)
-    text = " ".join(str(error).split())
+    text = _on_one_line(str(error))
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -79,14 +119,63 @@ def _quoted(value: str) -> str:
     return value if value and plain else json.dumps(value)
 
 
-class _Formatter(logging.Formatter):
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
-        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        return f"{seconds}.{int(record.msecs):03d}Z"
+def _on_one_line(text: str) -> str:
+    return " ".join(text.split())
 
+
+def _unraisable(problem: "sys.UnraisableHookArgs") -> None:
+    """An exception in a destructor or a callback of C, which Python would print by itself."""
+    error = problem.exc_value or problem.exc_type()
+    failure("exception ignored", error, where=_on_one_line(repr(problem.object)))
+
+
+def _line_of(record: logging.LogRecord) -> _Line | None:
+    """None: a library's own record."""
+    first = record.args[0] if isinstance(record.args, tuple) and record.args else None
+    return first if isinstance(first, _Line) else None
+
+
+def _stamp(created: float) -> str:
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(created))
+    return f"{seconds}.{int(created * 1000) % 1000:03d}Z"
+
+
+class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        failure = record.exc_info[1] if record.exc_info else None
-        if failure is None or LOG.isEnabledFor(logging.DEBUG):
-            return super().format(record)
-        record.exc_info = record.exc_text = None
-        return f"{super().format(record)} error={_quoted(describe(failure))}"
+        said = record.getMessage()
+        said = said if _line_of(record) else _on_one_line(said)  # a warning of Python's has two
+        line = f"{_stamp(record.created)} {record.levelname} {said}"
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None:
+            return line
+        if LOG.isEnabledFor(logging.DEBUG):
+            return f"{line}\n{''.join(traceback.format_exception(error)).rstrip()}"
+        return f"{line} error={_quoted(describe(error))}"
+
+
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = _line_of(record) or _Line(record.getMessage(), {"logger": record.name})
+        fields = dict(line.fields)
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            fields.setdefault("error", describe(error))
+            if LOG.isEnabledFor(logging.DEBUG):
+                fields["traceback"] = "".join(traceback.format_exception(error))
+        return _json_line(record.created, record.levelname, line.event, fields)
+
+
+def _json_line(created: float, level: str, event: str, fields: dict[str, object]) -> str:
+    head = {"time": _stamp(created), "level": level, "event": event}
+    values = {name: _plain(value) for name, value in fields.items() if name not in head}
+    return json.dumps(head | values, separators=(",", ":"))
+
+
+def _plain(value: object) -> object:
+    """A number stays one; whatever else it is stands as the text that it has in a line of text."""
+    if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return str(value)
+
+
+_formatter: logging.Formatter = _TextFormatter()

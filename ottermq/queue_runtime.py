@@ -114,12 +114,12 @@ class Queues:
     async def run(self) -> None:
         """What happens without anybody asking: queues expire. Until cancelled."""
         if self._held:
-            eventlog.info("legal holds", queues=len(self._held))
+            eventlog.info("legal holds in force", queues=len(self._held))
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             while True:
                 wait = AGAIN
-                with contained("queues could not be expired"):
+                with contained("queue expiry failed"):
                     wait = self._expire(trio.current_time())
                 with trio.move_on_after(wait):
                     await self._expiry_changed.wait()
@@ -367,7 +367,7 @@ class Queues:
         waiting = self.remove(self._topology.remove(queues))
         if waiting is not None:
             assert self._nursery is not None
-            self._nursery.start_soon(_logged, waiting)
+            self._nursery.start_soon(_logged, waiting, queues)
 
     def lost_last_consumer(self, id: int) -> None:
         queue = self._by_id.get(id)
@@ -413,12 +413,13 @@ class Queues:
             self._engine.forget_routes(*self._routed.pop(id))
 
 
-async def _logged(waiting: Coroutine[Any, Any, None]) -> None:
-    with contained("a queue's row could not be removed"):
+async def _logged(waiting: Coroutine[Any, Any, None], queues: Sequence[Queue]) -> None:
+    whose = {"queue": queues[0].name, "vhost": queues[0].vhost, "queues": len(queues)}
+    with contained("queue not removed from metadata", **whose):
         try:
             await waiting
         except LogError as error:
-            eventlog.warning("a queue's row could not be removed", error=error)
+            eventlog.warning("queue not removed from metadata", **whose, error=error)
 
 
 # A hundred thousand queues go by a handful of settings: each is worked out once.

@@ -1,6 +1,6 @@
 """SIGHUP: the configuration is read again, and what may change while we serve does.
 
-    reloaded took="log.level, tls.cert" restart=wal.segment_size
+    configuration reloaded took="log.level, tls.cert" restart=wal.segment_size
     definitions loaded path=/etc/ottermq/definitions.json
 
 Files are read again whether or not their names have changed: certificates and definitions. A
@@ -32,6 +32,7 @@ RELOADED: frozenset[Keys] = frozenset(
     {
         ("definitions",),
         ("log", "level"),
+        ("log", "format"),
         *((TLS, name) for name in ("cert", "key", "ca", "verify", "min_version", "check_interval")),
         ("auth", "loopback_users"),
         ("admin", "names_need_login"),
@@ -73,13 +74,13 @@ class Reloader:
             try:
                 await self.reload()
             except Exception as error:
-                eventlog.failure("not reloaded", error)
+                eventlog.failure("configuration not reloaded", error)
 
     async def reload(self) -> None:
         try:
             wanted = await trio.to_thread.run_sync(self.read)
         except (OtterError, OSError) as error:
-            eventlog.warning("not reloaded", reason=error)
+            eventlog.warning("configuration not reloaded", reason=error)
             return
         if self.contexts and not await self.contexts.reload(_tls(self.config, wanted).tls):
             wanted = dataclasses.replace(wanted, tls=self.config.tls)  # the log has the reason
@@ -87,7 +88,7 @@ class Reloader:
         took = [path for path in others if path in RELOADED]
         self._apply(_with(self.config, wanted, took))
         restart = [path for path in others if path not in RELOADED]
-        eventlog.info("reloaded", took=_listed(took), restart=_listed(restart))
+        eventlog.info("configuration reloaded", took=_listed(took), restart=_listed(restart))
         if took:
             auditlog.record("config.reload", user=None, peer="SIGHUP", what=_listed(took))
         await self._load_definitions()
@@ -95,6 +96,7 @@ class Reloader:
     def _apply(self, config: Config) -> None:
         self.config = config
         eventlog.set_level(config.log.level)
+        eventlog.set_format(config.log.format)
         self.amqp.engine.set_limits(
             memory_limit=config.memory.high_watermark,
             max_message_size=config.amqp.max_message_size,

@@ -146,7 +146,9 @@ def test_corruption_is_reported_and_the_rest_serves(tmp_path: Path) -> None:
     path.unlink()
     with Broker(data) as broker:
         last = second.next_offset - 1
-        broker.wait_for(f" ERROR corrupt log=orders first={second.base_offset} last={last} text=")
+        broker.wait_for(
+            f" ERROR log corrupt log=orders first={second.base_offset} last={last} text="
+        )
         status, body = health(broker)
         assert (status, body["status"]) == (503, "damaged")
 
@@ -198,7 +200,7 @@ def test_a_signal_during_recovery_ends_it_soon_and_cleanly(
     assert time.monotonic() - asked < 20
     said = [line.split(" ", 2)[2] for line in broker.lines]
     said = [text for text in said if not text.startswith("recovering done=")]
-    assert said[-3:] == [f"stopping signal={number.name}", "recovery called off", "stopped"]
+    assert said[-3:] == [f"stopping signal={number.name}", "recovery interrupted", "stopped"]
     slow.faults.clear()
     with Broker(slow.root) as broker:
         broker.wait_for(" recovered logs=100 ")
@@ -219,10 +221,10 @@ def test_health_tells_of_a_disk_that_fills_and_of_its_recovery(tmp_path: Path) -
                 "status": "refusing appends",
                 "reason": "too little space left on the disk",
             }
-            broker.wait_for(' ERROR no space text="1 MiB left')
+            broker.wait_for(' ERROR no disk space text="1 MiB left')
             recording.faults.report_free_space(None)
             health_becomes(broker, 200)
-            broker.wait_for(" INFO space back text=")
+            broker.wait_for(" INFO disk space back text=")
 
 
 def test_health_tells_of_a_fence(tmp_path: Path) -> None:
@@ -242,7 +244,7 @@ def test_health_tells_of_a_fence(tmp_path: Path) -> None:
         broker = Broker(data, env=env)
         broker.wait_for(brokers.READY)
         recording.faults.fail(Op.FDATASYNC, "wal/0*.wal", error=errno.EIO)
-        broker.wait_for(" ERROR fenced text=")
+        broker.wait_for(" ERROR wal fenced text=")
         assert "fenced" in health_becomes(broker, 503)["reason"]
         assert broker.stop() == 1
     assert broker.lines[-1].startswith("ottermq: stopped without a checkpoint: ")

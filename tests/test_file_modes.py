@@ -19,7 +19,7 @@ def test_files_of_the_data_folder_are_closed_to_others(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         with Broker(data) as broker:
-            broker.wait_for(r"WARNING data is open to others data=\S+ mode=0755")
+            broker.wait_for(r"WARNING data directory open to others data=\S+ mode=0755")
             channel = Client(broker.address("amqp")).channel()
             channel.declare("work", durable=True)
             channel.confirm()

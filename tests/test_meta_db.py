@@ -79,7 +79,7 @@ def test_logs_of_a_lost_meta_db_can_be_set_aside(tmp_path: Path) -> None:
     for path in data.glob("meta.db*"):
         shutil.move(path, kept / path.name)
     with Broker(data, "--accept-missing-metadata") as broker:
-        broker.wait_for("orphaned text=.*were set aside in")
+        broker.wait_for("logs orphaned text=.*were set aside in")
     assert count(data) == 0
     (aside,) = data.glob("orphaned-*")
     for path in kept.iterdir():

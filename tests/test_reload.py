@@ -42,7 +42,7 @@ class House:
     def define(self, **sections: Any) -> None:
         self.definitions.write_text(json.dumps(sections))
 
-    def reload(self, seen: str = " (definitions (not )?loaded|not reloaded) ") -> str:
+    def reload(self, seen: str = " (definitions (not )?loaded|configuration not reloaded) ") -> str:
         """Its answer in the log."""
         before = len(self.broker.lines)
         self.broker.process.send_signal(signal.SIGHUP)
@@ -122,7 +122,7 @@ def test_a_limit_counts_from_then_on(house: House) -> None:
 
 def test_a_wrong_configuration_changes_nothing(house: House) -> None:
     house.configure("amqp: {heartbeet: 7s}\n")
-    assert "WARNING not reloaded reason=" in house.reload()
+    assert "WARNING configuration not reloaded reason=" in house.reload()
     with house.login() as client:
         client.channel().round_trip()
 

@@ -200,12 +200,13 @@ async def test_what_the_log_reports_is_a_line_with_a_level(
         seam.tell(store, Report(ReportKind.TAIL_CUT, 99, 5, 5, "cut"))
         told = [(line.levelname, line.getMessage()) for line in caplog.records]
     assert told == [
-        ("ERROR", 'corrupt log=orders first=10 last=19 text="00.log: wrong checksum"'),
-        ("INFO", 'space back text="1GiB left"'),
-        ("INFO", "tail cut log=99 first=5 last=5 text=cut"),
+        ("ERROR", 'log corrupt log=orders first=10 last=19 text="00.log: wrong checksum"'),
+        ("INFO", 'disk space back text="1GiB left"'),
+        ("INFO", "segment tail cut log=99 first=5 last=5 text=cut"),
     ]
 
 
-def test_every_kind_of_report_has_a_level_of_its_own_or_is_an_error() -> None:
-    quiet = {kind for kind in ReportKind if kind in seam.LEVELS}
-    assert ReportKind.FENCED not in quiet and ReportKind.CORRUPT not in quiet
+def test_every_kind_of_report_has_a_level_and_an_event() -> None:
+    assert set(seam.REPORTS) == set(ReportKind)
+    for kind in (ReportKind.FENCED, ReportKind.CORRUPT):
+        assert seam.REPORTS[kind][0] == logging.ERROR

@@ -71,7 +71,7 @@ def test_what_cannot_be_written_is_told_and_becomes_an_alarm(
         # The WAL has room: what comes is taken, for a while.
         channel.publish(b"taken, too", key="q", delivery_mode=2)
         channel.confirmed(3)
-        assert why in broker.wait_for(" ERROR stalled text=.*")[0]
+        assert why in broker.wait_for(" ERROR writes stalled text=.*")[0]
         assert health(broker)[1]["status"] == "refusing appends"
         channel.publish(b"held back", key="q", delivery_mode=2)
         assert channel.client.expect(Connection.Blocked).reason == "the disk takes nothing"
@@ -79,7 +79,7 @@ def test_what_cannot_be_written_is_told_and_becomes_an_alarm(
         faults.clear()
         channel.client.expect(Connection.Unblocked)
         channel.confirmed(4)
-        broker.wait_for(" INFO goes on text=")
+        broker.wait_for(" INFO writes resumed text=")
         health_becomes(broker, 200)
         assert metric(broker, gauge) == metric(broker, "ottermq_storage_stalled") == 0
         channel.client.close()
@@ -91,7 +91,7 @@ def test_a_log_that_does_not_move_is_told(tmp_path: Path) -> None:
         faults.delay(Op.FDATASYNC, "wal/0*.wal", seconds=LASTS + 8, times=1)
         began = time.monotonic()
         channel.publish(b"under way", key="q", delivery_mode=2)
-        broker.wait_for(" ERROR stalled text=.*hasn't moved for 10 s")
+        broker.wait_for(" ERROR writes stalled text=.*hasn't moved for 10 s")
         assert time.monotonic() - began >= LASTS
         assert "hasn't moved" in health(broker)[1]["reason"]
         other = Client(broker.address("amqp")).channel()

@@ -5,6 +5,7 @@ kinds.py     what a setting may hold: a size, a time, a choice …
 schema.py    every setting with its kind, range and default
 layers.py    defaults < file < environment < flags
 yamlfile.py  a file as a layer, with line numbers
+early.py     log.format, for what is wrong with the rest
 messages.py  the one line that tells what is wrong
 """
 
@@ -12,11 +13,20 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ottermq.config import layers
+from ottermq.config.early import log_format
 from ottermq.config.kinds import Address
 from ottermq.config.layers import Layer, QueueLayer
 from ottermq.config.schema import Config, Keys, QueueSettings, Retention, queue_defaults
 
-__all__ = ["Address", "Config", "QueueSettings", "Retention", "load", "queue_defaults"]
+__all__ = [
+    "Address",
+    "Config",
+    "QueueSettings",
+    "Retention",
+    "load",
+    "log_format",
+    "queue_defaults",
+]
 
 
 def load(

@@ -146,6 +146,7 @@ class MemorySettings:
 @dataclass(frozen=True)
 class LogSettings:
     level: str = setting(Choice(("debug", "info", "warning", "error")), "info")
+    format: str = setting(Choice(("text", "json")), "text")
 
 
 FLUSH_MODE = Choice(("batch", "immediate", "async"))

@@ -1,14 +1,19 @@
-"""What an alarm's line says beside its reason: how much is used, where, and the key of its limit.
+"""An alarm's lines: publishers are held back from the first to the second.
 
-WARNING publishers have to wait reason="low on memory" used=520MiB limit=512MiB
-    key=memory.high_watermark
-WARNING publishers have to wait reason="low on disk" used=299GiB free=900MiB limit=1GiB
+WARNING memory alarm set reason="low on memory" used=520MiB limit=512MiB key=memory.high_watermark
+INFO memory alarm cleared
+WARNING disk alarm set reason="low on disk" used=299GiB free=900MiB limit=1GiB
     key=wal.low_space_limit path=/var/lib/ottermq
+INFO disk alarm cleared
+
+The reason is the one that publishers are told. Beside it stands how much is used, where, and the
+key of the limit.
 """
 
 import shutil
 from contextlib import suppress
 
+from ottermq import eventlog
 from ottermq.config.units import SIZES, format_size
 from ottermq.engine.engine import Engine
 
@@ -16,7 +21,23 @@ LOW_ON_MEMORY, LOW_ON_DISK = "low on memory", "low on disk"
 MIB = SIZES["MIB"]
 
 
-def measured(engine: Engine, reason: str) -> dict[str, object]:
+def tell_set(engine: Engine, reason: str) -> None:
+    fields = _measured(engine, reason)
+    if reason == LOW_ON_MEMORY:
+        eventlog.warning("memory alarm set", reason=reason, **fields)
+    else:
+        eventlog.warning("disk alarm set", reason=reason, **fields)
+
+
+def tell_cleared(reason: str) -> None:
+    """reason: the one it was set for."""
+    if reason == LOW_ON_MEMORY:
+        eventlog.info("memory alarm cleared")
+    else:
+        eventlog.info("disk alarm cleared")
+
+
+def _measured(engine: Engine, reason: str) -> dict[str, object]:
     """Of a disk that takes nothing it is told which one it is: no setting is its limit."""
     if reason == LOW_ON_MEMORY:
         return {

@@ -23,7 +23,7 @@ class Opener:
 
     async def _open(self, event: DecompressWanted) -> None:
         log, offset = event.log, event.base_offset
-        with contained("a batch can't be opened", log=log, offset=offset):
+        with contained("batch not decompressed", log=log, offset=offset):
             try:
                 await self._open_one(event, log, offset)
             except BaseException as error:
@@ -42,4 +42,4 @@ class Opener:
         except NotOpened as error:
             reason = str(error)
             self._engine.batch_opened(log, offset, None)
-        eventlog.warning("a batch can't be opened", log=log, offset=offset, reason=reason)
+        eventlog.warning("batch not decompressed", log=log, offset=offset, reason=reason)

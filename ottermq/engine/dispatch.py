@@ -40,7 +40,7 @@ async def dispatch(engine: Engine, servers: Mapping[int, Server]) -> None:
                 except BaseException as error:
                     if not is_failure(error):
                         raise
-                    eventlog.failure("an event failed", error, kind=type(event).__name__)
+                    eventlog.failure("engine event failed", error, kind=type(event).__name__)
                     if conn := getattr(event, "conn", 0):
                         engine.hang_up(conn)
                 if number % SLICE == 0:

@@ -109,6 +109,7 @@ class ConsumerTimedOut(NamedTuple):
 class ConsumerActive(NamedTuple):
     """It is the one that a single active consumer's queue gives to from now on."""
 
+    conn: int
     queue: int
     tag: bytes
 
@@ -225,7 +226,7 @@ READERS: dict[int, Callable[[Any], Event]] = {
     ),
     lib.OM_EV_QUEUE_IDLE: lambda e: QueueIdle(e.queue),
     lib.OM_EV_CONSUMER_TIMEOUT: lambda e: ConsumerTimedOut(e.conn, e.channel, e.count),
-    lib.OM_EV_ACTIVE: lambda e: ConsumerActive(e.queue, _bytes(e.key)),
+    lib.OM_EV_ACTIVE: lambda e: ConsumerActive(e.conn, e.queue, _bytes(e.key)),
     lib.OM_EV_ALARM: lambda e: AlarmChanged(_text(e.text)),
     lib.OM_EV_DECOMPRESS: lambda e: DecompressWanted(e.queue, e.count, e.code, _bytes(e.payload)),
     lib.OM_EV_KAFKA_REQUEST: lambda e: KafkaRequest(

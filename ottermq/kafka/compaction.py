@@ -91,7 +91,7 @@ class Compactor:
 
     async def look_at_all(self) -> None:
         for log in self._configs.compacted():
-            with contained("a log can't be compacted", log=log.name):
+            with contained("log not compacted", log=log.name):
                 await self._look_or_say(log)
 
     async def _look_or_say(self, log: Log) -> None:
@@ -99,9 +99,9 @@ class Compactor:
             await self._look_at(log)
         except LogError as error:
             # Deleted meanwhile, or unreadable: the next look comes anyway.
-            eventlog.debug("compaction", log=log.name, error=error)
+            eventlog.debug("log not compacted", log=log.name, error=error)
         except (OSError, MemoryError) as error:
-            eventlog.warning("a log can't be compacted", log=log.name, error=error)
+            eventlog.warning("log not compacted", log=log.name, error=error)
 
     async def _look_at(self, log: Log) -> None:
         values = self._configs.values_of(log)
@@ -133,7 +133,7 @@ class Compactor:
             self._cleaned[log.id] = outcome.cleaned_to
         eventlog.log(
             logging.INFO if outcome.dropped else logging.DEBUG,
-            "compacted",
+            "log compacted",
             log=log.name,
             records=outcome.dropped,
             before=outcome.bytes_before,

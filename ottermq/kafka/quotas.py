@@ -128,7 +128,7 @@ class Quotas:
         while True:
             await self._some.wait()
             while self.values:
-                with contained("quotas could not be looked at"):
+                with contained("quotas not applied"):
                     self.look(connections, trio.current_time())
                 await trio.sleep(INTERVAL)
             self._some = trio.Event()

@@ -51,7 +51,7 @@ class Repacker:
         except BaseException as error:
             if not is_failure(error):
                 raise
-            eventlog.failure("batches can't be repacked", error, conn=event.conn)
+            eventlog.failure("batches not recompressed", error, conn=event.conn)
             code = Error.UNKNOWN_SERVER_ERROR
             done = [Repacked(each.place, code) for each in parcels(event.batches)]
         if not self._engine.kafka_repacked(event.conn, done):

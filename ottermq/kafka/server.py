@@ -149,7 +149,7 @@ class KafkaServer:
     def take(self, event: Event) -> None:
         handler = EVENTS.get(type(event))
         if handler is None:
-            eventlog.warning("unknown event", listener="kafka", kind=type(event).__name__)
+            eventlog.warning("engine event unknown", listener="kafka", kind=type(event).__name__)
         else:
             handler(self, event)
 

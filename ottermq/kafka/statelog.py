@@ -160,7 +160,9 @@ class StateLog:
             try:
                 found = self._log.read(at)
             except Unreadable as error:
-                eventlog.warning("state is missing", log=self._log.name, first=at, error=error)
+                eventlog.warning(
+                    "internal log unreadable", log=self._log.name, first=at, error=error
+                )
                 at = error.next_offset
                 continue
             except OutOfRange:  # nothing lies behind what can't be read
@@ -181,7 +183,7 @@ class StateLog:
             while not self._is_bloated():
                 self._grown = trio.Event()
                 await self._grown.wait()
-            with contained("compaction failed", log=self._log.name):
+            with contained("log not compacted", log=self._log.name):
                 await self._compact_or_say()
             if self._is_bloated():  # it failed, or there is more by now
                 await trio.sleep(PAUSE)
@@ -190,7 +192,7 @@ class StateLog:
         try:
             await self.compact()
         except LogError as error:
-            eventlog.warning("compaction failed", log=self._log.name, error=error)
+            eventlog.warning("log not compacted", log=self._log.name, error=error)
 
     def _is_bloated(self) -> bool:
         return self._log_bytes > max(LEAST, GROWTH * self._live_bytes)

@@ -137,7 +137,7 @@ class Wheel:
             try:
                 timer.action()
             except Exception as error:  # the others must not pay for it
-                eventlog.failure("a time-out failed", error)
+                eventlog.failure("timer failed", error)
 
     async def run(self) -> None:
         """By trio's clock, until cancelled."""

@@ -20,7 +20,7 @@ def keep_to_ourselves() -> None:
     os.umask(OURS_ONLY)
     dumps_wanted, _ = resource.getrlimit(resource.RLIMIT_CORE)
     if dumps_wanted == 0 and lib.om_forbid_dumps():
-        eventlog.warning("memory can't be closed to others")
+        eventlog.warning("core dumps not disabled")
 
 
 def look_who_reads(data: Path) -> None:
@@ -28,5 +28,8 @@ def look_who_reads(data: Path) -> None:
     mode = data.stat().st_mode
     if mode & 0o007:
         eventlog.warning(
-            "data is open to others", data=data, mode=f"{mode & 0o777:04o}", do=f"chmod o= {data}"
+            "data directory open to others",
+            data=data,
+            mode=f"{mode & 0o777:04o}",
+            do=f"chmod o= {data}",
         )

@@ -45,7 +45,8 @@ async def _call_off(store: Store, stop: trio.Event) -> None:
 
 async def _show(store: Store) -> None:
     await trio.sleep(PATIENCE)
-    await (_show_bar(store) if sys.stderr.isatty() else _show_lines(store))
+    drawn = sys.stderr.isatty() and not eventlog.is_json()
+    await (_show_bar(store) if drawn else _show_lines(store))
 
 
 def percent(now: Progress) -> int:

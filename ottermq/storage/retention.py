@@ -78,7 +78,7 @@ def _trim_some(log: Log, config: Config, limits: Limits) -> bool:
         return trim(log, config, limits(log))
     except LogError as error:
         # Deleted meanwhile, or the store is fenced: the next walk comes anyway.
-        eventlog.debug("retention", log=log.name, error=error)
+        eventlog.debug("log not trimmed", log=log.name, error=error)
         return False
     except BaseException as error:
         if not is_failure(error):

@@ -4,7 +4,6 @@ import logging
 import re
 import resource
 import sqlite3
-import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -24,15 +23,24 @@ from ottermq.topology import MetaDb
 from ottermq.wal import FlushMode, LogError, LogOptions, Options, Report, ReportKind, Store, unknown
 from ottermq.wal.store import DirectIO, Interrupted
 
-# How loud a report is: what only tells that all is well again, or is normal after a crash, isn't.
-LEVELS = {
-    ReportKind.CLOCK_BEHIND: logging.WARNING,
-    ReportKind.DELETED: logging.INFO,
-    ReportKind.GOES_ON: logging.INFO,
-    ReportKind.ORPHANED: logging.WARNING,
-    ReportKind.SEGMENT_REWRITTEN: logging.WARNING,
-    ReportKind.SPACE_BACK: logging.INFO,
-    ReportKind.TAIL_CUT: logging.INFO,
+# How loud a report is, and its event. What only tells that all is well again, or is normal after a
+# crash, isn't loud.
+REPORTS = {
+    ReportKind.CORRUPT: (logging.ERROR, "log corrupt"),
+    ReportKind.TAIL_CUT: (logging.INFO, "segment tail cut"),
+    ReportKind.WAL_HOLE: (logging.ERROR, "wal hole"),
+    ReportKind.FENCED: (logging.ERROR, "wal fenced"),
+    ReportKind.SEGMENT_REWRITTEN: (logging.WARNING, "segment rewritten"),
+    ReportKind.NO_SPACE: (logging.ERROR, "no disk space"),
+    ReportKind.SPACE_BACK: (logging.INFO, "disk space back"),
+    ReportKind.CHECKPOINT_FAILED: (logging.ERROR, "checkpoint failed"),
+    ReportKind.UNREADABLE: (logging.ERROR, "segment unreadable"),
+    ReportKind.WRITE_FAILED: (logging.ERROR, "write failed"),
+    ReportKind.DELETED: (logging.INFO, "log deleted"),
+    ReportKind.CLOCK_BEHIND: (logging.WARNING, "clock behind"),
+    ReportKind.ORPHANED: (logging.WARNING, "logs orphaned"),
+    ReportKind.STALLED: (logging.ERROR, "writes stalled"),
+    ReportKind.GOES_ON: (logging.INFO, "writes resumed"),
 }
 
 
@@ -77,8 +85,7 @@ def told_in_one_line(config: Config, db: MetaDb | None = None) -> Iterator[None]
             raise
         where = f"data directory {config.data}"
         if isinstance(reason, NOT_A_ROW) or _is_damage(reason):
-            if eventlog.LOG.isEnabledFor(logging.DEBUG):
-                traceback.print_exception(caught)
+            eventlog.trace("metadata unreadable", caught)
             table = f"table {db.reading}: " if db is not None and db.reading else ""
             raise StartupError(
                 f"{where}: meta.db is damaged ({table}{eventlog.describe(reason)}): put a backup in"
@@ -126,7 +133,7 @@ async def tell_reports(store: Store) -> None:
     """Log what the store has to say as it happens, wake who waits for it, until cancelled."""
 
     def told(report: Report) -> None:
-        with contained("a report could not be told"):
+        with contained("storage report not logged"):
             tell(store, report)
 
     await store.waiting.run(told)
@@ -138,12 +145,8 @@ def tell(store: Store, report: Report) -> None:
         fields["log"] = store.name_of(report.log_id) or report.log_id
     if report.last_offset > 0:
         fields |= {"first": report.first_offset, "last": report.last_offset}
-    eventlog.log(
-        LEVELS.get(report.kind, logging.ERROR),
-        report.kind.name.lower().replace("_", " "),
-        **fields,
-        text=report.text,
-    )
+    level, event = REPORTS[report.kind]
+    eventlog.log(level, event, **fields, text=report.text)
 
 
 def store_options(config: Config) -> Options:

@@ -17,7 +17,7 @@ def note(data: Path) -> None:
             partial.write_text(f"{__version__}\n")
             os.replace(partial, data / NAME)
     except OSError as error:
-        eventlog.warning("the version can't be noted", path=data / NAME, error=error)
+        eventlog.warning("version file not written", path=data / NAME, error=error)
 
 
 def read(data: Path) -> str | None:

@@ -75,13 +75,13 @@ def test_publishers_are_blocked_and_told_while_memory_is_low(start: Start) -> No
             assert published < 300, "it is never blocked"
         assert blocked_reason(sender.client) == LOW + "memory"
         line = broker.wait_for(
-            'publishers have to wait reason="low on memory" used=([0-9]+)MiB limit=16MiB'
+            'memory alarm set reason="low on memory" used=([0-9]+)MiB limit=16MiB'
             " key=memory.high_watermark$"
         )
         assert int(line[1]) >= 16
         greedy.drop()
         sender.client.expect(Connection.Unblocked)
-        broker.wait_for("publishers go on")
+        broker.wait_for(" INFO memory alarm cleared$")
         sender.publish(b"after", key=queue)
         assert sender.becomes(queue, published + 1)
         sender.client.close()
@@ -102,7 +102,7 @@ def test_publishers_are_blocked_and_told_while_the_disk_is_low(tmp_path: Path) -
         )
         sender.publish(b"meanwhile", key=queue, delivery_mode=2)
         broker.wait_for(
-            'publishers have to wait reason="low on disk" used=[0-9]+[MG]iB free=[0-9]+[MG]iB'
+            'disk alarm set reason="low on disk" used=[0-9]+[MG]iB free=[0-9]+[MG]iB'
             f" limit=100MiB key=wal.low_space_limit path={path}$"
         )
         deaf.publish(b"meanwhile", key=queue, delivery_mode=2)
@@ -115,6 +115,7 @@ def test_publishers_are_blocked_and_told_while_the_disk_is_low(tmp_path: Path) -
         sender.client.expect(Connection.Unblocked)
         assert quiet.becomes(queue, 2)
         deaf.confirmed(1)
+        broker.wait_for(" INFO disk alarm cleared$")
         assert not quiet.client.inbox and not deaf.client.inbox
         for each in (sender, quiet, deaf):
             each.client.close()

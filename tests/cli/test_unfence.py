@@ -53,7 +53,7 @@ def test_once_unfenced_a_broker_goes_on_and_nothing_refused_comes_back(tmp_path:
             assert publish(confirms, b"before")
             recording.faults.fail(Op.FDATASYNC, "wal/*.wal", times=1, error=errno.EIO)
             assert not publish(confirms, b"refused")
-            broker.wait_for("ERROR fenced text=.*`ottermq unfence`")
+            broker.wait_for("ERROR wal fenced text=.*`ottermq unfence`")
             assert not publish(confirms, b"refused, too")
             assert unfence(broker) == (0, "durable messages are taken again\n", "")
             broker.wait_for("INFO audit act=wal.unfence user=guest .*result=ok")
@@ -84,7 +84,7 @@ def test_a_disk_that_is_still_broken_is_told(tmp_path: Path) -> None:
         recording.faults.fail(Op.FDATASYNC, "wal/*.wal", error=errno.EIO)
         recording.faults.fail(Op.FSYNC, "wal/*.wal", error=errno.EIO)
         assert not publish(confirms, b"refused")
-        broker.wait_for("ERROR fenced text=")
+        broker.wait_for("ERROR wal fenced text=")
         code, _, said = unfence(broker)
         assert code == 1 and said.startswith("ottermq: ") and said.count("\n") == 1
         assert not publish(confirms, b"refused")

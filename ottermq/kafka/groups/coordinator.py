@@ -109,7 +109,7 @@ class Groups:
             task_status.started()
             while True:
                 await trio.sleep(self.settings.offsets_check_interval)
-                with contained("group offsets can't be expired"):
+                with contained("group offsets not expired"):
                     await self.expire()
 
     # -- what there is
@@ -141,7 +141,7 @@ class Groups:
                     case GroupKey(id):
                         self._restore_group(self._find_or_make(id), decode_group(value))
             except (Malformed, struct.error, UnicodeDecodeError) as error:
-                eventlog.failure("a group's state can't be read", error, key=raw_key.hex())
+                eventlog.failure("group state unreadable", error, key=raw_key.hex())
 
     def _restore_group(self, entry: Entry, saved: SavedGroup) -> None:
         entry.since_ms = saved.time_ms
@@ -228,7 +228,7 @@ class Groups:
         while entry.saves:
             value, then = entry.saves.pop(0)
             saved = entry.group.state is not State.DEAD and await self._write_save(entry, value)
-            with contained("a group could not go on", group=entry.id):
+            with contained("group update failed", group=entry.id):
                 then(saved)
         entry.is_saving = False
 
@@ -237,11 +237,11 @@ class Groups:
         try:
             await self._state.put({encode_key(GroupKey(entry.id)): value})
         except LogError as error:
-            eventlog.warning("a group could not be saved", group=entry.id, error=error)
+            eventlog.warning("group not saved", group=entry.id, error=error)
         except BaseException as error:
             if not is_failure(error):
                 raise
-            eventlog.failure("a group could not be saved", error, group=entry.id)
+            eventlog.failure("group not saved", error, group=entry.id)
         else:
             return True
         return False
@@ -260,6 +260,7 @@ class Groups:
             return error
         for part in _parts(offsets):
             error = await self._write(
+                id,
                 entry.offsets.commit(part),
                 partial(entry.offsets.committed_now, part),
                 partial(entry.offsets.written, part),
@@ -285,17 +286,21 @@ class Groups:
             return Error.GROUP_ID_NOT_FOUND
         gone = list(places)
         forgotten = partial(entry.offsets.forgotten, gone)
-        return await self._write(entry.offsets.forget(gone), forgotten)
+        return await self._write(id, entry.offsets.forget(gone), forgotten)
 
     async def _write(
-        self, writes: Writes, applied: Callable[[], None], failed: Callable[[], None] | None = None
+        self,
+        id: str,
+        writes: Writes,
+        applied: Callable[[], None],
+        failed: Callable[[], None] | None = None,
     ) -> Error:
         try:
             await self._state.put(writes, applied)
         except LogError as error:
             if failed is not None:
                 failed()
-            eventlog.warning("group offsets could not be written", error=error)
+            eventlog.warning("group offsets not written", group=id, error=error)
             return Error.COORDINATOR_NOT_AVAILABLE
         return Error.NONE
 
@@ -352,7 +357,7 @@ class Groups:
         if entry.group.state is not State.EMPTY or entry.group.is_waiting:
             return Error.NON_EMPTY_GROUP
         eventlog.info("group deleted", group=id, offsets=len(entry.offsets.committed))
-        return await self._write(self._remove(entry), lambda: None)
+        return await self._write(id, self._remove(entry), lambda: None)
 
     def _remove(self, entry: Entry) -> Writes:
         """At once; what has to be written so that it doesn't come back."""
@@ -374,11 +379,11 @@ class Groups:
         for entry in self:
             if self._entries.get(entry.id) is not entry:
                 continue
-            with contained("group offsets can't be expired", group=entry.id):
+            with contained("group offsets not expired", group=entry.id):
                 try:
                     await self._expire(entry, now)
                 except LogError as error:
-                    eventlog.warning("group offsets can't be expired now", error=error)
+                    eventlog.warning("group offsets not expired", group=entry.id, error=error)
                     return
             await trio.lowlevel.checkpoint()
 
@@ -391,7 +396,7 @@ class Groups:
         idle = entry.group.state is State.EMPTY and not entry.group.is_waiting
         if idle and not entry.offsets and not entry.is_saving:
             await self._state.put(self._remove(entry))
-            eventlog.info("group forgotten", group=entry.id)
+            eventlog.info("group expired", group=entry.id)
 
     def _expired(self, entry: Entry, now: int) -> list[Place]:
         """A group's members keep the offsets of what they subscribe to; without members, all of
@@ -432,7 +437,7 @@ class Groups:
                 self._nursery.start_soon(self._forget_topic, entry.id, gone)
 
     async def _forget_topic(self, id: str, gone: list[Place]) -> None:
-        with contained("group offsets could not be removed", group=id):
+        with contained("group offsets not removed", group=id):
             await self.delete_offsets(id, gone)
 
 

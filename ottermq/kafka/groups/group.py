@@ -485,7 +485,7 @@ class Group:
             group=self.id,
             member=member.id,
             host=member.client_host.removeprefix("/"),
-            why=why,
+            reason=why,
         )
 
     def _drop(self, member: Member) -> None:

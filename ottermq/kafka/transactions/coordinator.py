@@ -122,7 +122,7 @@ class Transactions:
             nursery.start_soon(self._state.keep)
             task_status.started()
             while True:
-                with contained("transactions could not be looked at"):
+                with contained("transaction timeouts not checked"):
                     await self.look()
                 await trio.sleep(LOOK)
 
@@ -232,7 +232,7 @@ class Transactions:
                 await self._carry_out(entry)
             except (KafkaError, LogError) as error:
                 # The decision stands: `look` tries again.
-                eventlog.warning("a transaction waits for its markers", id=id, error=error)
+                eventlog.warning("transaction markers pending", transactional_id=id, error=error)
 
     def _of(self, id: str, producer: Producer) -> Entry:
         entry = self._entries.get(id)
@@ -303,7 +303,13 @@ class Transactions:
             except Deleted:
                 break
             except Refused as error:  # a later producer was there: it has been ended before
-                eventlog.warning("a marker was refused", id=now.id, topic=place.topic, error=error)
+                eventlog.warning(
+                    "transaction marker refused",
+                    transactional_id=now.id,
+                    topic=place.topic,
+                    partition=place.partition,
+                    error=error,
+                )
                 break
         return 0
 
@@ -314,12 +320,12 @@ class Transactions:
         now = self._clock()
         for entry in list(self._open.values()):
             if not entry.busy:
-                with contained("a transaction can't be ended", id=entry.now.id):
+                with contained("transaction not ended", transactional_id=entry.now.id):
                     await self._look_at(entry, now)
         for entry in list(self._entries.values()):
             is_old = now - entry.now.updated_ms > self.settings.id_expiration_ms
             if is_old and not entry.busy and entry.now.id not in self._open:
-                with contained("a transactional id can't be forgotten", id=entry.now.id):
+                with contained("transactional id not expired", transactional_id=entry.now.id):
                     await self._forget(entry)
 
     async def _look_at(self, entry: Entry, now: int) -> None:
@@ -330,15 +336,15 @@ class Transactions:
                     if now - entry.now.started_ms <= limit:
                         return
                     eventlog.warning(
-                        "a transaction took too long and is given up",
-                        id=entry.now.id,
+                        "transaction timed out",
+                        transactional_id=entry.now.id,
                         limit_ms=limit,
                         topics=",".join(sorted({each.topic for each in entry.now.partitions})),
                     )
                     await self._put(entry, entry.now.given_up(now))
                 await self._carry_out(entry)
         except (KafkaError, LogError) as error:
-            eventlog.warning("a transaction can't be ended yet", id=entry.now.id, error=error)
+            eventlog.warning("transaction not ended", transactional_id=entry.now.id, error=error)
 
     def _limit(self, now: Transaction) -> int:
         for place in now.partitions:
