@@ -119,8 +119,8 @@ static enum om_verdict settle_tags(om_channel *channel, uint32_t method, uint64_
     if (multiple && tag == 0)
         tag = ring->next_tag - 1;
     else if (!is_known(ring, tag))
-        return om_event_error(channel->conn, channel->number, 406, method,
-                              "PRECONDITION_FAILED - unknown delivery tag %llu", (unsigned long long)tag);
+        return om_amqp_error(channel->conn, channel->number, 406, method,
+                             "PRECONDITION_FAILED - unknown delivery tag %llu", (unsigned long long)tag);
     if (channel->limit)
         om_channel_wake_queues(channel); /* before its own queue is, else that would have all of the limit */
     om_unacked *entry = om_unacked_from(ring, multiple ? 0 : tag);

@@ -8,52 +8,54 @@
  * Numbers that follow each other, as clients give them, have a slot each; one far off, up to 65535, costs
  * no more than they do. Never full: a search ends at a free slot. */
 
-static uint32_t slot_of(const om_conn *conn, uint32_t number) {
-    uint32_t mask = conn->channel_cap - 1, slot = number & mask;
-    while (conn->channels[slot] && conn->channels[slot]->number != number)
+static uint32_t slot_of(const om_amqp_conn *amqp, uint32_t number) {
+    uint32_t mask = amqp->channel_cap - 1, slot = number & mask;
+    while (amqp->channels[slot] && amqp->channels[slot]->number != number)
         slot = (slot + 1) & mask;
     return slot;
 }
 
-om_channel *om_channel_find(om_conn *conn, int number) {
-    return conn->channel_cap ? conn->channels[slot_of(conn, (uint32_t)number)] : NULL;
+om_channel *om_channel_find(const om_conn *conn, int number) {
+    const om_amqp_conn *amqp = om_amqp_of(conn);
+    return amqp->channel_cap ? amqp->channels[slot_of(amqp, (uint32_t)number)] : NULL;
 }
 
-static int need_slot(om_conn *conn) {
-    uint32_t before = conn->channel_cap, cap = before ? before * 2 : 2;
-    if ((conn->channel_count + 1) * 4 <= before * 3)
+static int need_slot(om_amqp_conn *amqp) {
+    uint32_t before = amqp->channel_cap, cap = before ? before * 2 : 2;
+    if ((amqp->channel_count + 1) * 4 <= before * 3)
         return OM_OK;
-    om_channel **channels = calloc(cap, sizeof *channels), **old = conn->channels;
+    om_channel **channels = calloc(cap, sizeof *channels), **old = amqp->channels;
     if (!channels)
         return OM_E_NO_MEMORY;
-    conn->channels = channels;
-    conn->channel_cap = cap;
+    amqp->channels = channels;
+    amqp->channel_cap = cap;
     for (uint32_t i = 0; i < before; i++)
         if (old[i])
-            channels[slot_of(conn, old[i]->number)] = old[i];
+            channels[slot_of(amqp, old[i]->number)] = old[i];
     free(old);
     return OM_OK;
 }
 
 /* Those behind it, up to a free slot, may have wanted its place. */
-static void leave_slot(om_conn *conn, uint32_t number) {
-    uint32_t mask = conn->channel_cap - 1, slot = slot_of(conn, number);
-    conn->channels[slot] = NULL;
-    for (slot = (slot + 1) & mask; conn->channels[slot]; slot = (slot + 1) & mask) {
-        om_channel *moved = conn->channels[slot];
-        conn->channels[slot] = NULL;
-        conn->channels[slot_of(conn, moved->number)] = moved;
+static void leave_slot(om_amqp_conn *amqp, uint32_t number) {
+    uint32_t mask = amqp->channel_cap - 1, slot = slot_of(amqp, number);
+    amqp->channels[slot] = NULL;
+    for (slot = (slot + 1) & mask; amqp->channels[slot]; slot = (slot + 1) & mask) {
+        om_channel *moved = amqp->channels[slot];
+        amqp->channels[slot] = NULL;
+        amqp->channels[slot_of(amqp, moved->number)] = moved;
     }
-    conn->channel_count--;
+    amqp->channel_count--;
 }
 
 int om_channel_new(om_conn *conn, int number) {
+    om_amqp_conn *amqp = om_amqp_of(conn);
     if (number < 1 || number > 65535)
         return OM_E_INVALID;
     if (om_channel_find(conn, number))
         return OM_E_EXISTS;
     om_channel *channel = calloc(1, sizeof *channel);
-    if (!channel || need_slot(conn) != OM_OK) {
+    if (!channel || need_slot(amqp) != OM_OK) {
         free(channel);
         return OM_E_NO_MEMORY;
     }
@@ -61,8 +63,8 @@ int om_channel_new(om_conn *conn, int number) {
     channel->number = (uint16_t)number;
     channel->state = OM_CH_OPEN;
     channel->unacked.next_tag = 1;
-    conn->channels[slot_of(conn, (uint32_t)number)] = channel;
-    conn->channel_count++;
+    amqp->channels[slot_of(amqp, (uint32_t)number)] = channel;
+    amqp->channel_count++;
     conn->engine->stat.channels++;
     return OM_OK;
 }
@@ -92,7 +94,7 @@ void om_channel_free(om_channel *channel) {
     om_confirm_clear(channel);
     free(channel->unacked.slots);
     engine->stat.channels--;
-    leave_slot(channel->conn, channel->number);
+    leave_slot(om_amqp_of(channel->conn), channel->number);
     free(channel);
 }
 
@@ -108,4 +110,23 @@ void om_channel_wake_queues(om_channel *channel) {
         end = &(*end)->next;
     *end = first;
     first->next = NULL;
+}
+
+/* A message that nobody acks pins its segment. */
+void om_channel_check_overdue(om_channel *channel) {
+    om_engine *engine = channel->conn->engine;
+    if (!channel->unacked.live || channel->overdue_told)
+        return;
+    const om_unacked *late = om_unacked_overdue(&channel->unacked, engine->now_ms, engine->shortest_timeout_ms);
+    if (!late)
+        return;
+    channel->overdue_told = 1;
+    om_event event = {
+        .kind = OM_EV_CONSUMER_TIMEOUT,
+        .conn = channel->conn->id,
+        .channel = channel->number,
+        .queue = late->queue->id,
+        .count = om_unacked_timeout(late),
+    };
+    om_event_push(engine, &event);
 }

@@ -153,10 +153,11 @@ struct om_channel {
 };
 
 int om_channel_new(om_conn *conn, int number);
-om_channel *om_channel_find(om_conn *conn, int number);
+om_channel *om_channel_find(const om_conn *conn, int number);
 void om_channel_free(om_channel *channel);
 void om_channel_let_go(om_channel *channel); /* consumers, unacked, half messages, tx */
 /* Credit came back, or will in this tick: whose consumers may take first changes from one call to the next. */
 void om_channel_wake_queues(om_channel *channel);
+void om_channel_check_overdue(om_channel *channel); /* a delivery that was not acked in time: OM_EV_CONSUMER_TIMEOUT */
 
 #endif

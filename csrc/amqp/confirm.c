@@ -121,8 +121,8 @@ static int settle_channel(om_channel *channel, uint64_t durable, int fenced) {
             if (done)
                 om_conn_put_bytes(channel->conn, entry->frame, entry->frame_len);
             else
-                om_event_error(channel->conn, channel->number, 541, 90 << 16 | 20,
-                               "INTERNAL_ERROR - the transaction can't be written to disk");
+                om_amqp_error(channel->conn, channel->number, 541, 90 << 16 | 20,
+                              "INTERNAL_ERROR - the transaction can't be written to disk");
             free(entry->frame);
         } else if (done) {
             acked = entry->tag;

@@ -26,8 +26,8 @@ om_channel *om_reply_find(om_engine *engine, om_span key) {
     if (sscanf(text + strlen(PREFIX), "%llx.%x.%llx%n", &conn_id, &number, &secret, &end) != 3 ||
         text[strlen(PREFIX) + (size_t)end])
         return NULL;
-    om_conn *conn = om_conn_find(engine, conn_id);
-    om_channel *channel = conn && number <= 65535 ? om_channel_find(conn, (int)number) : NULL;
+    const om_amqp_conn *amqp = om_amqp_find(engine, conn_id);
+    om_channel *channel = amqp && number <= 65535 ? om_channel_find(&amqp->conn, (int)number) : NULL;
     return channel && channel->reply_to && channel->reply_secret == secret ? channel : NULL;
 }
 
@@ -35,7 +35,7 @@ static int deliver(om_engine *engine, om_span key, const om_content *content) {
     om_channel *channel = om_reply_is_address(key) ? om_reply_find(engine, key) : NULL;
     if (!channel)
         return 0;
-    if (channel->conn->out.bytes >= OM_OUTPUT_CLOGGED)
+    if (channel->conn->out.bytes >= OM_OUTPUT_HARD_LIMIT)
         return 1; /* it doesn't read: who answers must not wait for it, and we don't keep it all */
     uint8_t args[OM_DELIVER_ARGS];
     uint64_t tag = om_unacked_skip(&channel->unacked);

@@ -47,16 +47,8 @@ static size_t greet(om_conn *conn, const uint8_t *data, size_t len) {
 
 /* ---- methods ---- */
 
-/* Whoever asks and doesn't read the answers is not heard until it does. */
-static int is_deaf(om_conn *conn) {
-    if (conn->out.bytes < OM_OUTPUT_CLOGGED)
-        return 0;
-    conn->clogged = 1;
-    return 1;
-}
-
 static enum om_verdict ask_python(om_conn *conn, int channel, const uint8_t *payload, size_t len) {
-    if (conn->state == OM_CONN_OPEN && is_deaf(conn))
+    if (conn->state == OM_CONN_OPEN && om_conn_is_over_output_limit(conn))
         return OM_STALL;
     om_event event = {
         .kind = OM_EV_METHOD,
@@ -73,15 +65,16 @@ static enum om_verdict ask_python(om_conn *conn, int channel, const uint8_t *pay
 /* basic.get of a queue that Python has allowed before. */
 static enum om_verdict get(om_channel *channel, const uint8_t *payload, size_t len) {
     om_conn *conn = channel->conn;
+    const om_amqp_conn *amqp = om_amqp_of(conn);
     const uint8_t *args = payload + 4;
     size_t name_len = len > 6 ? args[2] : 0;
-    if (is_deaf(conn))
+    if (om_conn_is_over_output_limit(conn))
         return OM_STALL;
-    if (len != 4 + 3 + name_len + 1 || conn->gets_permissions != conn->engine->permissions)
+    if (len != 4 + 3 + name_len + 1 || amqp->gets_permissions != conn->engine->permissions)
         return ask_python(conn, channel->number, payload, len);
-    om_queue *queue = om_queue_named(conn->engine, conn->vhost, args + 3, name_len);
-    for (uint32_t i = 0; queue && i < conn->gets_count; i++)
-        if (conn->gets[i] == queue->id)
+    om_queue *queue = om_queue_named(conn->engine, amqp->vhost, args + 3, name_len);
+    for (uint32_t i = 0; queue && i < amqp->gets_count; i++)
+        if (amqp->gets[i] == queue->id)
             return om_get(channel, queue, args[3 + name_len] & 1) == OM_E_NOT_RESIDENT ? OM_STALL : OM_GO_ON;
     return ask_python(conn, channel->number, payload, len);
 }
@@ -97,11 +90,11 @@ static enum om_verdict on_open_channel(om_channel *channel, const uint8_t *paylo
     om_conn *conn = channel->conn;
     uint32_t method = om_get_be32(payload);
     if (channel->stage != OM_STAGE_IDLE)
-        return om_event_error(conn, channel->number, 505, OM_BASIC_PUBLISH,
-                              "UNEXPECTED_FRAME - expected %s frame instead", due(channel));
+        return om_amqp_error(conn, channel->number, 505, OM_BASIC_PUBLISH,
+                             "UNEXPECTED_FRAME - expected %s frame instead", due(channel));
     switch (method) {
     case OM_BASIC_PUBLISH:
-        if (is_deaf(conn) && (channel->confirms || (len > 4 && payload[len - 1] & 1)))
+        if (om_conn_is_over_output_limit(conn) && (channel->confirms || (len > 4 && payload[len - 1] & 1)))
             return OM_STALL; /* its confirms, or what would be returned */
         return om_publish_method(channel, payload + 4, len - 4);
     case OM_BASIC_ACK:
@@ -134,7 +127,7 @@ static enum om_verdict on_method(om_conn *conn, int number, const uint8_t *paylo
         /* A client that closes what we have just closed is late, not wrong. */
         if (method == OM_CHANNEL_CLOSE_OK)
             return OM_GO_ON;
-        return om_event_error(conn, number, 504, method, "CHANNEL_ERROR - expected 'channel.open'");
+        return om_amqp_error(conn, number, 504, method, "CHANNEL_ERROR - expected 'channel.open'");
     }
     if (channel->state == OM_CH_CLOSING)
         return method == OM_CHANNEL_CLOSE || method == OM_CHANNEL_CLOSE_OK ? ask_python(conn, number, payload, len)
@@ -153,14 +146,14 @@ static enum om_verdict on_content(om_conn *conn, int type, int number, const uin
         return om_frame_unexpected(conn, type, payload, len);
     om_channel *channel = om_channel_find(conn, number);
     if (!channel)
-        return om_event_error(conn, number, 505, 0,
-                              "UNEXPECTED_FRAME - expected method frame, got non method frame instead");
+        return om_amqp_error(conn, number, 505, 0,
+                             "UNEXPECTED_FRAME - expected method frame, got non method frame instead");
     if (channel->state == OM_CH_CLOSING)
         return OM_GO_ON;
     int wanted = type == OM_FRAME_HEADER ? OM_STAGE_HEADER : OM_STAGE_BODY;
     if (channel->stage != wanted)
-        return om_event_error(conn, number, 505, channel->stage == OM_STAGE_IDLE ? 0 : OM_BASIC_PUBLISH,
-                              "UNEXPECTED_FRAME - expected %s frame instead", due(channel));
+        return om_amqp_error(conn, number, 505, channel->stage == OM_STAGE_IDLE ? 0 : OM_BASIC_PUBLISH,
+                             "UNEXPECTED_FRAME - expected %s frame instead", due(channel));
     return type == OM_FRAME_HEADER ? om_publish_header(channel, payload, len) : om_publish_body(channel, payload, len);
 }
 
@@ -183,20 +176,21 @@ static enum om_verdict on_frame(om_conn *conn, int type, int number, const uint8
 }
 
 size_t om_frames(om_conn *conn, const uint8_t *data, size_t len) {
+    const om_amqp_conn *amqp = om_amqp_of(conn);
     size_t at = 0;
     if (conn->state == OM_CONN_GREETING) {
         at = greet(conn, data, len);
         if (conn->state != OM_CONN_HANDSHAKE)
             return at;
     }
-    while (!conn->paused && !conn->stalled && !conn->broken && conn->state != OM_CONN_FLUSHING && len - at >= 7) {
+    while (!om_conn_is_held(conn) && len - at >= 7) {
         const uint8_t *frame = data + at;
         int type = frame[0], number = om_get_be16(frame + 1);
         uint32_t size = om_get_be32(frame + 3);
         /* The limit counts head and end. */
-        if (size > conn->frame_max - OM_FRAME_OVERHEAD) {
-            om_event_error(conn, 0, 501, 0, "FRAME_ERROR - type %d, all octets = <<>>: {frame_too_large,%u,%u}", type,
-                           size, conn->frame_max - OM_FRAME_OVERHEAD);
+        if (size > amqp->frame_max - OM_FRAME_OVERHEAD) {
+            om_amqp_error(conn, 0, 501, 0, "FRAME_ERROR - type %d, all octets = <<>>: {frame_too_large,%u,%u}", type,
+                          size, amqp->frame_max - OM_FRAME_OVERHEAD);
             return len;
         }
         if (len - at < 7 + (size_t)size + 1)

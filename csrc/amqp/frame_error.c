@@ -70,8 +70,8 @@ static enum om_verdict tell(om_conn *conn, int code, const char *name, int type,
     char quoted[128];
     size_t shown = len > QUOTED ? QUOTED : len;
     (is_text(payload, shown) ? put_text : put_numbers)(quoted, sizeof quoted, payload, shown);
-    return om_event_error(conn, 0, code, 0, "%s - type %d, %s octets = %s%s%s", name, type,
-                          len > QUOTED ? "first 16" : "all", quoted, why ? ": " : "", why ? why : "");
+    return om_amqp_error(conn, 0, code, 0, "%s - type %d, %s octets = %s%s%s", name, type,
+                         len > QUOTED ? "first 16" : "all", quoted, why ? ": " : "", why ? why : "");
 }
 
 enum om_verdict om_frame_error(om_conn *conn, int type, const uint8_t *payload, size_t len, const char *why) {
@@ -85,5 +85,5 @@ enum om_verdict om_frame_unexpected(om_conn *conn, int type, const uint8_t *payl
 enum om_verdict om_frame_undecodable(om_conn *conn, uint32_t method, const uint8_t *args, size_t len) {
     char quoted[LONGEST + 8];
     put_numbers(quoted, sizeof quoted, args, len);
-    return om_event_error(conn, 0, 501, method, "FRAME_ERROR - cannot decode %s", quoted);
+    return om_amqp_error(conn, 0, 501, method, "FRAME_ERROR - cannot decode %s", quoted);
 }

@@ -32,7 +32,7 @@ static int keep(uint8_t **kept, uint32_t *cap, const uint8_t *data, size_t len) 
 }
 
 static enum om_verdict out_of_memory(om_channel *channel) {
-    return om_event_error(channel->conn, 0, 506, OM_BASIC_PUBLISH, "RESOURCE_ERROR - out of memory");
+    return om_amqp_error(channel->conn, 0, 506, OM_BASIC_PUBLISH, "RESOURCE_ERROR - out of memory");
 }
 
 /* ---- the method ---- */
@@ -82,7 +82,7 @@ enum om_verdict om_publish_method(om_channel *channel, const uint8_t *args, size
             return om_frame_undecodable(conn, OM_BASIC_PUBLISH, args, len);
     }
     if (address->bits & 2)
-        return om_event_error(conn, 0, 540, OM_BASIC_PUBLISH, "NOT_IMPLEMENTED - immediate=true");
+        return om_amqp_error(conn, 0, 540, OM_BASIC_PUBLISH, "NOT_IMPLEMENTED - immediate=true");
     channel->stage = OM_STAGE_HEADER;
     return OM_GO_ON;
 }
@@ -90,7 +90,7 @@ enum om_verdict om_publish_method(om_channel *channel, const uint8_t *args, size
 /* ---- the header ---- */
 
 static int is_user(const om_conn *conn, om_span name) {
-    return (conn->flags & OM_CONN_MAY_IMPERSONATE) ||
+    return (om_amqp_of(conn)->flags & OM_CONN_MAY_IMPERSONATE) ||
            same((const uint8_t *)conn->user, conn->user_len, name.data, (size_t)name.len);
 }
 
@@ -117,14 +117,14 @@ static enum om_verdict check_properties(om_channel *channel, const om_properties
     char why[300];
     int64_t ms;
     if ((properties->flags & OM_HAS_EXPIRATION) && om_expiration_ms(properties->expiration, &ms) != OM_OK)
-        return om_event_error(conn, channel->number, 406, OM_BASIC_PUBLISH,
-                              "PRECONDITION_FAILED - invalid expiration '%.*s': %s", (int)properties->expiration.len,
-                              (const char *)properties->expiration.data,
-                              why_not_a_time(properties->expiration, why, sizeof why));
+        return om_amqp_error(conn, channel->number, 406, OM_BASIC_PUBLISH,
+                             "PRECONDITION_FAILED - invalid expiration '%.*s': %s", (int)properties->expiration.len,
+                             (const char *)properties->expiration.data,
+                             why_not_a_time(properties->expiration, why, sizeof why));
     if ((properties->flags & OM_HAS_USER_ID) && !is_user(conn, properties->user_id))
-        return om_event_error(conn, channel->number, 406, OM_BASIC_PUBLISH,
-                              "PRECONDITION_FAILED - user_id property set to '%.*s' but authenticated user was '%s'",
-                              (int)properties->user_id.len, (const char *)properties->user_id.data, conn->user);
+        return om_amqp_error(conn, channel->number, 406, OM_BASIC_PUBLISH,
+                             "PRECONDITION_FAILED - user_id property set to '%.*s' but authenticated user was '%s'",
+                             (int)properties->user_id.len, (const char *)properties->user_id.data, conn->user);
     return OM_GO_ON;
 }
 
@@ -189,14 +189,14 @@ static enum om_verdict read_properties(om_channel *channel, const uint8_t *data,
     om_properties properties;
     stamp->known = 0;
     if (om_properties_parse(data, len, &properties) != OM_OK)
-        return om_event_error(channel->conn, 0, 502, OM_BASIC_PUBLISH, "SYNTAX_ERROR - properties that can't be read");
+        return om_amqp_error(channel->conn, 0, 502, OM_BASIC_PUBLISH, "SYNTAX_ERROR - properties that can't be read");
     enum om_verdict verdict = check_properties(channel, &properties);
     if (verdict != OM_GO_ON)
         return verdict;
     int result = keep_properties(channel, &properties);
     if (result == OM_E_INVALID)
-        return om_event_error(channel->conn, channel->number, 406, OM_BASIC_PUBLISH,
-                              "PRECONDITION_FAILED - fast reply consumer does not exist");
+        return om_amqp_error(channel->conn, channel->number, 406, OM_BASIC_PUBLISH,
+                             "PRECONDITION_FAILED - fast reply consumer does not exist");
     if (result != OM_OK)
         return out_of_memory(channel);
     stamp->persistent = properties.delivery_mode == 2;
@@ -216,19 +216,19 @@ enum om_verdict om_publish_header(om_channel *channel, const uint8_t *payload, s
     om_conn *conn = channel->conn;
     int class_id = om_get_be16(payload);
     if (class_id != 60)
-        return om_event_error(conn, channel->number, 505, OM_BASIC_PUBLISH,
-                              "UNEXPECTED_FRAME - expected content header for class 60, got one for class %d instead",
-                              class_id);
+        return om_amqp_error(conn, channel->number, 505, OM_BASIC_PUBLISH,
+                             "UNEXPECTED_FRAME - expected content header for class 60, got one for class %d instead",
+                             class_id);
     if (om_get_be16(payload + 2) != 0)
-        return om_event_error(
+        return om_amqp_error(
             conn, channel->number, 505, OM_BASIC_PUBLISH,
             "UNEXPECTED_FRAME - expected content header for class 60, got non content header frame instead");
     uint64_t size = om_get_be64(payload + 4);
     if (size > conn->engine->options.max_message_size) {
         channel->stage = OM_STAGE_IDLE;
-        return om_event_error(conn, channel->number, 406, OM_BASIC_PUBLISH,
-                              "PRECONDITION_FAILED - message size %llu is larger than configured max size %llu",
-                              (unsigned long long)size, (unsigned long long)conn->engine->options.max_message_size);
+        return om_amqp_error(conn, channel->number, 406, OM_BASIC_PUBLISH,
+                             "PRECONDITION_FAILED - message size %llu is larger than configured max size %llu",
+                             (unsigned long long)size, (unsigned long long)conn->engine->options.max_message_size);
     }
     enum om_verdict verdict = read_properties(channel, payload + 12, len - 12);
     if (verdict != OM_GO_ON) {
@@ -245,9 +245,9 @@ enum om_verdict om_publish_header(om_channel *channel, const uint8_t *payload, s
 
 enum om_verdict om_publish_body(om_channel *channel, const uint8_t *payload, size_t len) {
     if (len > channel->body_size - channel->body_len)
-        return om_event_error(channel->conn, 0, 501, OM_BASIC_PUBLISH,
-                              "FRAME_ERROR - a body of more than the %llu bytes its header told",
-                              (unsigned long long)channel->body_size);
+        return om_amqp_error(channel->conn, 0, 501, OM_BASIC_PUBLISH,
+                             "FRAME_ERROR - a body of more than the %llu bytes its header told",
+                             (unsigned long long)channel->body_size);
     if (channel->body_len == 0 && len == channel->body_size)
         return finish(channel, (om_span){payload, (int32_t)len});
     if (om_assembly_put(channel, (om_span){payload, (int32_t)len}) != OM_OK)
@@ -402,13 +402,13 @@ static void publish(om_channel *channel, om_queue *const *queues, int32_t count,
 
 static int is_allowed(om_channel *channel) {
     om_publish_target *address = &channel->address;
-    om_conn *conn = channel->conn;
-    uint64_t permissions = conn->engine->permissions;
+    const om_amqp_conn *amqp = om_amqp_of(channel->conn);
+    uint64_t permissions = amqp->conn.engine->permissions;
     if (address->allowed && address->permissions == permissions)
         return 1;
     forget_route(address);
-    for (uint32_t i = 0; i < conn->allowed_count; i++) {
-        const om_allowed *allowed = &conn->allowed[i];
+    for (uint32_t i = 0; i < amqp->allowed_count; i++) {
+        const om_allowed *allowed = &amqp->allowed[i];
         if (allowed->permissions != permissions ||
             !same(allowed->name, allowed->len, address->exchange.data, (size_t)address->exchange.len))
             continue;
@@ -427,7 +427,8 @@ static om_route *find_route(om_channel *channel) {
     om_conn *conn = channel->conn;
     if (address->route && om_route_is_fresh(address->route))
         return address->route;
-    om_route *route = om_route_find(conn->engine, conn->vhost, address->salt, address->exchange, address->key);
+    om_route *route =
+        om_route_find(conn->engine, om_amqp_of(conn)->vhost, address->salt, address->exchange, address->key);
     if (address->route)
         om_route_unref(address->route);
     address->route = route;
@@ -473,8 +474,8 @@ static enum om_verdict answer_directly(om_channel *channel, om_span body) {
 static enum om_verdict publish_in_tx(om_channel *channel, om_route *route, om_span body) {
     int result = om_tx_publish(channel, route, body);
     if (result == OM_E_LIMIT)
-        return om_event_error(channel->conn, channel->number, 406, OM_BASIC_PUBLISH,
-                              "PRECONDITION_FAILED - uncommitted transactions hold too much memory");
+        return om_amqp_error(channel->conn, channel->number, 406, OM_BASIC_PUBLISH,
+                             "PRECONDITION_FAILED - uncommitted transactions hold too much memory");
     return result == OM_OK ? OM_GO_ON : out_of_memory(channel);
 }
 
@@ -485,14 +486,15 @@ static enum om_verdict publish_directly(om_channel *channel, om_span body) {
     om_conn *conn = channel->conn;
     if (om_reply_is_address(address->key) && !channel->tx)
         return answer_directly(channel, body);
-    om_queue *queue = om_queue_named(conn->engine, conn->vhost, address->key.data, (size_t)address->key.len);
+    om_queue *queue =
+        om_queue_named(conn->engine, om_amqp_of(conn)->vhost, address->key.data, (size_t)address->key.len);
     if (!channel->tx) {
         publish(channel, &queue, queue != NULL, 0, body);
         return OM_GO_ON;
     }
     uint64_t id = queue ? queue->id : 0;
     om_route *route =
-        om_route_make(conn->engine, conn->vhost, 0, address->exchange, address->key, &id, queue != NULL, 0);
+        om_route_make(conn->engine, om_amqp_of(conn)->vhost, 0, address->exchange, address->key, &id, queue != NULL, 0);
     if (!route)
         return out_of_memory(channel);
     enum om_verdict verdict = publish_in_tx(channel, route, body);

@@ -3,8 +3,8 @@
 
 static om_channel *enter(om_engine *engine, uint64_t id, int number) {
     om_engine_enter(engine);
-    om_conn *conn = om_conn_find(engine, id);
-    return conn ? om_channel_find(conn, number) : NULL;
+    om_amqp_conn *amqp = om_amqp_find(engine, id);
+    return amqp ? om_channel_find(&amqp->conn, number) : NULL;
 }
 
 static int leave(om_engine *engine, const om_channel *channel) {
@@ -14,8 +14,8 @@ static int leave(om_engine *engine, const om_channel *channel) {
 
 int om_channel_open(om_engine *engine, uint64_t id, int number) {
     om_engine_enter(engine);
-    om_conn *conn = om_conn_find(engine, id);
-    int result = conn ? om_channel_new(conn, number) : OM_E_GONE;
+    om_amqp_conn *amqp = om_amqp_find(engine, id);
+    int result = amqp ? om_channel_new(&amqp->conn, number) : OM_E_GONE;
     om_engine_leave(engine);
     return result;
 }

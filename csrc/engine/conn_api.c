@@ -26,17 +26,17 @@ int om_conn_resume(om_engine *engine, uint64_t id, const uint8_t *data, size_t l
 
 int om_conn_tune(om_engine *engine, uint64_t id, uint32_t frame_max, uint32_t channel_max, uint32_t heartbeat_s) {
     om_engine_enter(engine);
-    om_conn *conn = om_conn_find(engine, id);
-    if (conn) {
+    om_amqp_conn *amqp = om_amqp_find(engine, id);
+    if (amqp) {
         uint32_t most = engine->options.frame_max;
-        conn->frame_max = frame_max == 0 || frame_max > most ? most
+        amqp->frame_max = frame_max == 0 || frame_max > most ? most
                           : frame_max < OM_FRAME_MIN         ? OM_FRAME_MIN
                                                              : frame_max;
-        conn->channel_max = channel_max;
-        conn->heartbeat_ms = heartbeat_s * 1000;
+        amqp->channel_max = channel_max;
+        amqp->heartbeat_ms = heartbeat_s * 1000;
     }
     om_engine_leave(engine);
-    return conn ? OM_OK : OM_E_GONE;
+    return amqp ? OM_OK : OM_E_GONE;
 }
 
 int om_conn_open(om_engine *engine, uint64_t id, uint32_t vhost, const char *user, uint32_t flags) {
@@ -44,12 +44,13 @@ int om_conn_open(om_engine *engine, uint64_t id, uint32_t vhost, const char *use
     if (len > 255)
         return OM_E_INVALID;
     om_engine_enter(engine);
-    om_conn *conn = om_conn_find(engine, id);
+    om_amqp_conn *amqp = om_amqp_find(engine, id);
+    om_conn *conn = amqp ? &amqp->conn : NULL;
     if (conn) {
         conn->state = OM_CONN_OPEN;
         om_unauth_remove(conn);
-        conn->vhost = vhost;
-        conn->flags = flags;
+        amqp->vhost = vhost;
+        amqp->flags = flags;
         conn->user_len = (uint8_t)len;
         memcpy(conn->user, user, len + 1);
         conn->last_in = engine->now_ms;
@@ -62,7 +63,7 @@ int om_conn_closing(om_engine *engine, uint64_t id, const uint8_t *data, size_t 
     om_engine_enter(engine);
     om_conn *conn = om_conn_find(engine, id);
     if (conn && conn->state < OM_CONN_FLUSHING) {
-        om_conn_drop_contents(conn);
+        conn->ops->release(conn);
         om_conn_put_bytes(conn, data, len);
         conn->state = OM_CONN_CLOSING;
         conn->paused = 0;
@@ -78,7 +79,7 @@ int om_conn_close(om_engine *engine, uint64_t id, const uint8_t *data, size_t le
     if (conn && conn->state == OM_CONN_PARTING) {
         om_conn_break(conn, "closed by the broker");
     } else if (conn) {
-        om_conn_drop_contents(conn);
+        conn->ops->release(conn);
         om_conn_put_bytes(conn, data, len);
         conn->has_last_word = len > 0;
         conn->state = OM_CONN_FLUSHING;
@@ -100,18 +101,10 @@ int om_conn_stat_get(om_engine *engine, uint64_t id, om_conn_stat *out) {
             .delivered = conn->delivered,
             .acked = conn->acked,
             .output_bytes = conn->out.bytes,
-            .channels = conn->channel_count,
             .state = conn->state,
             .blocked = conn->blocked,
-            .produced_bytes = conn->kafka ? conn->kafka->produced_bytes : 0,
-            .fetched_bytes = conn->kafka ? conn->kafka->fetched_bytes : 0,
         };
-        for (uint32_t i = 0; i < conn->channel_cap; i++) {
-            const om_channel *channel = conn->channels[i];
-            out->unacked += channel ? channel->unacked.live : 0;
-            for (const om_consumer *c = channel ? channel->consumers : NULL; c; c = c->next)
-                out->consumers++;
-        }
+        conn->ops->stat(conn, out);
     }
     om_engine_leave(engine);
     return conn ? OM_OK : OM_E_GONE;
@@ -136,7 +129,7 @@ int64_t om_conn_feed(om_engine *engine, uint64_t id, const uint8_t *data, size_t
     } else if (conn) {
         size_t room = om_conn_read_most(conn);
         taken = (int64_t)(len < room ? len : room);
-        om_conn_take(conn, data, (size_t)taken);
+        conn->ops->take(conn, data, (size_t)taken);
     }
     om_engine_leave(engine);
     return taken;
@@ -164,34 +157,34 @@ int om_conn_may_publish(om_engine *engine, uint64_t id, const uint8_t *exchange,
     if (len > 255)
         return OM_E_INVALID;
     om_engine_enter(engine);
-    om_conn *conn = om_conn_find(engine, id);
-    int result = conn ? OM_OK : OM_E_GONE;
+    om_amqp_conn *amqp = om_amqp_find(engine, id);
+    int result = amqp ? OM_OK : OM_E_GONE;
     uint32_t known = 0;
-    while (conn && known < conn->allowed_count &&
-           !(conn->allowed[known].len == len && memcmp(conn->allowed[known].name, exchange, len) == 0))
+    while (amqp && known < amqp->allowed_count &&
+           !(amqp->allowed[known].len == len && memcmp(amqp->allowed[known].name, exchange, len) == 0))
         known++;
-    if (conn && known < conn->allowed_count) {
-        conn->allowed_next = known;
-    } else if (conn && conn->allowed_count < OM_ALLOWED_MAX) {
-        uint32_t count = conn->allowed_count + 1;
-        om_allowed *allowed = realloc(conn->allowed, count * sizeof *allowed);
+    if (amqp && known < amqp->allowed_count) {
+        amqp->allowed_next = known;
+    } else if (amqp && amqp->allowed_count < OM_ALLOWED_MAX) {
+        uint32_t count = amqp->allowed_count + 1;
+        om_allowed *allowed = realloc(amqp->allowed, count * sizeof *allowed);
         if (allowed) {
-            conn->allowed = allowed;
-            conn->allowed_next = conn->allowed_count++;
+            amqp->allowed = allowed;
+            amqp->allowed_next = amqp->allowed_count++;
         } else {
             result = OM_E_NO_MEMORY;
         }
     }
     if (result == OM_OK) {
-        om_allowed *allowed = &conn->allowed[conn->allowed_next];
+        om_allowed *allowed = &amqp->allowed[amqp->allowed_next];
         allowed->len = (uint8_t)len;
         allowed->salt = salt;
         allowed->by_event = (flags & OM_EXCHANGE_BY_EVENT) != 0;
         allowed->permissions = engine->permissions;
         memcpy(allowed->name, exchange, len);
-        conn->allowed_next = (conn->allowed_next + 1) % OM_ALLOWED_MAX; /* the next one replaces the oldest */
-        if (conn->allowed_next >= conn->allowed_count)
-            conn->allowed_next = 0;
+        amqp->allowed_next = (amqp->allowed_next + 1) % OM_ALLOWED_MAX; /* the next one replaces the oldest */
+        if (amqp->allowed_next >= amqp->allowed_count)
+            amqp->allowed_next = 0;
     }
     om_engine_leave(engine);
     return result;

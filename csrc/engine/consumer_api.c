@@ -3,35 +3,35 @@
 
 #include <stdlib.h>
 
-static int allow_get(om_conn *conn, const om_queue *queue) {
-    uint64_t permissions = conn->engine->permissions;
-    if (conn->gets_permissions != permissions)
-        conn->gets_count = 0;
-    conn->gets_permissions = permissions;
-    for (uint32_t i = 0; i < conn->gets_count; i++)
-        if (conn->gets[i] == queue->id)
+static int allow_get(om_amqp_conn *amqp, const om_queue *queue) {
+    uint64_t permissions = amqp->conn.engine->permissions;
+    if (amqp->gets_permissions != permissions)
+        amqp->gets_count = 0;
+    amqp->gets_permissions = permissions;
+    for (uint32_t i = 0; i < amqp->gets_count; i++)
+        if (amqp->gets[i] == queue->id)
             return OM_OK;
-    if (conn->gets_count == OM_ALLOWED_MAX)
-        conn->gets_count = 0;
-    uint64_t *gets = realloc(conn->gets, (conn->gets_count + 1) * sizeof *gets);
+    if (amqp->gets_count == OM_ALLOWED_MAX)
+        amqp->gets_count = 0;
+    uint64_t *gets = realloc(amqp->gets, (amqp->gets_count + 1) * sizeof *gets);
     if (!gets)
         return OM_E_NO_MEMORY;
-    conn->gets = gets;
-    conn->gets[conn->gets_count++] = queue->id;
+    amqp->gets = gets;
+    amqp->gets[amqp->gets_count++] = queue->id;
     return OM_OK;
 }
 
 int om_basic_get(om_engine *engine, uint64_t id, int number, uint64_t queue_id, int no_ack) {
     om_engine_enter(engine);
-    om_conn *conn = om_conn_find(engine, id);
-    om_channel *channel = conn ? om_channel_find(conn, number) : NULL;
+    om_amqp_conn *amqp = om_amqp_find(engine, id);
+    om_channel *channel = amqp ? om_channel_find(&amqp->conn, number) : NULL;
     om_queue *queue = om_queue_find(engine, queue_id);
     int result = !channel || !queue ? OM_E_GONE : om_queue_is_stream(queue) ? OM_E_INVALID : OM_OK;
     if (result == OM_OK) {
-        allow_get(conn, queue); /* without memory Python is asked again */
-        conn->paused = 0;
+        allow_get(amqp, queue); /* without memory Python is asked again */
+        amqp->conn.paused = 0;
         om_get_later(channel, queue, no_ack);
-        om_conn_continue(conn);
+        om_conn_continue(&amqp->conn);
     }
     om_engine_leave(engine);
     return result;
@@ -61,8 +61,8 @@ int om_consumer_add(om_engine *engine, uint64_t id, int number, const om_consume
     if (plain.start == OM_STREAM_TIME)
         find_start(engine, &plain);
     om_engine_enter(engine);
-    om_conn *conn = om_conn_find(engine, id);
-    om_channel *channel = conn ? om_channel_find(conn, number) : NULL;
+    om_amqp_conn *amqp = om_amqp_find(engine, id);
+    om_channel *channel = amqp ? om_channel_find(&amqp->conn, number) : NULL;
     int result = channel ? om_consumer_start(channel, consume, ok, len) : OM_E_GONE;
     om_engine_leave(engine);
     return result;
@@ -71,8 +71,8 @@ int om_consumer_add(om_engine *engine, uint64_t id, int number, const om_consume
 int om_consumer_add_reply_to(om_engine *engine, uint64_t id, int number, const uint8_t *tag, size_t tag_len,
                              const uint8_t *ok, size_t len) {
     om_engine_enter(engine);
-    om_conn *conn = om_conn_find(engine, id);
-    om_channel *channel = conn ? om_channel_find(conn, number) : NULL;
+    om_amqp_conn *amqp = om_amqp_find(engine, id);
+    om_channel *channel = amqp ? om_channel_find(&amqp->conn, number) : NULL;
     int result = channel ? om_consumer_start_reply_to(channel, (om_span){tag, (int32_t)tag_len}, ok, len) : OM_E_GONE;
     om_engine_leave(engine);
     return result;
@@ -81,12 +81,12 @@ int om_consumer_add_reply_to(om_engine *engine, uint64_t id, int number, const u
 int om_consumer_cancel(om_engine *engine, uint64_t id, int number, const uint8_t *tag, size_t tag_len,
                        const uint8_t *ok, size_t len) {
     om_engine_enter(engine);
-    om_conn *conn = om_conn_find(engine, id);
-    om_channel *channel = conn ? om_channel_find(conn, number) : NULL;
+    om_amqp_conn *amqp = om_amqp_find(engine, id);
+    om_channel *channel = amqp ? om_channel_find(&amqp->conn, number) : NULL;
     om_consumer *consumer = channel ? om_consumer_find(channel, (om_span){tag, (int32_t)tag_len}) : NULL;
     if (consumer) {
         om_consumer_drop(consumer);
-        om_conn_put_bytes(conn, ok, len);
+        om_conn_put_bytes(&amqp->conn, ok, len);
     }
     om_engine_leave(engine);
     return consumer ? OM_OK : OM_E_GONE;

@@ -4,8 +4,6 @@
  */
 #define _GNU_SOURCE
 #include "kafka/kafka.h"
-
-#include "base/bytes.h"
 #include "base/clock.h"
 
 #include <errno.h>
@@ -112,32 +110,11 @@ static void weigh_memory(om_engine *engine) {
         const om_conn *conn = engine->conns[i];
         if (!conn || conn->is_stranger)
             continue;
-        bytes += (conn->kafka ? om_kafka_conn_weight(conn) : conn->out.bytes) + conn->in_len;
-        for (uint32_t c = 0; c < conn->channel_cap; c++)
-            if (conn->channels[c])
-                bytes += om_assembly_weight(conn->channels[c]);
+        bytes += conn->ops->held_bytes(conn) + conn->in_len;
     }
     engine->stat.message_bytes = bytes;
     uint64_t limit = engine->options.memory_limit;
     engine->memory_full = bytes > (engine->memory_full ? limit - limit / 10 : limit);
-}
-
-static void put_blocked(om_conn *conn, const char *reason) {
-    uint8_t frame[7 + 4 + 1 + 255 + 1], *at = frame + 7;
-    size_t len = reason ? strlen(reason) : 0;
-    om_put_be32(at, reason ? OM_CONNECTION_BLOCKED : OM_CONNECTION_UNBLOCKED);
-    at += 4;
-    if (reason) {
-        *at++ = (uint8_t)len;
-        memcpy(at, reason, len);
-        at += len;
-    }
-    frame[0] = OM_FRAME_METHOD;
-    om_put_be16(frame + 1, 0);
-    om_put_be32(frame + 3, (uint32_t)(at - frame - 7));
-    *at++ = OM_FRAME_END;
-    om_conn_put_bytes(conn, frame, (size_t)(at - frame));
-    conn->blocked = reason != NULL;
 }
 
 /* A short wait for the disk is TCP's business; an alarm is told. */
@@ -151,15 +128,9 @@ static void set_alarm(om_engine *engine, const char *reason) {
         };
         om_event_push(engine, &event);
     }
-    for (uint32_t i = 0; i < engine->conn_cap; i++) {
-        om_conn *conn = engine->conns[i];
-        if (!conn || conn->broken || conn->state != OM_CONN_OPEN || !(conn->flags & OM_CONN_BLOCKED_CAPABLE))
-            continue;
-        if (on && conn->held_back && !conn->blocked)
-            put_blocked(conn, reason);
-        else if (!on && conn->blocked)
-            put_blocked(conn, NULL);
-    }
+    for (uint32_t i = 0; i < engine->conn_cap; i++)
+        if (engine->conns[i])
+            engine->conns[i]->ops->alarm(engine->conns[i], reason);
 }
 
 static void retry_stalled(om_engine *engine) {
@@ -195,24 +166,6 @@ void om_engine_note_timeout(om_engine *engine, int64_t timeout_ms) {
         engine->shortest_timeout_ms = timeout_ms;
 }
 
-/* A message that nobody acks pins its segment. */
-static void check_overdue(om_engine *engine, om_channel *channel) {
-    if (!channel->unacked.live || channel->overdue_told)
-        return;
-    const om_unacked *late = om_unacked_overdue(&channel->unacked, engine->now_ms, engine->shortest_timeout_ms);
-    if (!late)
-        return;
-    channel->overdue_told = 1;
-    om_event event = {
-        .kind = OM_EV_CONSUMER_TIMEOUT,
-        .conn = channel->conn->id,
-        .channel = channel->number,
-        .queue = late->queue->id,
-        .count = om_unacked_timeout(late),
-    };
-    om_event_push(engine, &event);
-}
-
 /* The process stood still, or had no core, for longer than a sweep: what connections sent meanwhile may be
  * unread yet, with Python in between for TLS. They are given their time once more, and nobody is
  * judged in this sweep. */
@@ -237,15 +190,9 @@ static void sweep(om_engine *engine) {
     om_unauth_weigh(engine);
     weigh_memory(engine);
     om_routes_sweep(engine);
-    for (uint32_t i = 0; i < engine->conn_cap; i++) {
-        om_conn *conn = engine->conns[i];
-        if (!conn)
-            continue;
-        om_conn_check_time(conn, engine->now_ms);
-        for (uint32_t c = 0; c < conn->channel_cap && !conn->broken; c++)
-            if (conn->channels[c])
-                check_overdue(engine, conn->channels[c]);
-    }
+    for (uint32_t i = 0; i < engine->conn_cap; i++)
+        if (engine->conns[i])
+            om_conn_check_time(engine->conns[i], engine->now_ms);
 }
 
 static void serve_ready(om_engine *engine, const struct epoll_event *ready, int count) {

@@ -15,6 +15,7 @@
 #ifndef OM_ENGINE_H
 #define OM_ENGINE_H
 
+#include "amqp/amqp_conn.h"
 #include "amqp/channel.h"
 #include "amqp/frame.h"
 #include "format/content.h"
@@ -147,7 +148,7 @@ uint8_t *om_deliver_args(uint8_t *at, const om_consumer *consumer, uint64_t tag,
 int om_deliver_take(om_channel *channel, om_consumer *consumer, om_queue *queue, int32_t lane,
                     const om_content *content);
 /* What a content header, which is one frame whatever its size, has room for beside class and body size. */
-#define OM_HEADER_ROOM(frame_max) ((size_t)(frame_max)-OM_FRAME_OVERHEAD - 12)
+#define OM_HEADER_ROOM(frame_max) ((size_t)(frame_max) - OM_FRAME_OVERHEAD - 12)
 #define OM_TOO_LONG_FOR_IT "message properties exceed frame_max"
 /* Frames of one message for that channel; kind: deliver, get-ok or return. OM_E_INVALID: the properties don't fit
  * into a frame of this connection's, and nothing was written. */
@@ -157,6 +158,7 @@ int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const
 int om_get(om_channel *channel, om_queue *queue, int no_ack);
 /* The same, and the connection stands still until it can be told. queue NULL: it is gone. */
 void om_get_later(om_channel *channel, om_queue *queue, int no_ack);
+void om_get_again(om_conn *conn); /* the one that had to wait */
 
 /* ---- streams (stream.c): each consumer has its own place ------------------------------------- */
 
@@ -220,9 +222,6 @@ typedef struct om_event_node {
 
 /* Spans in `event` are copied. */
 void om_event_push(om_engine *engine, const om_event *event);
-/* A rule was broken: the connection stands still until Python has closed it, or the channel. */
-enum om_verdict om_event_error(om_conn *conn, int channel, int code, uint32_t method, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
 
 /* ---- the engine itself (engine.c) --------------------------------------------------------------- */
 
@@ -232,6 +231,7 @@ enum om_verdict om_event_error(om_conn *conn, int channel, int code, uint32_t me
 struct om_engine {
     om_store *store;
     om_engine_options options;
+    const om_protocol *protocols[OM_PROTOCOLS];
     pthread_t thread;
     int running, stopping; /* stopping: atomic */
     int poll_fd;           /* what it sleeps on */

@@ -46,6 +46,8 @@ om_engine *om_engine_new(om_store *store, const om_engine_options *options) {
         return NULL;
     engine->store = store;
     engine->options = *options;
+    engine->protocols[OM_PROTOCOL_AMQP] = &om_amqp_protocol;
+    engine->protocols[OM_PROTOCOL_KAFKA] = &om_kafka_protocol;
     engine->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     engine->poll_fd = epoll_create1(EPOLL_CLOEXEC);
     engine->queue_buckets = engine->exchange_buckets = 256;

@@ -5,7 +5,7 @@
 
 static om_conn *find(om_engine *engine, uint64_t id) {
     om_conn *conn = om_conn_find(engine, id);
-    return conn && conn->kafka && conn->state < OM_CONN_FLUSHING ? conn : NULL;
+    return conn && conn->ops == &om_kafka_protocol && conn->state < OM_CONN_FLUSHING ? conn : NULL;
 }
 
 int om_kafka_trust(om_engine *engine, uint64_t id, int trusted) {
@@ -13,7 +13,7 @@ int om_kafka_trust(om_engine *engine, uint64_t id, int trusted) {
     om_conn *conn = find(engine, id);
     if (conn && trusted)
         om_unauth_remove(conn);
-    if (conn && conn->kafka->wait == OM_KAFKA_ASKED_WHO)
+    if (conn && om_kafka_of(conn)->wait == OM_KAFKA_ASKED_WHO)
         om_kafka_go_on(conn);
     om_engine_leave(engine);
     return conn ? OM_OK : OM_E_GONE;
@@ -31,7 +31,7 @@ int om_kafka_open(om_engine *engine, uint64_t id, const char *user) {
         conn->user_len = (uint8_t)len;
         memcpy(conn->user, user, len + 1);
         conn->last_in = engine->now_ms;
-        if (conn->kafka->wait == OM_KAFKA_ASKED_WHO)
+        if (om_kafka_of(conn)->wait == OM_KAFKA_ASKED_WHO)
             om_kafka_go_on(conn);
     }
     om_engine_leave(engine);
@@ -41,7 +41,7 @@ int om_kafka_open(om_engine *engine, uint64_t id, const char *user) {
 int om_kafka_answer(om_engine *engine, uint64_t id, int64_t slot, const uint8_t *data, size_t len) {
     om_engine_enter(engine);
     om_conn *conn = find(engine, id);
-    om_kafka_conn *kafka = conn ? conn->kafka : NULL;
+    om_kafka_conn *kafka = conn ? om_kafka_of(conn) : NULL;
     int waits = kafka && kafka->slot == slot && (kafka->wait == OM_KAFKA_ASKED || kafka->wait == OM_KAFKA_ASKED_FIRST);
     if (waits) {
         om_conn_put_bytes(conn, data, len);
@@ -58,7 +58,9 @@ int om_kafka_permit(om_engine *engine, uint64_t id, const uint8_t *name, size_t 
     om_engine_enter(engine);
     om_conn *conn = find(engine, id);
     om_kafka_topic *topic = conn ? om_kafka_topic_named(engine, name, len) : NULL;
-    int result = topic ? om_kafka_rights_set(engine, &conn->kafka->rights, topic, rights) : conn ? OM_END : OM_E_GONE;
+    int result = topic  ? om_kafka_rights_set(engine, &om_kafka_of(conn)->rights, topic, rights)
+                 : conn ? OM_END
+                        : OM_E_GONE;
     om_engine_leave(engine);
     return result;
 }
@@ -72,7 +74,7 @@ int om_kafka_permit_producer(om_engine *engine, uint64_t id, const uint8_t *name
     om_engine_enter(engine);
     om_conn *conn = find(engine, id);
     if (conn) {
-        om_kafka_conn *kafka = conn->kafka;
+        om_kafka_conn *kafka = om_kafka_of(conn);
         free(kafka->producer);
         kafka->producer = copy;
         kafka->producer_len = (uint32_t)len;
@@ -88,10 +90,10 @@ int om_kafka_permit_producer(om_engine *engine, uint64_t id, const uint8_t *name
 int om_kafka_retry(om_engine *engine, uint64_t id) {
     om_engine_enter(engine);
     om_conn *conn = find(engine, id);
-    int wait = conn ? conn->kafka->wait : OM_KAFKA_GOES_ON;
+    int wait = conn ? om_kafka_of(conn)->wait : OM_KAFKA_GOES_ON;
     int waits = wait == OM_KAFKA_ASKED_FIRST || wait == OM_KAFKA_ASKED_RIGHTS || wait == OM_KAFKA_ASKED_FETCH;
     if (waits)
-        conn->kafka->answered = wait != OM_KAFKA_ASKED_FIRST;
+        om_kafka_of(conn)->answered = wait != OM_KAFKA_ASKED_FIRST;
     if (wait == OM_KAFKA_ASKED_FETCH)
         om_kafka_fetch_serve(conn, 0);
     else if (waits)
@@ -104,7 +106,7 @@ int om_kafka_throttle(om_engine *engine, uint64_t id, uint32_t ms) {
     om_engine_enter(engine);
     om_conn *conn = find(engine, id);
     if (conn)
-        conn->kafka->throttle_ms = ms;
+        om_kafka_of(conn)->throttle_ms = ms;
     om_engine_leave(engine);
     return conn ? OM_OK : OM_E_GONE;
 }
@@ -117,7 +119,7 @@ int om_kafka_batches_repacked(om_engine *engine, uint64_t id, const om_kafka_rep
         return result;
     om_engine_enter(engine);
     om_conn *conn = find(engine, id);
-    int waits = conn && conn->kafka->wait == OM_KAFKA_ASKED_BATCHES;
+    int waits = conn && om_kafka_of(conn)->wait == OM_KAFKA_ASKED_BATCHES;
     if (waits)
         om_kafka_repack_give(conn, made, count, bytes);
     om_engine_leave(engine);

@@ -6,8 +6,8 @@
 int om_publish_route(om_engine *engine, uint64_t id, int number, const uint64_t *queues, int32_t count, uint32_t flags,
                      uint64_t generation) {
     om_engine_enter(engine);
-    om_conn *conn = om_conn_find(engine, id);
-    om_channel *channel = conn ? om_channel_find(conn, number) : NULL;
+    om_amqp_conn *amqp = om_amqp_find(engine, id);
+    om_channel *channel = amqp ? om_channel_find(&amqp->conn, number) : NULL;
     int result = channel && channel->parked ? OM_OK : OM_E_GONE;
     if (result == OM_OK && generation != engine->generation)
         result = OM_E_STALE;
@@ -15,18 +15,18 @@ int om_publish_route(om_engine *engine, uint64_t id, int number, const uint64_t 
     if (result == OM_OK) {
         const om_publish_target *address = &channel->address;
         route =
-            om_route_make(engine, conn->vhost, address->salt, address->exchange, address->key, queues, count, flags);
+            om_route_make(engine, amqp->vhost, address->salt, address->exchange, address->key, queues, count, flags);
         result = route ? OM_OK : OM_E_NO_MEMORY;
     }
     if (route) {
-        conn->paused = 0;
+        amqp->conn.paused = 0;
         om_publish_parked(channel, route); /* which may pause it again: an error */
         om_route_unref(route);
-        om_conn_continue(conn);
-    } else if (conn && result == OM_E_GONE) {
+        om_conn_continue(&amqp->conn);
+    } else if (amqp && result == OM_E_GONE) {
         /* The channel was closed meanwhile; what comes behind that publish is still to be read. */
-        conn->paused = 0;
-        om_conn_continue(conn);
+        amqp->conn.paused = 0;
+        om_conn_continue(&amqp->conn);
     }
     om_engine_leave(engine);
     return result;

@@ -101,7 +101,7 @@ typedef struct om_kafka_rights {
     struct {
         uint64_t serial;
         uint32_t bits;
-    } * slots; /* open addressing; serial 0: free */
+    } *slots; /* open addressing; serial 0: free */
     uint32_t count, cap;
 } om_kafka_rights;
 /* The bits; -1: not known. */
@@ -133,8 +133,8 @@ enum om_kafka_wait {
     OM_KAFKA_ASKED_WHO = 8,     /* Python tells whether it must log in; its first request is large for who must */
 };
 
-struct om_kafka_conn {
-    om_conn *conn;
+typedef struct om_kafka_conn {
+    om_conn conn;
     int64_t slot;     /* of the last request */
     uint8_t wait;     /* enum om_kafka_wait */
     uint8_t drop;     /* the request at the front of the input was answered by Python */
@@ -159,7 +159,13 @@ struct om_kafka_conn {
     om_kafka_repacked_batch *parcels; /* of the request at the front of the input */
     uint32_t parcel_count, parcel_at; /* at: the next to be appended */
     uint64_t repacking;               /* its share of the engine's */
-};
+} om_kafka_conn;
+
+extern const om_protocol om_kafka_protocol;
+
+static inline om_kafka_conn *om_kafka_of(const om_conn *conn) {
+    return (om_kafka_conn *)conn;
+}
 
 /* ---- requests (kafka_conn.c) ---- */
 
@@ -171,17 +177,10 @@ typedef struct om_kafka_request {
     size_t len;
 } om_kafka_request;
 
-int om_kafka_conn_new(om_conn *conn);
-void om_kafka_conn_free(om_conn *conn);
-void om_kafka_conn_read(om_conn *conn);
-void om_kafka_conn_take(om_conn *conn, const uint8_t *data, size_t len);
-void om_kafka_conn_continue(om_conn *conn);
-void om_kafka_conn_check_time(om_conn *conn, int64_t now_ms);
 /* Its input stands still from now on; and goes on. */
 void om_kafka_hold(om_conn *conn, enum om_kafka_wait why);
 void om_kafka_go_on(om_conn *conn);
 
-uint64_t om_kafka_conn_weight(const om_conn *conn); /* bytes in memory that wait to be sent */
 /* Room for a response in the making, until the next call; NULL: no memory. */
 uint8_t *om_kafka_reply_room(om_engine *engine, size_t len);
 /* What the next response tells its client to wait; it is told once, and not heard so long. */

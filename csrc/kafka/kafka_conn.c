@@ -24,21 +24,11 @@
 #define PRODUCE_FLEXIBLE 9
 #define FETCH_FLEXIBLE 12
 
-int om_kafka_conn_new(om_conn *conn) {
-    conn->kafka = calloc(1, sizeof *conn->kafka);
-    if (!conn->kafka)
-        return OM_E_NO_MEMORY;
-    conn->kafka->conn = conn;
-    return OM_OK;
-}
-
-void om_kafka_conn_free(om_conn *conn) {
-    om_kafka_conn *kafka = conn->kafka;
-    if (!kafka)
-        return;
+static void end(om_conn *conn) {
+    om_kafka_conn *kafka = om_kafka_of(conn);
     om_conn **link = &conn->engine->kafka_gated;
     while (kafka->on_gated && *link != conn)
-        link = &(*link)->kafka->next_gated;
+        link = &om_kafka_of(*link)->next_gated;
     if (kafka->on_gated)
         *link = kafka->next_gated;
     om_kafka_fetch_free(conn);
@@ -48,34 +38,19 @@ void om_kafka_conn_free(om_conn *conn) {
     free(kafka->producer);
     free(kafka->gates);
     free(kafka->held);
-    free(kafka);
-    conn->kafka = NULL;
 }
 
 /* ---- standing still ---- */
 
 void om_kafka_hold(om_conn *conn, enum om_kafka_wait why) {
-    conn->kafka->wait = (uint8_t)why;
+    om_kafka_of(conn)->wait = (uint8_t)why;
     conn->paused = 1;
 }
 
 void om_kafka_go_on(om_conn *conn) {
-    conn->kafka->wait = OM_KAFKA_GOES_ON;
+    om_kafka_of(conn)->wait = OM_KAFKA_GOES_ON;
     conn->paused = 0;
     om_conn_continue(conn);
-}
-
-static int is_standing(const om_conn *conn) {
-    return conn->paused || conn->stalled || conn->broken || conn->state >= OM_CONN_FLUSHING;
-}
-
-/* Whoever asks and doesn't read the answers is not heard until it does. */
-static int is_deaf(om_conn *conn) {
-    if (conn->out.bytes < OM_OUTPUT_CLOGGED)
-        return 0;
-    conn->clogged = 1;
-    om_conn_stall(conn);
-    return 1;
 }
 
 /* ---- the first request ---- */
@@ -131,11 +106,11 @@ uint8_t *om_kafka_reply_room(om_engine *engine, size_t len) {
 }
 
 uint32_t om_kafka_take_throttle(om_conn *conn) {
-    uint32_t ms = conn->kafka->throttle_ms;
-    conn->kafka->throttle_ms = 0;
+    uint32_t ms = om_kafka_of(conn)->throttle_ms;
+    om_kafka_of(conn)->throttle_ms = 0;
     if (ms) {
         om_kafka_hold(conn, OM_KAFKA_MUTED);
-        om_kafka_set_timer(conn, &conn->kafka->mute, OM_KAFKA_TIMER_MUTE, conn->engine->now_ms + ms);
+        om_kafka_set_timer(conn, &om_kafka_of(conn)->mute, OM_KAFKA_TIMER_MUTE, conn->engine->now_ms + ms);
     }
     return ms;
 }
@@ -151,7 +126,7 @@ static int ask_python(const om_kafka_request *request) {
         .conn = conn->id,
         .code = request->key,
         .method = (uint32_t)request->version,
-        .count = conn->kafka->slot,
+        .count = om_kafka_of(conn)->slot,
         .payload = {request->data, (int32_t)request->len},
     };
     om_kafka_hold(conn, may_be_ours ? OM_KAFKA_ASKED_FIRST : OM_KAFKA_ASKED);
@@ -171,7 +146,7 @@ static const uint8_t *find_body(const om_kafka_request *request, int flexible_fr
 }
 
 static int on_request(om_conn *conn, const uint8_t *data, size_t len) {
-    om_kafka_conn *kafka = conn->kafka;
+    om_kafka_conn *kafka = om_kafka_of(conn);
     om_kafka_request request = {
         .conn = conn,
         .key = (int16_t)om_get_be16(data),
@@ -180,8 +155,10 @@ static int on_request(om_conn *conn, const uint8_t *data, size_t len) {
         .data = data,
         .len = len,
     };
-    if (is_deaf(conn))
+    if (om_conn_is_over_output_limit(conn)) {
+        om_conn_stall(conn);
         return 0;
+    }
     if (conn->state == OM_CONN_OPEN && request.key == OM_KAFKA_PRODUCE) {
         const uint8_t *body = find_body(&request, PRODUCE_FLEXIBLE);
         int taken = !body || om_kafka_produce(&request, body);
@@ -214,7 +191,7 @@ static void meet_stranger(om_conn *conn, size_t have) {
 /* Acts on as many requests as there are; returns the bytes used. */
 static size_t cut(om_conn *conn, const uint8_t *data, size_t len) {
     size_t at = 0;
-    while (!is_standing(conn) && len - at >= 4) {
+    while (!om_conn_is_held(conn) && len - at >= 4) {
         uint32_t size = om_get_be32(data + at);
         size_t have = len - at - 4;
         if (size < REQUEST_MIN || size > conn->engine->options.kafka_max_request ||
@@ -233,8 +210,8 @@ static size_t cut(om_conn *conn, const uint8_t *data, size_t len) {
             break;
         if (conn->state == OM_CONN_GREETING)
             open_conn(conn);
-        if (conn->kafka->drop)
-            conn->kafka->drop = 0;
+        if (om_kafka_of(conn)->drop)
+            om_kafka_of(conn)->drop = 0;
         else if (!on_request(conn, data + at + 4, size))
             break;
         at += 4 + (size_t)size;
@@ -313,7 +290,7 @@ static void read_large(om_conn *conn, size_t whole) {
         cut_kept(conn);
 }
 
-void om_kafka_conn_read(om_conn *conn) {
+static void read_socket(om_conn *conn) {
     uint8_t *scratch = conn->engine->scratch;
     size_t whole = whole_size(conn), have = conn->in_len;
     if (whole > OM_READ_BUDGET) {
@@ -331,7 +308,7 @@ void om_kafka_conn_read(om_conn *conn) {
         drop_used(conn, 0);
 }
 
-void om_kafka_conn_take(om_conn *conn, const uint8_t *data, size_t len) {
+static void take(om_conn *conn, const uint8_t *data, size_t len) {
     om_conn_heard(conn, len);
     if (!conn->in_len) {
         cut_passing(conn, data, len);
@@ -347,13 +324,13 @@ void om_kafka_conn_take(om_conn *conn, const uint8_t *data, size_t len) {
     cut_kept(conn);
 }
 
-void om_kafka_conn_continue(om_conn *conn) {
-    if (!is_standing(conn) && conn->in_len)
+static void resume(om_conn *conn) {
+    if (!om_conn_is_held(conn) && conn->in_len)
         cut_kept(conn);
 }
 
 /* A fetch's answer may be a large part of a file, which isn't in memory for our sake. */
-uint64_t om_kafka_conn_weight(const om_conn *conn) {
+static uint64_t held_bytes(const om_conn *conn) {
     uint64_t bytes = 0;
     for (const om_piece *piece = conn->out.head; piece; piece = piece->next)
         if (piece->kind != OM_PIECE_FILE)
@@ -363,7 +340,7 @@ uint64_t om_kafka_conn_weight(const om_conn *conn) {
 
 /* ---- time ---- */
 
-void om_kafka_conn_check_time(om_conn *conn, int64_t now_ms) {
+static void check_time(om_conn *conn, int64_t now_ms) {
     const om_engine_options *options = &conn->engine->options;
     if (conn->state < OM_CONN_OPEN)
         return;
@@ -375,3 +352,35 @@ void om_kafka_conn_check_time(om_conn *conn, int64_t now_ms) {
     else if (options->kafka_idle_ms && silent > options->kafka_idle_ms)
         om_conn_break(conn, "idle timeout");
 }
+
+/* ---- the table ---- */
+
+static void stat(const om_conn *conn, om_conn_stat *stat) {
+    stat->produced_bytes = om_kafka_of(conn)->produced_bytes;
+    stat->fetched_bytes = om_kafka_of(conn)->fetched_bytes;
+}
+
+/* Kafka's clients ask for what they get, and are told of no alarm. */
+static void nothing(om_conn *conn) {
+    (void)conn;
+}
+
+static void no_alarm(om_conn *conn, const char *reason) {
+    (void)conn;
+    (void)reason;
+}
+
+const om_protocol om_kafka_protocol = {
+    .conn_size = sizeof(om_kafka_conn),
+    .begin = nothing,
+    .read = read_socket,
+    .take = take,
+    .resume = resume,
+    .drained = nothing,
+    .release = nothing,
+    .end = end,
+    .check_time = check_time,
+    .alarm = no_alarm,
+    .held_bytes = held_bytes,
+    .stat = stat,
+};

@@ -13,7 +13,7 @@ void om_kafka_wait_for_log(om_conn *conn, om_kafka_part *part, om_log *log) {
 }
 
 static void wake(om_conn *conn) {
-    om_kafka_fetch *fetch = conn->kafka->fetch;
+    om_kafka_fetch *fetch = om_kafka_of(conn)->fetch;
     struct om_kafka *kafka = conn->engine->kafka;
     if (fetch->is_woken)
         return;
@@ -38,7 +38,7 @@ void om_kafka_wake_topic(om_engine *engine, om_kafka_topic *topic) {
 /* ---- pages ---- */
 
 void om_kafka_wait_for_pages(om_conn *conn) {
-    om_kafka_fetch *fetch = conn->kafka->fetch;
+    om_kafka_fetch *fetch = om_kafka_of(conn)->fetch;
     if (fetch->is_cold)
         return;
     fetch->is_cold = 1;
@@ -49,7 +49,7 @@ void om_kafka_wait_for_pages(om_conn *conn) {
 void om_kafka_wake_cold(om_engine *engine) {
     while (engine->kafka->cold) {
         om_conn *conn = engine->kafka->cold;
-        om_kafka_fetch *fetch = conn->kafka->fetch;
+        om_kafka_fetch *fetch = om_kafka_of(conn)->fetch;
         engine->kafka->cold = fetch->next_cold;
         fetch->is_cold = 0;
         wake(conn);
@@ -67,7 +67,7 @@ void om_kafka_run_timers(om_engine *engine) {
         }
         om_kafka_conn *muted = (om_kafka_conn *)((char *)timer - offsetof(om_kafka_conn, mute));
         if (muted->wait == OM_KAFKA_MUTED)
-            om_kafka_go_on(muted->conn);
+            om_kafka_go_on(&muted->conn);
     }
 }
 
@@ -86,12 +86,12 @@ int64_t om_kafka_next_timer(const om_engine *engine) {
 
 static void leave_list(om_conn **list, om_conn *conn, size_t link) {
     while (*list != conn)
-        list = (om_conn **)((char *)(*list)->kafka->fetch + link);
-    *list = *(om_conn **)((char *)conn->kafka->fetch + link);
+        list = (om_conn **)((char *)om_kafka_of(*list)->fetch + link);
+    *list = *(om_conn **)((char *)om_kafka_of(conn)->fetch + link);
 }
 
 void om_kafka_wait_over(om_conn *conn) {
-    om_kafka_fetch *fetch = conn->kafka->fetch;
+    om_kafka_fetch *fetch = om_kafka_of(conn)->fetch;
     struct om_kafka *kafka = conn->engine->kafka;
     for (uint32_t i = 0; i < fetch->part_count; i++)
         if (fetch->parts[i].waiter.waiter.link)
@@ -109,8 +109,8 @@ void om_kafka_serve_woken(om_engine *engine) {
     while (engine->kafka->woken) {
         om_conn *conn = engine->kafka->woken;
         om_kafka_wait_over(conn);
-        if (conn->broken || conn->state >= OM_CONN_FLUSHING || conn->kafka->wait != OM_KAFKA_FETCHING)
+        if (conn->broken || conn->state >= OM_CONN_FLUSHING || om_kafka_of(conn)->wait != OM_KAFKA_FETCHING)
             continue;
-        om_kafka_fetch_serve(conn, engine->now_ms >= conn->kafka->fetch->deadline);
+        om_kafka_fetch_serve(conn, engine->now_ms >= om_kafka_of(conn)->fetch->deadline);
     }
 }

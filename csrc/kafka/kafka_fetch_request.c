@@ -59,7 +59,7 @@ static void forget_all(om_kafka_fetch *fetch) {
 }
 
 void om_kafka_fetch_free(om_conn *conn) {
-    om_kafka_fetch *fetch = conn->kafka->fetch;
+    om_kafka_fetch *fetch = om_kafka_of(conn)->fetch;
     if (!fetch)
         return;
     om_kafka_wait_over(conn);
@@ -69,7 +69,7 @@ void om_kafka_fetch_free(om_conn *conn) {
     free(fetch->topics);
     free(fetch->names);
     free(fetch);
-    conn->kafka->fetch = NULL;
+    om_kafka_of(conn)->fetch = NULL;
 }
 
 /* ---- topics and partitions by name ---- */
@@ -362,9 +362,9 @@ int om_kafka_fetch_take(const om_kafka_request *request, const uint8_t *body) {
         om_conn_break(conn, "unsupported Fetch version");
         return 1;
     }
-    om_kafka_fetch *fetch = conn->kafka->fetch;
+    om_kafka_fetch *fetch = om_kafka_of(conn)->fetch;
     if (!fetch)
-        fetch = conn->kafka->fetch = calloc(1, sizeof *fetch);
+        fetch = om_kafka_of(conn)->fetch = calloc(1, sizeof *fetch);
     if (!fetch) {
         om_conn_break(conn, "out of memory");
         return 1;

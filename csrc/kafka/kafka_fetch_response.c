@@ -58,7 +58,7 @@ static int ask_rights(reading *r) {
         const om_kafka_fetch_topic *wanted = &fetch->topics[i];
         om_span name = {fetch->names + wanted->name_at, (int32_t)wanted->name_len};
         if (wanted->topic) {
-            if (om_kafka_rights_get(r->engine, &r->conn->kafka->rights, wanted->topic) >= 0)
+            if (om_kafka_rights_get(r->engine, &om_kafka_of(r->conn)->rights, wanted->topic) >= 0)
                 continue;
             name = (om_span){wanted->topic->name, (int32_t)wanted->topic->name_len};
         } else if (fetch->by_id) {
@@ -88,7 +88,7 @@ static int find_log(reading *r, om_kafka_plan *plan) {
     om_queue *queue;
     if (!wanted->topic)
         return r->fetch->by_id ? OM_KAFKA_E_UNKNOWN_TOPIC_ID : OM_KAFKA_E_UNKNOWN_TOPIC_OR_PARTITION;
-    int rights = om_kafka_rights_get(r->engine, &r->conn->kafka->rights, wanted->topic);
+    int rights = om_kafka_rights_get(r->engine, &om_kafka_of(r->conn)->rights, wanted->topic);
     if (rights < 0 || !(rights & OM_KAFKA_READ))
         return OM_KAFKA_E_TOPIC_AUTHORIZATION_FAILED;
     plan->log = om_kafka_topic_log(r->engine, wanted->topic, plan->part->partition, &queue);
@@ -444,16 +444,16 @@ static void answer(reading *r) {
         result = send_all(r, &heads);
     }
     om_conn_dirty(r->conn);
-    r->conn->kafka->fetched_bytes += r->bytes;
+    om_kafka_of(r->conn)->fetched_bytes += r->bytes;
     if (result != OM_OK)
         om_conn_break(r->conn, result == OM_E_IO ? "segment unreadable" : "out of memory");
 }
 
 /* Its input goes on; in the next tick, as this one may be at its end. */
 static void go_on(om_conn *conn) {
-    if (conn->kafka->wait == OM_KAFKA_GOES_ON || conn->kafka->wait == OM_KAFKA_MUTED || conn->broken)
+    if (om_kafka_of(conn)->wait == OM_KAFKA_GOES_ON || om_kafka_of(conn)->wait == OM_KAFKA_MUTED || conn->broken)
         return;
-    conn->kafka->wait = OM_KAFKA_GOES_ON;
+    om_kafka_of(conn)->wait = OM_KAFKA_GOES_ON;
     conn->paused = 0;
     if (conn->in_len || conn->wants_room) {
         om_conn_stall(conn);
@@ -464,13 +464,13 @@ static void go_on(om_conn *conn) {
 }
 
 void om_kafka_fetch_serve(om_conn *conn, int late) {
-    om_kafka_fetch *fetch = conn->kafka->fetch;
+    om_kafka_fetch *fetch = om_kafka_of(conn)->fetch;
     reading r = {.engine = conn->engine, .conn = conn, .fetch = fetch};
     if (!fetch->error) {
         om_kafka_fetch_resolve(fetch);
-        if (!conn->kafka->answered && ask_rights(&r))
+        if (!om_kafka_of(conn)->answered && ask_rights(&r))
             return;
-        conn->kafka->answered = 0;
+        om_kafka_of(conn)->answered = 0;
         if (make_plans(&r) != OM_OK) {
             om_conn_break(conn, "out of memory");
             return;

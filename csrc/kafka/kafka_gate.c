@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 int om_kafka_delayed_produce_is_full(const om_conn *conn) {
-    const om_kafka_conn *kafka = conn->kafka;
+    const om_kafka_conn *kafka = om_kafka_of(conn);
     return kafka->gate_count == OM_KAFKA_GATES || kafka->held_len - kafka->held_at >= OM_KAFKA_HELD;
 }
 
@@ -51,7 +51,7 @@ static int need_held(om_kafka_conn *kafka, size_t len) {
 }
 
 uint8_t *om_kafka_delayed_produce_put(om_conn *conn, uint64_t seq, size_t len) {
-    om_kafka_conn *kafka = conn->kafka;
+    om_kafka_conn *kafka = om_kafka_of(conn);
     om_engine *engine = conn->engine;
     if (!kafka->gate_count && seq <= om_wal_durable_seq(engine->store->wal)) {
         uint8_t *at = om_output_put(&conn->out, len);
@@ -74,7 +74,7 @@ uint8_t *om_kafka_delayed_produce_put(om_conn *conn, uint64_t seq, size_t len) {
 }
 
 static void open_gates(om_conn *conn, uint64_t durable) {
-    om_kafka_conn *kafka = conn->kafka;
+    om_kafka_conn *kafka = om_kafka_of(conn);
     uint32_t len = 0;
     while (kafka->gate_count && kafka->gates[kafka->gate_head].seq <= durable) {
         len += kafka->gates[kafka->gate_head].len;
@@ -99,7 +99,7 @@ void om_kafka_delayed_produce_open(om_engine *engine) {
     om_conn **link = &engine->kafka_gated;
     while (*link) {
         om_conn *conn = *link;
-        om_kafka_conn *kafka = conn->kafka;
+        om_kafka_conn *kafka = om_kafka_of(conn);
         if (!conn->broken)
             open_gates(conn, durable);
         if (kafka->gate_count && !conn->broken) {

@@ -44,12 +44,12 @@ typedef struct produce {
 /* ---- the first walk ---- */
 
 static int may_write(const produce *p, const om_kafka_topic *topic) {
-    int rights = om_kafka_rights_get(p->engine, &p->conn->kafka->rights, topic);
+    int rights = om_kafka_rights_get(p->engine, &om_kafka_of(p->conn)->rights, topic);
     return rights < 0 ? -1 : (rights & OM_KAFKA_WRITE) != 0;
 }
 
 static int may_use_id(const produce *p) {
-    const om_kafka_conn *kafka = p->conn->kafka;
+    const om_kafka_conn *kafka = om_kafka_of(p->conn);
     om_span id = p->transactional;
     if (id.len < 0)
         return 1;
@@ -205,7 +205,7 @@ static void append(produce *p, om_kafka_topic *topic, om_queue *queue, om_log *l
         p->seq = log->last_logged_seq;
     queue->published += info->record_count;
     p->conn->published += (uint64_t)info->record_count;
-    p->conn->kafka->produced_bytes += (uint64_t)info->size;
+    om_kafka_of(p->conn)->produced_bytes += (uint64_t)info->size;
     p->engine->stat.published += (uint64_t)info->record_count;
     om_queue_activate(queue);
 }
@@ -232,7 +232,7 @@ static void write_partition(produce *p, om_kafka_topic *topic, int32_t partition
     }
     out->log_start = log->start_offset;
     if (om_kafka_batch_check(&batch, topic, p->version, p->transactional.len >= 0, out) ||
-        (p->conn->kafka->parcels && om_kafka_repack_take(p->conn, place, &batch, topic, out)) ||
+        (om_kafka_of(p->conn)->parcels && om_kafka_repack_take(p->conn, place, &batch, topic, out)) ||
         om_kafka_batch_check_times(&batch, topic, om_now_ms(), out))
         return;
     if (om_reject_publish_refuses(queue, 0, batch.info.size)) {
@@ -311,7 +311,7 @@ static void answer(produce *p, const om_kafka_request *request, uint8_t *reply) 
 
 int om_kafka_produce(const om_kafka_request *request, const uint8_t *body) {
     om_conn *conn = request->conn;
-    om_kafka_conn *kafka = conn->kafka;
+    om_kafka_conn *kafka = om_kafka_of(conn);
     om_engine *engine = conn->engine;
     produce p = {.engine = engine, .conn = conn, .version = request->version, .transactional = {NULL, -1}};
     om_wire wire = {.at = body, .end = request->data + request->len, .flexible = request->version >= FLEXIBLE_FROM};

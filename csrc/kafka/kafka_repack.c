@@ -27,8 +27,8 @@ typedef om_kafka_repacked_batch parcel;
 static void account(om_conn *conn, uint64_t bytes) {
     struct om_kafka *kafka = conn->engine->kafka;
     int was_full = kafka->repacking >= OM_KAFKA_REPACKING;
-    kafka->repacking += bytes - conn->kafka->repacking;
-    conn->kafka->repacking = bytes;
+    kafka->repacking += bytes - om_kafka_of(conn)->repacking;
+    om_kafka_of(conn)->repacking = bytes;
     if (was_full && kafka->repacking < OM_KAFKA_REPACKING)
         conn->engine->retry = 1;
 }
@@ -107,9 +107,9 @@ int om_kafka_repack_read(const om_kafka_repacked *batches, uint32_t count, parce
 }
 
 void om_kafka_repack_give(om_conn *conn, parcel *parcels, uint32_t count, uint64_t bytes) {
-    conn->kafka->parcels = parcels;
-    conn->kafka->parcel_count = count;
-    conn->kafka->parcel_at = 0;
+    om_kafka_of(conn)->parcels = parcels;
+    om_kafka_of(conn)->parcel_count = count;
+    om_kafka_of(conn)->parcel_at = 0;
     account(conn, bytes);
     om_kafka_go_on(conn);
 }
@@ -122,7 +122,7 @@ static const char *reason(int error) {
 
 int om_kafka_repack_take(om_conn *conn, uint32_t place, om_kafka_batch *batch, const om_kafka_topic *topic,
                          om_kafka_outcome *out) {
-    om_kafka_conn *kafka = conn->kafka;
+    om_kafka_conn *kafka = om_kafka_of(conn);
     while (kafka->parcel_at < kafka->parcel_count && kafka->parcels[kafka->parcel_at].place < place)
         kafka->parcel_at++;
     parcel *made = &kafka->parcels[kafka->parcel_at];
@@ -144,7 +144,7 @@ int om_kafka_repack_take(om_conn *conn, uint32_t place, om_kafka_batch *batch, c
 }
 
 void om_kafka_repack_forget(om_conn *conn) {
-    om_kafka_conn *kafka = conn->kafka;
+    om_kafka_conn *kafka = om_kafka_of(conn);
     om_kafka_repack_free(kafka->parcels, kafka->parcel_count);
     kafka->parcels = NULL;
     kafka->parcel_count = kafka->parcel_at = 0;

@@ -1,11 +1,11 @@
-/* conn.c -- a connection: bytes in, bytes out, and when to stand still.
+/* conn.c -- a connection: bytes in, bytes out, and when it is held.
  *
- * Input is read into one scratch buffer that all connections share; only what is left of a frame
- * stays with its connection, so that an idle one costs next to nothing. epoll is level-triggered.
- * A paused connection is unwatched only when bytes come all the same: a client that waits for its
- * answer, as they do, costs no system call.
+ * What the bytes mean is its protocol's (protocol.h). Input is read into one scratch buffer that all connections
+ * share; only the rest of a frame or request stays with its connection, so that an idle one costs next to
+ * nothing. epoll is level-triggered. A paused connection is unwatched only when bytes come all the same: a
+ * client that waits for its answer, as they do, costs no system call.
  */
-#include "kafka/kafka.h"
+#include "engine/engine.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -46,28 +46,25 @@ static int grow_table(om_engine *engine) {
 om_conn *om_conn_new(om_engine *engine, int fd, int protocol, const char *peer) {
     if (!engine->free_count && grow_table(engine) != OM_OK)
         return NULL;
-    om_conn *conn = calloc(1, sizeof *conn);
+    const om_protocol *ops = protocol >= 0 && protocol < OM_PROTOCOLS ? engine->protocols[protocol] : NULL;
+    om_conn *conn = ops ? calloc(1, ops->conn_size) : NULL;
     if (!conn)
         return NULL;
     uint32_t slot = engine->free_slots[engine->free_count - 1];
     conn->engine = engine;
+    conn->ops = ops;
     conn->fd = fd;
     conn->protocol = protocol;
     conn->state = OM_CONN_GREETING;
     conn->id = ++engine->serial << SLOT_BITS | slot;
-    /* Until it is negotiated: a stranger's start-ok may carry a long token, and no more. */
-    conn->frame_max = engine->options.frame_max < OM_FRAME_STRANGER ? engine->options.frame_max : OM_FRAME_STRANGER;
     conn->out.spares = &engine->spares;
     conn->last_in = conn->last_out = conn->opened_ms = engine->now_ms;
     snprintf(conn->peer, sizeof conn->peer, "%s", peer);
-    if (protocol == OM_PROTOCOL_KAFKA && om_kafka_conn_new(conn) != OM_OK) {
-        free(conn);
-        return NULL;
-    }
+    ops->begin(conn);
     if (fd >= 0) {
         struct epoll_event watch = {.events = EPOLLIN, .data.u64 = conn->id};
         if (epoll_ctl(engine->poll_fd, EPOLL_CTL_ADD, fd, &watch) != 0) {
-            om_kafka_conn_free(conn);
+            ops->end(conn);
             free(conn);
             return NULL;
         }
@@ -80,35 +77,18 @@ om_conn *om_conn_new(om_engine *engine, int fd, int protocol, const char *peer) 
     return conn;
 }
 
-/* Whatever it holds of queues: at once, so that others get it. */
-void om_conn_drop_contents(om_conn *conn) {
-    for (uint32_t i = 0; i < conn->channel_cap;) {
-        if (!conn->channels[i]) {
-            i++;
-            continue;
-        }
-        om_channel_let_go(conn->channels[i]);
-        om_channel_free(conn->channels[i]); /* another may take its slot */
-    }
-    free(conn->channels);
-    conn->channels = NULL;
-    conn->channel_cap = conn->channel_count = 0;
-}
-
 static void free_conn(om_conn *conn) {
     om_engine *engine = conn->engine;
     uint32_t slot = (uint32_t)(conn->id & ((1u << SLOT_BITS) - 1));
     om_unauth_remove(conn);
-    om_conn_drop_contents(conn);
-    om_kafka_conn_free(conn);
+    conn->ops->release(conn);
+    conn->ops->end(conn);
     om_output_clear(&conn->out);
     if (conn->fd >= 0)
         close(conn->fd);
     engine->conns[slot] = NULL;
     engine->free_slots[engine->free_count++] = slot;
     engine->conn_count--;
-    free(conn->gets);
-    free(conn->allowed);
     free(conn->in);
     free(conn);
 }
@@ -186,16 +166,14 @@ void om_conn_watch(om_conn *conn) {
 
 /* Output has gone: who waited for that goes on. */
 static void wake_who_waits(om_conn *conn) {
-    if (conn->clogged && conn->out.bytes < OM_OUTPUT_LIMIT) {
-        conn->clogged = 0;
+    if (conn->output_over_limit && conn->out.bytes < OM_OUTPUT_LIMIT) {
+        conn->output_over_limit = 0;
         conn->engine->retry = 1;
     }
     if (!conn->throttled || conn->out.bytes >= OM_OUTPUT_LIMIT / 2)
         return;
     conn->throttled = 0;
-    for (uint32_t i = 0; i < conn->channel_cap; i++)
-        if (conn->channels[i])
-            om_channel_wake_queues(conn->channels[i]);
+    conn->ops->drained(conn);
 }
 
 void om_conn_drained(om_conn *conn, uint64_t len) {
@@ -268,32 +246,6 @@ void om_conn_flush(om_conn *conn) {
 
 /* ---- input ---- */
 
-static void keep_rest(om_conn *conn, const uint8_t *data, size_t len) {
-    if (!len) {
-        conn->in_len = 0;
-        if (conn->in_cap > 4096) {
-            free(conn->in);
-            conn->in = NULL;
-            conn->in_cap = 0;
-        }
-        return;
-    }
-    if (len > conn->in_cap) {
-        uint8_t *in = malloc(len);
-        if (!in) {
-            om_conn_break(conn, "out of memory");
-            return;
-        }
-        memcpy(in, data, len);
-        free(conn->in);
-        conn->in = in;
-        conn->in_cap = (uint32_t)len;
-    } else {
-        memmove(conn->in, data, len);
-    }
-    conn->in_len = (uint32_t)len;
-}
-
 void om_conn_heard(om_conn *conn, size_t len) {
     om_engine *engine = conn->engine;
     conn->received_bytes += len;
@@ -302,36 +254,11 @@ void om_conn_heard(om_conn *conn, size_t len) {
     conn->last_in = engine->now_ms;
 }
 
-static int is_standing(const om_conn *conn) {
-    return conn->paused || conn->stalled || conn->broken || conn->state >= OM_CONN_FLUSHING;
-}
-
-/* The basic.get that Python has allowed, and that had to wait. */
-static void get_again(om_conn *conn) {
-    om_channel *channel = om_channel_find(conn, conn->get_channel);
-    om_queue *queue = om_queue_find(conn->engine, conn->get_queue);
-    conn->get_queue = 0;
-    if (channel && channel->state == OM_CH_OPEN)
-        om_get_later(channel, queue, conn->get_no_ack);
-}
-
 void om_conn_continue(om_conn *conn) {
-    if (conn->get_queue && !is_standing(conn))
-        get_again(conn);
-    if (conn->kafka) {
-        om_kafka_conn_continue(conn);
-    } else if (!is_standing(conn) && conn->in_len) {
-        /* Frames are cut where they can't move: an answer may stall or pause again. */
-        uint8_t *scratch = conn->engine->scratch;
-        size_t len = conn->in_len;
-        memcpy(scratch, conn->in, len);
-        size_t used = om_frames(conn, scratch, len);
-        if (!conn->broken)
-            keep_rest(conn, scratch + used, len - used);
-    }
+    conn->ops->resume(conn);
     if (conn->broken)
         return;
-    if (conn->fd < 0 && conn->wants_room && !is_standing(conn)) {
+    if (conn->fd < 0 && conn->wants_room && !om_conn_is_held(conn)) {
         conn->wants_room = 0;
         om_event event = {.kind = OM_EV_ROOM, .protocol = conn->protocol, .conn = conn->id};
         om_event_push(conn->engine, &event);
@@ -340,51 +267,16 @@ void om_conn_continue(om_conn *conn) {
         om_conn_watch(conn);
 }
 
-void om_conn_take(om_conn *conn, const uint8_t *data, size_t len) {
-    if (conn->kafka) {
-        om_kafka_conn_take(conn, data, len);
-        return;
-    }
-    uint8_t *scratch = conn->engine->scratch;
-    size_t have = conn->in_len;
-    if (have)
-        memcpy(scratch, conn->in, have);
-    memcpy(scratch + have, data, len);
-    om_conn_heard(conn, len);
-    size_t used = om_frames(conn, scratch, have + len);
-    if (!conn->broken)
-        keep_rest(conn, scratch + used, have + len - used);
-}
-
 void om_conn_read(om_conn *conn) {
     if (conn->state == OM_CONN_PARTING) {
         drop_input(conn);
         return;
     }
-    if (is_standing(conn)) {
+    if (om_conn_is_held(conn)) {
         om_conn_watch(conn);
         return;
     }
-    if (conn->kafka) {
-        om_kafka_conn_read(conn);
-        return;
-    }
-    uint8_t *scratch = conn->engine->scratch;
-    size_t have = conn->in_len;
-    if (have)
-        memcpy(scratch, conn->in, have);
-    ssize_t got = recv(conn->fd, scratch + have, om_conn_read_most(conn), MSG_DONTWAIT);
-    if (got <= 0) {
-        if (got < 0 && (errno == EAGAIN || errno == EINTR))
-            return;
-        om_conn_break(conn, got == 0 ? "client unexpectedly closed TCP connection" : "connection lost");
-        return;
-    }
-    om_conn_heard(conn, (size_t)got);
-    size_t len = have + (size_t)got;
-    size_t used = om_frames(conn, scratch, len);
-    if (!conn->broken)
-        keep_rest(conn, scratch + used, len - used);
+    conn->ops->read(conn);
 }
 
 void om_conn_stall(om_conn *conn) {
@@ -414,23 +306,5 @@ void om_conn_check_time(om_conn *conn, int64_t now_ms) {
             om_conn_break(conn, "closed by the broker");
         return;
     }
-    if (conn->kafka)
-        om_kafka_conn_check_time(conn, now_ms);
-    if (!conn->heartbeat_ms || conn->state < OM_CONN_OPEN)
-        return;
-    /* While we don't read, its silence means nothing, unless that is its own doing. */
-    if (conn->paused || conn->stalled)
-        conn->last_in = now_ms;
-    if (conn->clogged && now_ms - conn->last_out > 2 * (int64_t)conn->heartbeat_ms) {
-        om_conn_break(conn, "output not drained");
-        return;
-    }
-    if (now_ms - conn->last_in > 2 * (int64_t)conn->heartbeat_ms) {
-        om_conn_break(conn, "missed heartbeats from client");
-        return;
-    }
-    if (now_ms - conn->last_out >= (int64_t)conn->heartbeat_ms / 2 && !conn->out.head) {
-        static const uint8_t beat[8] = {OM_FRAME_HEARTBEAT, 0, 0, 0, 0, 0, 0, OM_FRAME_END};
-        om_conn_put_bytes(conn, beat, sizeof beat);
-    }
+    conn->ops->check_time(conn, now_ms);
 }

@@ -3,13 +3,12 @@
 #define OM_CONN_H
 
 #include "net/output.h"
+#include "net/protocol.h"
 #include "net/unauth.h"
 #include "om_engine.h"
 #include "store/store.h"
 
-typedef struct om_channel om_channel;
 typedef struct om_conn om_conn;
-typedef struct om_kafka_conn om_kafka_conn;
 
 enum om_conn_state {
     OM_CONN_GREETING = 1, /* waits for the protocol header */
@@ -20,49 +19,27 @@ enum om_conn_state {
     OM_CONN_PARTING = 6,  /* our last word is out; what still comes is read and dropped */
 };
 
-/* Exchanges this connection may write to. */
-typedef struct om_allowed {
-    uint8_t len;
-    uint8_t by_event;
-    uint32_t salt;
-    uint64_t permissions;
-    uint8_t name[255];
-} om_allowed;
-
-#define OM_ALLOWED_MAX 64
-
 struct om_conn {
     om_engine *engine;
+    const om_protocol *ops;
     uint64_t id;
     int fd; /* -1: without a socket */
     int protocol;
-    uint8_t state, paused, stalled, reading, writing, flushed, blocked, told_output, wants_room, throttled, clogged;
-    uint8_t held_back;     /* stalled because no publish is taken now */
-    uint8_t broken;        /* to be closed at the end of the tick */
-    uint8_t has_last_word; /* something was said with the close: see part() in conn.c */
-    const char *why;       /* ... and how it came to that */
-    uint32_t flags, vhost;
+    uint8_t state, paused, stalled, reading, writing, flushed, blocked, told_output, wants_room, throttled;
+    uint8_t output_over_limit; /* ... and so its requests wait */
+    uint8_t held_back;         /* stalled because no publish is taken now */
+    uint8_t broken;            /* to be closed at the end of the tick */
+    uint8_t has_last_word;     /* something was said with the close: see part() in conn.c */
+    const char *why;           /* ... and how it came to that */
     char peer[64];
     uint8_t user_len;
     char user[256];
-    uint32_t frame_max, channel_max;
-    uint32_t heartbeat_ms;
     int64_t last_in, last_out; /* ms */
     int64_t opened_ms;
 
-    uint8_t *in; /* what isn't cut into frames yet */
+    uint8_t *in; /* what isn't cut into frames or requests yet */
     uint32_t in_len, in_cap;
     om_output out;
-    om_channel **channels;
-    uint32_t channel_cap, channel_count;
-    om_allowed *allowed;
-    uint32_t allowed_count, allowed_next;
-    uint64_t *gets; /* queues it may basic.get from */
-    uint32_t gets_count;
-    uint64_t gets_permissions;
-    uint64_t get_queue; /* a basic.get that waits for the disk; 0: none */
-    uint16_t get_channel;
-    uint8_t get_no_ack;
 
     uint64_t received_bytes, sent_bytes, published, delivered, acked;
     om_conn *next_dirty, *next_stalled;
@@ -70,8 +47,20 @@ struct om_conn {
     uint8_t is_stranger; /* it hasn't logged in, and must */
     uint16_t place;      /* ... one of those from around its address */
     om_age ages[OM_AGE_ROWS];
-    om_kafka_conn *kafka; /* NULL: it speaks AMQP */
 };
+
+/* Nothing of its input is acted on now. */
+static inline int om_conn_is_held(const om_conn *conn) {
+    return conn->paused || conn->stalled || conn->broken || conn->state >= OM_CONN_FLUSHING;
+}
+
+/* A client that asks and doesn't read the answers is not heard until it does. */
+static inline int om_conn_is_over_output_limit(om_conn *conn) {
+    if (conn->out.bytes < OM_OUTPUT_HARD_LIMIT)
+        return 0;
+    conn->output_over_limit = 1;
+    return 1;
+}
 
 om_conn *om_conn_find(om_engine *engine, uint64_t id);
 void om_conn_dirty(om_conn *conn); /* has output to be flushed this tick */
@@ -80,16 +69,14 @@ uint8_t *om_conn_put(om_conn *conn,
 void om_conn_put_bytes(om_conn *conn, const void *data, size_t len);
 void om_conn_break(om_conn *conn, const char *why); /* closed without a word at the end of the tick */
 void om_conn_bury(om_conn *conn);                   /* that end: OM_EV_CLOSED, and it is gone */
-void om_conn_drop_contents(om_conn *conn);
 void om_conn_read(om_conn *conn);
 void om_conn_heard(om_conn *conn, size_t len); /* it has brought that much */
-void om_conn_continue(om_conn *conn);          /* frames that are there already */
+void om_conn_continue(om_conn *conn);          /* acts on input that is there already */
 void om_conn_flush(om_conn *conn);
 void om_conn_watch(om_conn *conn); /* epoll: as paused, stalled and output say */
 om_conn *om_conn_new(om_engine *engine, int fd, int protocol, const char *peer);
 void om_conn_stall(om_conn *conn);
-void om_conn_take(om_conn *conn, const uint8_t *data, size_t len); /* bytes that didn't come by a socket */
-void om_conn_drained(om_conn *conn, uint64_t len);                 /* ... and that left without one */
+void om_conn_drained(om_conn *conn, uint64_t len); /* output that left without a socket */
 void om_conn_check_time(om_conn *conn, int64_t now_ms);
 
 #endif

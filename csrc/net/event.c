@@ -6,8 +6,6 @@
 #include "engine/engine.h"
 
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -67,25 +65,4 @@ void om_event_free(om_event *event) {
 
 int om_engine_event_fd(om_engine *engine) {
     return engine->event_fd;
-}
-
-enum om_verdict om_event_error(om_conn *conn, int channel, int code, uint32_t method, const char *format, ...) {
-    char text[512];
-    va_list args;
-    va_start(args, format);
-    int len = vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    if (len >= (int)sizeof text)
-        len = sizeof text - 1;
-    om_event event = {
-        .kind = OM_EV_ERROR,
-        .conn = conn->id,
-        .channel = channel,
-        .code = code,
-        .method = method,
-        .text = {(const uint8_t *)text, len},
-    };
-    conn->paused = 1;
-    om_event_push(conn->engine, &event);
-    return OM_PAUSE;
 }

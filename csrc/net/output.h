@@ -45,8 +45,8 @@ typedef struct om_output {
     om_spares *spares;
 } om_output;
 
-#define OM_OUTPUT_LIMIT (1u << 20)              /* a consumer whose connection has more waiting gets nothing new */
-#define OM_OUTPUT_CLOGGED (4 * OM_OUTPUT_LIMIT) /* ... and what asks for an answer is not taken */
+#define OM_OUTPUT_LIMIT (1u << 20)                 /* a consumer whose connection has more waiting gets nothing new */
+#define OM_OUTPUT_HARD_LIMIT (4 * OM_OUTPUT_LIMIT) /* ... and what asks for an answer is not taken */
 
 /* Room for len bytes in one piece, to be filled at once; NULL: no memory. */
 uint8_t *om_output_put(om_output *output, size_t len);

@@ -93,8 +93,8 @@ static int put_lent_body(om_conn *conn, int channel, const om_content *content, 
 OM_PER_MESSAGE
 int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const uint8_t *args, size_t args_len,
                       const om_content *content, om_span properties, om_queue_reader *feed) {
-    uint32_t most = conn->frame_max - OM_FRAME_OVERHEAD;
-    if ((size_t)properties.len > OM_HEADER_ROOM(conn->frame_max))
+    uint32_t most = om_amqp_of(conn)->frame_max - OM_FRAME_OVERHEAD;
+    if ((size_t)properties.len > OM_HEADER_ROOM(om_amqp_of(conn)->frame_max))
         return OM_E_INVALID;
     size_t body = (size_t)content->body.len;
     size_t heads = 7 + 4 + args_len + 1 + 7 + 12 + (size_t)properties.len + 1;
@@ -229,8 +229,8 @@ static om_span told_properties(om_queue *queue, const om_log *log, const om_cont
         {.name = "x-acquired-count", .type = 'l', .number = acquired},
         {.name = "x-delivery-count", .type = 'l', .number = delivered},
     };
-    int64_t len =
-        om_headers_with(engine->rewrite, OM_HEADER_ROOM(conn->frame_max), &properties, extras, delivered ? 2 : 1);
+    int64_t len = om_headers_with(engine->rewrite, OM_HEADER_ROOM(om_amqp_of(conn)->frame_max), &properties, extras,
+                                  delivered ? 2 : 1);
     return len < 0 ? content->properties : (om_span){engine->rewrite, (int32_t)len};
 }
 
@@ -517,10 +517,20 @@ void om_get_later(om_channel *channel, om_queue *queue, int no_ack) {
     }
     if (om_get(channel, queue, no_ack) != OM_E_NOT_RESIDENT)
         return;
-    conn->get_queue = queue->id;
-    conn->get_channel = channel->number;
-    conn->get_no_ack = (uint8_t)no_ack;
+    om_amqp_conn *amqp = om_amqp_of(conn);
+    amqp->get_queue = queue->id;
+    amqp->get_channel = channel->number;
+    amqp->get_no_ack = (uint8_t)no_ack;
     om_conn_stall(conn);
+}
+
+void om_get_again(om_conn *conn) {
+    om_amqp_conn *amqp = om_amqp_of(conn);
+    om_channel *channel = om_channel_find(conn, amqp->get_channel);
+    om_queue *queue = om_queue_find(conn->engine, amqp->get_queue);
+    amqp->get_queue = 0;
+    if (channel && channel->state == OM_CH_OPEN)
+        om_get_later(channel, queue, amqp->get_no_ack);
 }
 
 int om_get(om_channel *channel, om_queue *queue, int no_ack) {

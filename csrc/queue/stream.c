@@ -69,7 +69,7 @@ static int give(om_queue *queue, om_consumer *consumer, const om_content *conten
     int result = om_properties_parse(content->properties.data, (size_t)content->properties.len, &properties);
     int wanted = result == OM_OK && wants(consumer, &properties);
     om_extra extra = {.name = "x-stream-offset", .type = 'l', .number = content->offset};
-    size_t room = OM_HEADER_ROOM(channel->conn->frame_max);
+    size_t room = OM_HEADER_ROOM(om_amqp_of(channel->conn)->frame_max);
     int64_t len = wanted ? om_headers_with(engine->rewrite, room, &properties, &extra, 1) : 0;
     if (om_queue_reader_unguard(consumer->feed) != OM_OK)
         return OM_E_UNREADABLE;
