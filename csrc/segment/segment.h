@@ -178,8 +178,9 @@ int om_sigbus_install(void);
  * stretch that is known. */
 int om_segment_find(om_segment *segment, int64_t offset, uint64_t *position, om_batch_info *batch);
 /* Where om_segment_find would start to read, by the index as it is in memory: no page is touched.
- * 0 while the index isn't there (om_view_resident says so then). */
-int om_segment_hint(om_segment *segment, int64_t offset, uint64_t *position);
+ * 0 while the index isn't there (om_view_resident says so then). last: of the batch there, as the index
+ * claims; -1: it claims nothing. */
+int om_segment_hint(om_segment *segment, int64_t offset, uint64_t *position, int64_t *last);
 /* The first record with timestamp >= ts. OM_END: none. A compressed batch isn't opened: it
  * answers with its first offset and its largest timestamp. Guarded by itself. */
 int om_segment_find_time(om_segment *segment, int64_t timestamp, int64_t *offset, int64_t *found_timestamp);

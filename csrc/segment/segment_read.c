@@ -167,11 +167,10 @@ static int is_all(const om_segment *segment, const om_view *view) {
     return view->len >= __atomic_load_n(&segment->size, __ATOMIC_RELAXED);
 }
 
-/* While a segment is being written its last batch may be half there; else it is torn. */
-static int short_result(const om_segment *segment, const om_view *view, int result) {
-    if (result != OM_E_SHORT)
-        return result;
-    return om_segment_is(&segment->sealed) && is_all(segment, view) ? OM_E_CORRUPT : OM_END;
+/* What is written ends with a batch, in a segment that still grows too: one that reaches past it isn't one. */
+static int step_on(const om_segment *segment, const om_view *view, uint64_t at, int64_t least, om_step *step) {
+    int result = om_segment_step(segment, view, at, least, step);
+    return result == OM_E_SHORT ? OM_E_CORRUPT : result;
 }
 
 /* The first batch that ends at or past `offset`, from the start on. */
@@ -180,18 +179,18 @@ static int walk_to(const om_segment *segment, const om_view *view, const om_star
     uint64_t at = start->position;
     if (at >= view->len)
         return OM_END; /* placed, not yet written */
-    int result = om_segment_step(segment, view, at, segment->base_offset, step);
+    int result = step_on(segment, view, at, segment->base_offset, step);
     if (result != OM_OK)
-        return short_result(segment, view, result);
+        return result;
     if (start->last >= 0 && (step->last != start->last || step->bad))
         return OM_E_CORRUPT;
     while (step->last < offset) {
         at += step->size;
         if (at >= view->len)
             return OM_END;
-        result = om_segment_step(segment, view, at, step->last + 1, step);
+        result = step_on(segment, view, at, step->last + 1, step);
         if (result != OM_OK)
-            return short_result(segment, view, result);
+            return result;
     }
     *position = at;
     return step->bad ? OM_E_UNREADABLE : OM_OK;
@@ -229,9 +228,9 @@ int om_segment_find(om_segment *segment, int64_t offset, uint64_t *position, om_
     return result;
 }
 
-int om_segment_hint(om_segment *segment, int64_t offset, uint64_t *position) {
+int om_segment_hint(om_segment *segment, int64_t offset, uint64_t *position, int64_t *last) {
     om_view view = {0};
-    om_start start = {0};
+    om_start start = {.last = -1};
     int result = om_view_open(segment, 0, SIZE_MAX, &view);
     if (result != OM_OK)
         return result;
@@ -244,6 +243,7 @@ int om_segment_hint(om_segment *segment, int64_t offset, uint64_t *position) {
     if (!start.position && loaded)
         ask_offset(&loaded->index, segment->base_offset, offset, &start);
     *position = start.position;
+    *last = start.last;
     result = start.position < view.len ? OM_OK : OM_END;
     om_view_release(&view);
     return result;
@@ -283,6 +283,12 @@ static int first_record(const uint8_t *data, size_t len, om_query *query) {
     return result;
 }
 
+/* A base offset has no checksum: the batch behind it tells if it is too large. */
+static int is_before_next(const om_segment *segment, const om_view *view, uint64_t at, const om_step *step) {
+    om_step after;
+    return at + step->size >= view->len || step_on(segment, view, at + step->size, step->last + 1, &after) == OM_OK;
+}
+
 static int walk_time(const om_segment *segment, const om_view *view, const om_start *start, om_query *query) {
     uint64_t at = 0;
     om_step step = {.last = segment->base_offset - 1};
@@ -297,10 +303,12 @@ static int walk_time(const om_segment *segment, const om_view *view, const om_st
         step.last = step.first - 1; /* look at this very batch first */
     }
     while (at < view->len) {
-        int result = om_segment_step(segment, view, at, step.last + 1, &step);
+        int result = step_on(segment, view, at, step.last + 1, &step);
         if (result != OM_OK)
-            return short_result(segment, view, result);
+            return result;
         if (!step.bad && step.max_timestamp >= query->wanted) {
+            if (!is_before_next(segment, view, at, &step))
+                return OM_E_CORRUPT;
             result = first_record(view->data + at, step.size, query);
             if (result != OM_END)
                 return result;

@@ -27,8 +27,7 @@ void om_log_tell_damage(om_log *log, const om_segment *segment, const om_damages
     }
 }
 
-/* What is in the file for certain: [0, *end), offsets below *limit. Under the lock. */
-static void written_part(const om_log *log, const om_segment *segment, uint64_t *end, int64_t *limit) {
+void om_log_written_part(const om_log *log, const om_segment *segment, uint64_t *end, int64_t *limit) {
     const om_hot *hot = log->hot.count ? om_hot_at(&log->hot, 0) : NULL;
     *end = __atomic_load_n(&segment->written, __ATOMIC_ACQUIRE);
     *limit = segment->next_offset;
@@ -50,7 +49,7 @@ int om_log_survey(om_log *log, om_segment *segment, uint64_t suspect) {
         return OM_SURVEYED;
     }
     om_ticket_lock_take(&store->turn);
-    written_part(log, segment, &end, &limit);
+    om_log_written_part(log, segment, &end, &limit);
     int gone = log->deleted || __atomic_load_n(&segment->deleted, __ATOMIC_ACQUIRE);
     om_ticket_lock_give(&store->turn);
     int result = gone ? OM_E_DELETED : om_segment_survey(segment, end, limit, suspect, &survey);

@@ -35,7 +35,8 @@ typedef struct place {
     om_segment *segment;
     uint32_t hot;
     int64_t limit;
-    int64_t past; /* where to go on when the segment's file has nothing more */
+    uint64_t end; /* of what is in the segment's file ... */
+    int64_t past; /* ... and one past its last offset: where to go on when it has nothing more */
 } place;
 
 /* ---- finding the place: under the lock ---- */
@@ -55,7 +56,7 @@ static int find_place(om_log *log, int64_t offset, int64_t end, place *out) {
     if (offset < hot_base && index < log->segment_count && log->segments[index]->base_offset < hot_base) {
         /* What has its place in the segment but isn't written yet is still in the hot tail. */
         out->segment = log->segments[index];
-        out->past = out->segment->next_offset < hot_base ? out->segment->next_offset : hot_base;
+        om_log_written_part(log, out->segment, &out->end, &out->past);
         om_segment_ref(out->segment);
         return OM_OK;
     }
@@ -104,43 +105,40 @@ typedef struct extent {
     uint64_t suspect; /* the batch that isn't one, when that is known */
 } extent;
 
-/* How many whole batches from the start of the view fit; the first always does, unless it lies
- * past the limit (there was a gap before it). Base offsets have no checksum: one that is past the
- * segment's end, or that the next one contradicts, isn't given out. */
-static int measure(const om_view *view, int64_t limit, uint64_t max_bytes, extent *out) {
+/* How many whole batches from the start of the view fit into max_bytes; the first always does, unless it
+ * lies past the limit (there was a gap before it). No checksum covers where a batch begins and how long it
+ * is, so the header behind it has a say: one that this contradicts isn't given out. is_all: the view ends
+ * where a batch does. */
+static int measure(const om_view *view, const place *place, uint64_t max_bytes, int is_all, extent *out) {
     size_t at = 0, before = 0;
-    int64_t end = __atomic_load_n(&view->segment->next_offset, __ATOMIC_ACQUIRE), next = 0, next_before = 0;
-    int past = 0;
+    int64_t next = 0, next_before = 0;
+    int past = 0, wrong = 0;
     om_sigbus_begin(view);
     while (at < view->len) {
         om_batch_info info;
-        if (om_batch_peek(view->data + at, view->len - at, &info) != OM_OK || (size_t)info.size > view->len - at ||
-            info.base_offset + info.last_offset_delta >= end)
+        size_t left = view->len - at;
+        int result = om_batch_peek(view->data + at, left, &info);
+        if (result == OM_OK && (size_t)info.size > left && (is_all || !at))
+            result = OM_E_CORRUPT;
+        if (result == OM_E_SHORT && !is_all)
             break;
-        if (info.base_offset < next) {
-            at = before;
-            next = next_before;
-            break;
-        }
-        if (info.base_offset >= limit) {
-            past = 1;
-            break;
-        }
-        if (at && at + (size_t)info.size > max_bytes)
+        wrong = result != OM_OK || info.base_offset < next || info.base_offset + info.last_offset_delta >= place->past;
+        if (wrong || past || (at && (info.base_offset >= place->limit || at + (size_t)info.size > max_bytes)))
             break;
         if (!at)
             out->first_offset = info.base_offset;
+        past = info.base_offset >= place->limit;
         before = at;
         next_before = next;
         next = info.base_offset + info.last_offset_delta + 1;
         at += (size_t)info.size;
     }
     int faulted = om_sigbus_end(view);
-    out->len = at;
-    out->next_offset = next;
-    if (faulted != OM_OK || (!at && !past))
+    out->len = wrong ? before : at;
+    out->next_offset = wrong ? next_before : next;
+    if (faulted != OM_OK || !out->len)
         return OM_E_CORRUPT;
-    return at ? OM_OK : OM_END;
+    return past ? OM_END : OM_OK;
 }
 
 /* In memory already? Else the reader thread is asked for it. */
@@ -160,12 +158,15 @@ static int demand_resident(om_log *log, om_segment *segment, uint64_t position, 
 /* A look-up that steps only on pages that are in memory: from where the index points to, header
  * by header. */
 static int locate_resident(om_log *log, om_segment *segment, int64_t offset, uint64_t *position, om_batch_info *info) {
-    int result = om_segment_hint(segment, offset, position);
+    int64_t claimed, least = segment->base_offset;
+    int result = om_segment_hint(segment, offset, position, &claimed);
     while (result == OM_OK) {
         om_view view;
         const om_bad *bad = om_segment_bad_at(segment, *position);
         if (bad) {
             *position = bad->end;
+            least = bad->last + 1;
+            claimed = -1;
             continue;
         }
         result = demand_resident(log, segment, *position, OM_BATCH_OVERHEAD);
@@ -177,11 +178,16 @@ static int locate_resident(om_log *log, om_segment *segment, int64_t offset, uin
         int peeked = om_batch_peek(view.data, view.len, info);
         result = om_sigbus_end(&view);
         om_view_release(&view);
-        if (result == OM_OK && peeked != OM_OK)
+        if (result != OM_OK)
+            break;
+        int64_t last = info->base_offset + info->last_offset_delta;
+        if (peeked != OM_OK || info->base_offset < least || (claimed >= 0 && last != claimed))
             return om_segment_find(segment, offset, position, info); /* the index was wrong: it mends that */
-        if (result == OM_OK && info->base_offset + info->last_offset_delta >= offset)
+        if (last >= offset)
             return OM_OK;
         *position += (uint64_t)info->size;
+        least = last + 1;
+        claimed = -1;
     }
     return result;
 }
@@ -206,10 +212,13 @@ static int read_good(om_log *log, const place *place, int64_t offset, uint64_t m
                                         : om_segment_find(place->segment, offset, &out->position, &info);
     if (result != OM_OK)
         return result;
-    uint64_t want = max_bytes > (uint64_t)info.size ? max_bytes : (uint64_t)info.size;
-    uint64_t good = om_segment_good_until(place->segment, out->position) - out->position;
-    if (want > good)
-        want = good;
+    if (out->position >= place->end)
+        return OM_END; /* written since we looked */
+    uint64_t end = om_segment_good_until(place->segment, out->position);
+    uint64_t good = (end < place->end ? end : place->end) - out->position;
+    uint64_t most = max_bytes > (uint64_t)info.size ? max_bytes : (uint64_t)info.size;
+    uint64_t want = most < good && most + OM_BATCH_OVERHEAD < good ? most + OM_BATCH_OVERHEAD /* the header behind it */
+                                                                   : good;
     if ((flags & OM_READ_NOWAIT) && (result = demand_resident(log, place->segment, out->position, want)) != OM_OK)
         return result;
     int streaming = !(flags & OM_READ_NOWAIT) && max_bytes >= STREAMING;
@@ -220,7 +229,7 @@ static int read_good(om_log *log, const place *place, int64_t offset, uint64_t m
     if (streaming)
         stream(view, want);
     out->suspect = out->position;
-    result = measure(view, place->limit, want, out);
+    result = measure(view, place, most, view->len == good, out);
     if (result != OM_OK)
         om_view_release(view);
     return result;

@@ -279,7 +279,7 @@ static int load_sealed(om_store *store, om_log_recovery *patient, om_segment *se
     } else {
         om_scan scan;
         int result = om_segment_scan(segment, 0, segment->base_offset, 0, &scan);
-        if (result != OM_OK || scan.stopped != OM_OK || !scan.valid_size) {
+        if (result != OM_OK || scan.stopped != OM_OK || !scan.valid_size || scan.next_offset > next_base) {
             why = result != OM_OK ? "unreadable" : "damaged";
             om_segment_trust(segment, next_base, size, -1, -1);
         } else {

@@ -492,6 +492,8 @@ int om_reader_survey(om_log *log, om_segment *segment, uint64_t suspect);
 
 /* ---- log_damage.c ---- */
 #define OM_SURVEYED 2
+/* Under the lock. What is in the segment's file for certain: [0, *end), offsets below *limit. */
+void om_log_written_part(const om_log *log, const om_segment *segment, uint64_t *end, int64_t *limit);
 /* Find out which stretches of the segment can't be read, and tell. Blocks. OM_SURVEYED: look again. */
 int om_log_survey(om_log *log, om_segment *segment, uint64_t suspect);
 /* What isn't among the known ones becomes a report of that kind. */

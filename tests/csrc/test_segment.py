@@ -383,16 +383,20 @@ def test_what_is_placed_but_not_written_is_not_found(segment: Segment) -> None:
 
 
 def test_the_hint_is_where_the_look_up_starts_to_read(segment: Segment) -> None:
-    position = ffi.new("uint64_t *")
-    assert lib.om_segment_hint(segment.c, 1000, position) == lib.OM_END
+    position, last = ffi.new("uint64_t *"), ffi.new("int64_t *")
+    assert lib.om_segment_hint(segment.c, 1000, position, last) == lib.OM_END
     segment.fill(100)
+    ends = {batch.position: batch.last_offset for batch in segment.batches}
     for batch in segment.batches:
-        assert lib.om_segment_hint(segment.c, batch.last_offset, position) == lib.OM_OK
+        assert lib.om_segment_hint(segment.c, batch.last_offset, position, last) == lib.OM_OK
         assert batch.position - INTERVAL - len(batch.data) <= position[0] <= batch.position
+        assert last[0] == (ends[position[0]] if position[0] else -1)
     segment.seal()
-    assert lib.om_segment_hint(segment.c, 1199, position) == lib.OM_OK and position[0] == 0
+    assert lib.om_segment_hint(segment.c, 1199, position, last) == lib.OM_OK
+    assert (position[0], last[0]) == (0, -1)
     segment.find(1199)
-    assert lib.om_segment_hint(segment.c, 1199, position) == lib.OM_OK and position[0] > 0
+    assert lib.om_segment_hint(segment.c, 1199, position, last) == lib.OM_OK
+    assert last[0] == ends[position[0]]
 
 
 def test_a_compressed_batch_answers_for_all_its_records(segment: Segment) -> None:
