@@ -18,8 +18,10 @@ typedef struct om_gap {
 
 typedef struct om_walk {
     int64_t base_offset;
+    uint64_t size;                          /* of the file */
     uint64_t position;                      /* where the next batch starts */
     int64_t next_offset;                    /* the lowest offset it may have */
+    int64_t limit;                          /* ... and one past the highest */
     int32_t epoch;                          /* the lowest leader epoch it may have */
     int64_t first_timestamp, max_timestamp; /* of the first batch, of all; start with -1 */
     int64_t max_timestamp_offset;           /* the last offset of the batch that brought it; -1 */
@@ -35,7 +37,7 @@ typedef struct om_walk {
 } om_walk;
 /* Walk over batches, up to position `stop` or beyond it: CRCs right, offsets growing, epochs not
  * going down; index entries are looked at on the way. data lies at walk->position. OM_E_SHORT:
- * the next batch isn't all there. OM_E_FULL: no room for another gap. OM_E_CORRUPT, OM_E_RANGE
+ * the next batch, or the header behind it, isn't all there. OM_E_FULL: no room for another gap. OM_E_CORRUPT, OM_E_RANGE
  * (offset), OM_E_STALE_EPOCH: the next batch is wrong; walk stands before it. */
 int om_walk_batches(om_walk *walk, const uint8_t *data, size_t len, uint64_t stop);
 
@@ -116,6 +118,7 @@ typedef struct om_columns om_columns;
 
 /* Where the reading of a segment is, and what it is for. */
 typedef struct om_reading {
+    uint64_t size;                  /* of the file */
     uint64_t position;              /* where the next batch starts */
     int64_t next_offset;            /* the lowest offset it may have */
     int64_t from, to;               /* rows wanted: from <= offset < to */
@@ -129,8 +132,8 @@ typedef struct om_reading {
 om_columns *om_columns_new(uint32_t wanted, int64_t row_limit);
 void om_columns_free(om_columns *columns);
 /* Add batches up to position `stop`; data lies at reading->position. OM_OK: there. The reading stands
- * before a batch that isn't all here (OM_E_SHORT), is damaged (OM_E_CORRUPT), has offsets that go
- * back (OM_E_RANGE), is compressed (OM_E_COMPRESSED), or finds no room
+ * before a batch that isn't all here, or not the header behind it (OM_E_SHORT), is damaged (OM_E_CORRUPT),
+ * has offsets that don't fit there (OM_E_RANGE), is compressed (OM_E_COMPRESSED), or finds no room
  * (OM_E_FULL: take the rows, go on with a new om_columns). OM_E_NO_MEMORY. */
 int om_columns_read(om_columns *columns, om_reading *reading, const uint8_t *data, size_t len, uint64_t stop);
 /* The batch that the reading stands before, its records opened. header: its first 61 bytes, checked. */

@@ -1,10 +1,11 @@
 """Is one segment right? Its batches, its indexes, and what manifest and checkpoint say of it."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ottermq.wal.checkpoint import Saved
 from ottermq.wal.manifest import Sealed
-from ottermq.wal.segmentfile import Gap, Walk
+from ottermq.wal.segmentfile import NO_LIMIT, Gap, Walk
 from ottermq.wal.window import Ranges
 
 MOST_A_FILE = 5  # flaws; more of the same help nobody
@@ -21,22 +22,30 @@ class Flaw:
     )
 
 
-def trusted_size(base: int, sealed: Sealed | None, saved: Saved | None) -> int | None:
-    """Up to this position the file must be right, what comes after may be torn; None: all."""
+class Trusted(NamedTuple):
+    """Up to this position the file must be right, and all offsets lie below that one; what comes
+    after may be torn."""
+
+    size: int
+    next_offset: int
+
+
+def trusted_part(base: int, sealed: Sealed | None, saved: Saved | None) -> Trusted | None:
+    """None: all of it."""
     if sealed:
-        return sealed.size
+        return Trusted(sealed.size, sealed.next_offset)
     if saved is None or base > saved.recovery_segment:
-        return 0
+        return Trusted(0, base)
     if base == saved.recovery_segment:
-        return saved.recovery_position
+        return Trusted(saved.recovery_position, saved.recovery_point)
     return None
 
 
 class SegmentCheck:
-    def __init__(self, base: int, sealed: Sealed | None, trusted: int | None) -> None:
+    def __init__(self, base: int, sealed: Sealed | None, trusted: Trusted | None) -> None:
         self.base = base
         self.sealed = sealed
-        self.trusted = trusted or 0
+        self.trusted, self.limit = trusted or (0, NO_LIMIT)
         self.trust_all = trusted is None
         self.flaws: list[Flaw] = []
         self.size = self.batches = self.records = 0
@@ -60,7 +69,7 @@ class SegmentCheck:
         if self.trust_all:
             self.trusted = window.size
         walk = Walk(window, self.base, offsets, times)
-        walk.to(self.trusted)
+        walk.to(self.trusted, self.limit)
         if walk.position != self.trusted <= window.size and not walk.damages:
             self.add("no batch starts at the recovery point", self.trusted)
         walk.to()

@@ -16,6 +16,7 @@ from ottermq.wal.window import PIECE, Ranges
 
 MAGIC_AT, MAGIC = 16, b"\x02"
 NO_STOP = (1 << 64) - 1
+NO_LIMIT = (1 << 63) - 1
 GAPS_AT_A_TIME = 64
 OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
@@ -87,8 +88,8 @@ def replaced(names: Iterable[str]) -> list[range]:
 _WHAT = {
     lib.OM_E_SHORT: "cut short",
     lib.OM_E_CORRUPT: "not a batch, or its checksum is wrong",
-    lib.OM_E_RANGE: "offsets go back",
-    lib.OM_E_STALE_EPOCH: "the leader epoch goes down",
+    lib.OM_E_RANGE: "its offsets don't fit between those of its neighbours",
+    lib.OM_E_STALE_EPOCH: "its leader epoch doesn't fit between those of its neighbours",
 }
 
 
@@ -108,7 +109,7 @@ def batches(window: Ranges) -> Iterator[Placed | Damage]:
         if window.is_zero(position):
             yield Damage(position, window.size - position, "zeros up to the end", torn=True)
             return
-        resumed = find_batch(window, position + 1, least)
+        resumed = batch_behind(window, position, least)
         size = (window.size if resumed is None else resumed) - position
         if peeked == lib.OM_OK and resumed is None:
             what = f"cut short: a batch of {info.size} bytes, and {size} are there"
@@ -144,34 +145,49 @@ def _placed(window: Ranges, position: int, info: Any, least: int) -> Placed:
     )
 
 
-def find_batch(window: Ranges, position: int, least: int) -> int | None:
-    """Where the first whole and right batch with such offsets starts, from there on."""
+def _is_batch(window: Ranges, position: int, least: int) -> bool:
+    """A whole and right one, with such offsets?"""
     info = ffi.new("om_batch_info *")
+    pointer, have = window.at(position, lib.OM_BATCH_OVERHEAD)
+    if lib.om_batch_peek(pointer, have, info) != lib.OM_OK or info.base_offset < least:
+        return False
+    if position + info.size > window.size:
+        return False
+    pointer, have = window.at(position, info.size)
+    return bool(lib.om_batch_check(pointer, have, info) == lib.OM_OK)
+
+
+def batch_behind(window: Ranges, position: int, least: int) -> int | None:
+    """The next whole and right one behind one that isn't: where its length says, if it is there."""
+    info = ffi.new("om_batch_info *")
+    pointer, have = window.at(position, lib.OM_BATCH_OVERHEAD)
+    if lib.om_batch_peek(pointer, have, info) == lib.OM_OK:
+        behind = position + info.size
+        if behind < window.size and _is_batch(window, behind, least):
+            return int(behind)
+    return _find_batch(window, position + 1, least)
+
+
+def _find_batch(window: Ranges, position: int, least: int) -> int | None:
+    """Where the first such batch starts, from there on."""
     while position < window.size:
         piece = window.read(position + MAGIC_AT, PIECE)
         at = piece.find(MAGIC)
         while at >= 0:
-            pointer, have = window.at(position + at, lib.OM_BATCH_OVERHEAD)
-            if (
-                lib.om_batch_peek(pointer, have, info) == lib.OM_OK
-                and info.base_offset >= least
-                and position + at + info.size <= window.size
-            ):
-                pointer, have = window.at(position + at, info.size)
-                if lib.om_batch_check(pointer, have, info) == lib.OM_OK:
-                    return position + at
+            if _is_batch(window, position + at, least):
+                return position + at
             at = piece.find(MAGIC, at + 1)
         position += max(len(piece), 1)
     return None
 
 
 def load_batch(window: Ranges, position: int) -> bool:
-    """Have the batch there in the window, whole. False: there is no such."""
+    """Have the batch there in the window, whole, and the header behind it. False: there is none."""
     info = ffi.new("om_batch_info *")
     pointer, have = window.at(position, lib.OM_BATCH_OVERHEAD)
     if lib.om_batch_peek(pointer, have, info) != lib.OM_OK:
         return False
-    _, have = window.at(position, info.size)
+    _, have = window.at(position, info.size + lib.OM_BATCH_OVERHEAD)
     return bool(have >= info.size)
 
 
@@ -204,12 +220,11 @@ class Walk:
         self._gaps = ffi.new("om_gap[]", GAPS_AT_A_TIME)
         state.gaps, state.gap_room = self._gaps, GAPS_AT_A_TIME
 
-    def to(self, stop: int = NO_STOP) -> None:
-        """Up to that position, or the end; what is damaged is stepped over."""
+    def to(self, stop: int = NO_STOP, limit: int = NO_LIMIT) -> None:
+        """Up to that position, or the end, below `limit`; what is damaged is stepped over."""
+        self._state.limit = limit
         while self.position < stop and not self.at_end:
-            pointer, have = self.window.at(self.position, lib.OM_BATCH_OVERHEAD)
-            result = lib.om_walk_batches(self._state, pointer, have, stop)
-            self._take_gaps()
+            result = self._walk(stop)
             if self.position >= self.window.size:
                 self.at_end = True
             elif result == lib.OM_E_FULL:
@@ -221,13 +236,19 @@ class Walk:
 
     def to_damage(self) -> None:
         """Up to the end, or the first place where no whole and right batch is."""
+        self._state.limit = NO_LIMIT
         result = lib.OM_E_FULL
         while result == lib.OM_E_FULL or (
             result == lib.OM_E_SHORT and load_batch(self.window, self.position)
         ):
-            pointer, have = self.window.at(self.position, lib.OM_BATCH_OVERHEAD)
-            result = lib.om_walk_batches(self._state, pointer, have, NO_STOP)
-            self._take_gaps()
+            result = self._walk(NO_STOP)
+
+    def _walk(self, stop: int) -> int:
+        pointer, have = self.window.at(self.position, lib.OM_BATCH_OVERHEAD)
+        self._state.size = self.window.size
+        result = lib.om_walk_batches(self._state, pointer, have, stop)
+        self._take_gaps()
+        return int(result)
 
     def start_at(self, position: int, next_offset: int, max_timestamp: int) -> None:
         """What lies before is known."""
@@ -247,7 +268,7 @@ class Walk:
             self.damages.append(Damage(position, size, "zeros", True, self.next_offset))
             self.at_end = True
             return
-        resumed = find_batch(window, position + 1, self.next_offset)
+        resumed = batch_behind(window, position, self.next_offset)
         end = window.size if resumed is None else resumed
         self.damages.append(
             Damage(position, end - position, _WHAT[result], resumed is None, self.next_offset)

@@ -27,7 +27,7 @@ from ottermq.wal import catalog, checkpoint, manifest
 from ottermq.wal.checkpoint import Checkpoint, Saved
 from ottermq.wal.errors import CorruptData, LogError
 from ottermq.wal.manifest import Manifest, Sealed
-from ottermq.wal.segmentcheck import SegmentCheck, trusted_size
+from ottermq.wal.segmentcheck import SegmentCheck, Trusted, trusted_part
 from ottermq.wal.segmentfile import base_offset_of, replaced
 from ottermq.wal.window import Window
 
@@ -291,7 +291,7 @@ class _Log:
             elif any(base in each for each in gone):
                 self.add(path, "merged into the one before: about to go", is_problem=False)
             else:
-                trusted = trusted_size(base, sealed.get(base), self.saved)
+                trusted = trusted_part(base, sealed.get(base), self.saved)
                 self.segments.append(_Segment(path, base, sealed.get(base), trusted))
         self._note_missing({segment.base for segment in self.segments}, sealed)
         return [self._task(segment) for segment in self.segments]
@@ -373,7 +373,9 @@ class _Log:
 
 
 class _Segment:
-    def __init__(self, path: Path, base: int, sealed: Sealed | None, trusted: int | None) -> None:
+    def __init__(
+        self, path: Path, base: int, sealed: Sealed | None, trusted: Trusted | None
+    ) -> None:
         self.path = path
         self.base = base
         self.check = SegmentCheck(base, sealed, trusted)

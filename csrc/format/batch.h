@@ -65,6 +65,13 @@ int om_batch_make(om_buffer **out, om_batch_info *info, const om_record *records
 /* memcpy, for bytes that won't be looked at again soon; returns their CRC-32C, begun with crc (copy_nt.c). */
 uint32_t om_copy_nt(uint32_t crc, uint8_t *to, const uint8_t *from, size_t len);
 
-/* Patch what the CRC doesn't cover. */
+/* What the CRC doesn't cover: base offset, length, leader epoch, magic. The header behind the batch (data lies
+ * at the batch, whose file goes on for `left` bytes) has a say. OM_E_SHORT: it isn't here yet; OM_END: there is
+ * none. */
+int om_batch_peek_behind(const om_batch_info *batch, const uint8_t *data, size_t len, uint64_t left,
+                         om_batch_info *behind);
+/* It might have begun at `least`, leaves a gap, and reaches past the one behind it, which left room for it. */
+int om_batch_is_astray(const om_batch_info *batch, int64_t least, const om_batch_info *behind);
+/* Patch these. */
 void om_batch_patch(uint8_t *batch, int64_t base_offset, int32_t leader_epoch);
 #endif

@@ -67,6 +67,22 @@ int om_batch_check(const uint8_t *data, size_t len, om_batch_info *info) {
     return OM_OK;
 }
 
+int om_batch_peek_behind(const om_batch_info *batch, const uint8_t *data, size_t len, uint64_t left,
+                         om_batch_info *behind) {
+    uint64_t need = (uint64_t)batch->size + OM_BATCH_OVERHEAD;
+    if (left < need)
+        return OM_END;
+    if (len < need)
+        return OM_E_SHORT;
+    return om_batch_peek(data + batch->size, OM_BATCH_OVERHEAD, behind) == OM_OK ? OM_OK : OM_END;
+}
+
+int om_batch_is_astray(const om_batch_info *batch, int64_t least, const om_batch_info *behind) {
+    int64_t room = behind->base_offset - least;
+    return batch->base_offset > least && behind->base_offset <= batch->base_offset + batch->last_offset_delta &&
+           room > batch->last_offset_delta;
+}
+
 /* ---- records ------------------------------------------------------------------------- */
 
 static inline const uint8_t *get_span(const uint8_t *at, const uint8_t *end, om_span *span) {

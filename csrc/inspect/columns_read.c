@@ -204,6 +204,17 @@ static int is_beside(const om_reading *reading, const om_batch_info *batch) {
            batch->max_timestamp < reading->since;
 }
 
+/* Behind a gap the next header tells if the base offset is right. */
+static int look_behind(const om_reading *reading, const om_batch_info *batch, const uint8_t *data, size_t len) {
+    om_batch_info behind;
+    if (batch->base_offset == reading->next_offset)
+        return OM_OK;
+    int result = om_batch_peek_behind(batch, data, len, reading->size - reading->position, &behind);
+    if (result != OM_OK)
+        return result == OM_END ? OM_OK : result;
+    return om_batch_is_astray(batch, reading->next_offset, &behind) ? OM_E_RANGE : OM_OK;
+}
+
 int om_columns_read(om_columns *columns, om_reading *reading, const uint8_t *data, size_t len, uint64_t stop) {
     uint64_t start = reading->position;
     while (reading->position < stop) {
@@ -215,6 +226,8 @@ int om_columns_read(om_columns *columns, om_reading *reading, const uint8_t *dat
             result = OM_E_SHORT;
         if (result == OM_OK && batch.base_offset < reading->next_offset)
             result = OM_E_RANGE;
+        if (result == OM_OK)
+            result = look_behind(reading, &batch, data + at, len - at);
         if (result != OM_OK)
             return result;
         if (!is_beside(reading, &batch)) {

@@ -61,15 +61,31 @@ static int note_gap(om_walk *walk, const om_batch_info *batch) {
     return 1;
 }
 
+/* Behind a gap, or where the epoch goes up, the next header tells if that is right. */
+static int look_behind(const om_walk *walk, const om_batch_info *batch, const uint8_t *data, size_t len) {
+    om_batch_info behind;
+    if (batch->base_offset == walk->next_offset && batch->leader_epoch == walk->epoch)
+        return OM_OK;
+    int result = om_batch_peek_behind(batch, data, len, walk->size - walk->position, &behind);
+    if (result != OM_OK)
+        return result == OM_END ? OM_OK : result;
+    if (om_batch_is_astray(batch, walk->next_offset, &behind))
+        return OM_E_RANGE;
+    return behind.leader_epoch < batch->leader_epoch && behind.leader_epoch >= walk->epoch ? OM_E_STALE_EPOCH : OM_OK;
+}
+
 int om_walk_batches(om_walk *walk, const uint8_t *data, size_t len, uint64_t stop) {
     size_t at = 0;
     while (walk->position < stop) {
         om_batch_info batch;
         int result = om_batch_check(data + at, len - at, &batch);
-        if (result == OM_OK && batch.base_offset < walk->next_offset)
+        if (result == OM_OK && (batch.base_offset < walk->next_offset ||
+                                batch.base_offset + batch.last_offset_delta >= walk->limit))
             result = OM_E_RANGE;
         if (result == OM_OK && batch.leader_epoch < walk->epoch)
             result = OM_E_STALE_EPOCH;
+        if (result == OM_OK)
+            result = look_behind(walk, &batch, data + at, len - at);
         if (result != OM_OK)
             return result;
         if (!note_gap(walk, &batch))

@@ -121,14 +121,19 @@ static int whole_at(search *search, uint64_t at, int64_t least, om_batch_info *b
     return result == OM_E_SHORT || result == OM_E_CORRUPT ? OM_END : result;
 }
 
-/* Base offsets have no checksum. Behind a gap, one that is too large shows by the batch that follows. */
+/* Base offsets have no checksum. Behind a gap, one that is too large shows by the batch that follows; or is that
+ * one's too small? The one that would close a gap is at its place. */
 static int fits(search *search, uint64_t at, int64_t least, const om_batch_info *batch) {
-    om_batch_info after;
+    om_batch_info after, third;
     uint64_t next = at + (uint64_t)batch->size;
     if (batch->base_offset == least || next >= search->end)
         return 1;
-    return whole_at(search, next, least, &after) != OM_OK ||
-           after.base_offset > batch->base_offset + batch->last_offset_delta;
+    if (whole_at(search, next, least, &after) != OM_OK || !om_batch_is_astray(batch, least, &after))
+        return 1;
+    next += (uint64_t)after.size;
+    return after.base_offset != least + batch->last_offset_delta + 1 && next < search->end &&
+           whole_at(search, next, least, &third) == OM_OK &&
+           third.base_offset == batch->base_offset + batch->last_offset_delta + after.last_offset_delta + 2;
 }
 
 /* The first place from `at` on that may be a header: its magic, by which others are passed over fast. */

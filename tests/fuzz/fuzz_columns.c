@@ -75,7 +75,8 @@ static void try(const uint8_t *data, size_t size, uint32_t wanted, int64_t limit
     om_aborted aborted[] = {{7, 0, 5, 5}, {7, 6, INT64_MAX, 6}};
     om_cursor *cursor = om_cursor_new(3);
     PROMISE(cursor && om_cursor_appended(cursor, 3, 100, 0) == OM_OK && om_cursor_settle(cursor, 10, 20, 0) >= 0);
-    om_reading reading = {.to = INT64_MAX,
+    om_reading reading = {.size = size,
+                          .to = INT64_MAX,
                           .since = INT64_MIN,
                           .until = INT64_MAX,
                           .cursor = cursor,

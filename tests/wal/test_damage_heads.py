@@ -8,14 +8,18 @@ that it hits, which is told; nobody is given a record under another offset; the 
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from ottermq.wal import Log, LogFlags, ReportKind, Store
+from ottermq.wal.compaction import Codecs, Compaction
 from ottermq.wal.errors import Unreadable
+from ottermq.wal.repair import repair
 from ottermq.wal.segmentfile import Placed, batches
+from ottermq.wal.verify import verify
 from ottermq.wal.window import Held, Window
 from tests.wal.stores import flush, numbered, put, small
 
@@ -24,7 +28,6 @@ FIELDS = {"base offset": (0, 8), "length": (8, 12), "leader epoch": (12, 16), "m
 BITS = 17 * 8
 STRIDE = 23  # one flaw of so many, outside of the soak
 LOSSES = (ReportKind.CORRUPT, ReportKind.UNREADABLE)
-KINDS = {"queue": LogFlags(0), "stream": LogFlags.NO_CURSOR}
 
 
 def ones(store: Store, log: Log) -> None:
@@ -38,7 +41,44 @@ def runs(store: Store, log: Log) -> None:
         put(store, log, numbered(3, number, size=321))
 
 
-LAYOUTS: list[Callable[[Store, Log], None]] = [ones, runs]
+def settled(store: Store, log: Log) -> None:
+    """What was settled in time was never written: there are gaps."""
+    for number in range(0, 90, 3):
+        put(store, log, numbered(3, number, size=700))
+        if number % 4:
+            store.wait(log.settle(log.cursor().floor, number + 2)[1])
+        else:
+            flush(store)
+
+
+def compacted(store: Store, log: Log) -> None:
+    """Every third record is gone, or two batches in a row."""
+    for number in range(60):
+        key = b"same" if number % 3 == 0 or number % 10 < 2 else b"%d" % number
+        [record] = numbered(1, number, size=700)
+        put(store, log, [replace(record, key=key)])
+    flush(store)
+    codecs = Codecs(lambda codec, data: None, lambda codec, data: data)
+    compaction = Compaction(log, now_ms=0, delete_retention_ms=1 << 40, codecs=codecs)
+    assert compaction.run(0, 60).dropped > 10
+    flush(store)
+
+
+QUEUE, STREAM = LogFlags(0), LogFlags.NO_CURSOR
+Fill = Callable[[Store, Log], None]
+CASES: list[tuple[LogFlags, Fill]] = [
+    (QUEUE, ones),
+    (QUEUE, runs),
+    (QUEUE, settled),
+    (STREAM, ones),
+    (STREAM, runs),
+    (STREAM, compacted),
+]
+cases = pytest.mark.parametrize(
+    ("flags", "fill"),
+    CASES,
+    ids=[f"{fill.__name__} of a {'stream' if flags else 'queue'}" for flags, fill in CASES],
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +86,16 @@ class Flaw:
     path: Path
     batch: Placed
     bit: int
+    room: range  # for its offsets, between its neighbours
+    is_last: bool  # of its file
+
+    @property
+    def still_fits(self) -> bool:
+        """It lies in another place of a gap: nothing tells."""
+        if self.field != "base offset":
+            return False
+        base = self.batch.base_offset ^ 1 << 63 - self.bit
+        return base in self.room and base + len(self.hit) - 1 in self.room
 
     @property
     def hit(self) -> set[int]:
@@ -81,14 +131,19 @@ def placed(path: Path) -> list[Placed]:
 def flaws(data: Path, stride: int) -> Iterator[Flaw]:
     files = sorted(data.glob("vhosts/*/queues/*/*.log"))
     assert len(files) >= 3
-    every = [
-        Flaw(path.relative_to(data), batch, bit)
-        for path in (files[0], files[-1])
-        for there in [placed(path)]
-        for batch in (there[0], there[len(there) // 2], there[-1])
-        for bit in range(BITS)
-    ]
-    yield from every[::stride]
+    every: list[Flaw] = []
+    for path in (files[0], files[-1]):
+        there = placed(path)
+        for index in (0, len(there) // 2, len(there) - 1):
+            first = there[index - 1].last_offset + 1 if index else int(path.stem)
+            end = there[-1].last_offset + 1
+            if index + 1 < len(there):
+                end = there[index + 1].base_offset
+            room = range(first, end)
+            is_last = index + 1 == len(there)
+            of = (path.relative_to(data), there[index])
+            every += [Flaw(*of, bit, room, is_last) for bit in range(BITS)]
+    yield from (flaw for flaw in every[::stride] if not flaw.still_fits)
 
 
 # -- ways to read: what came, and what was refused
@@ -179,7 +234,19 @@ WAYS = [one_by_one, many_at_once, each_alone, by_file]
 # -- the tests
 
 
+def offsets_in(data: Path) -> set[int]:
+    """Of all records, as files that are right have them."""
+    return {
+        offset
+        for path in data.glob("vhosts/*/queues/*/*.log")
+        for batch in placed(path)
+        for offset in range(batch.base_offset, batch.last_offset + 1)
+        if batch.records
+    }
+
+
 def check(data: Path, flaw: Flaw, is_running: bool, read: Callable[[Log, int], Found]) -> None:
+    there = offsets_in(data)
     if not is_running:
         flaw.put(data)
     with Store.open(data, OPTIONS) as store:
@@ -195,46 +262,100 @@ def check(data: Path, flaw: Flaw, is_running: bool, read: Callable[[Log, int], F
             for offset in range(report.first_offset, report.last_offset + 1)
         }
         assert put(store, log, numbered(1, end)) == end
-    missing = set(range(end)) - set(found)
+    missing = there - set(found)
     assert len(found) == len(set(found))
-    assert missing <= told <= flaw.hit, (missing, told)
-    assert refused <= told
+    assert missing <= told and told & there <= flaw.hit, (missing, told)
+    assert refused & there <= told
     assert flaw.field != "leader epoch" or not missing
     assert flaw.is_kept(data)
 
 
-def check_all(
-    place: Path, fill: Callable[[Store, Log], None], flags: LogFlags, stride: int
-) -> None:
+def check_all(data: Path, stride: int) -> None:
+    for is_running in (False, True):
+        when = "under a running store" if is_running else "before a start"
+        for read in WAYS:
+            for flaw in flaws(data, stride):
+                with harmed(data, flaw, f"{when}, read {read.__name__}") as copy:
+                    check(copy, flaw, is_running, read)
+
+
+def prepare(place: Path, fill: Fill, flags: LogFlags) -> Path:
     with Store.open(place / "data", OPTIONS) as store:
         log = store.create("q", flags=flags)
         fill(store, log)
         flush(store)
-    for is_running in (False, True):
-        for read in WAYS:
-            for flaw in flaws(place / "data", stride):
-                shutil.copytree(place / "data", place / "harmed")
-                try:
-                    check(place / "harmed", flaw, is_running, read)
-                except Exception as error:
-                    when = "under a running store" if is_running else "before a start"
-                    error.add_note(f"{flaw} {when}, read {read.__name__}")
-                    raise
-                shutil.rmtree(place / "harmed")
+    return place / "data"
 
 
-@pytest.mark.parametrize("fill", LAYOUTS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_bit_without_a_checksum(
-    tmp_path: Path, kind: str, fill: Callable[[Store, Log], None]
-) -> None:
-    check_all(tmp_path, fill, KINDS[kind], STRIDE)
+@contextmanager
+def harmed(data: Path, flaw: Flaw, what: str) -> Iterator[Path]:
+    copy = data.with_name("harmed")
+    shutil.copytree(data, copy)
+    try:
+        yield copy
+    except Exception as error:
+        error.add_note(f"{flaw}, {what}")
+        raise
+    shutil.rmtree(copy)
+
+
+@cases
+def test_a_bit_without_a_checksum(tmp_path: Path, flags: LogFlags, fill: Fill) -> None:
+    check_all(prepare(tmp_path, fill, flags), STRIDE)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("fill", LAYOUTS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_bit_without_a_checksum(
-    tmp_path: Path, kind: str, fill: Callable[[Store, Log], None]
+@cases
+def test_every_bit_without_a_checksum(tmp_path: Path, flags: LogFlags, fill: Fill) -> None:
+    check_all(prepare(tmp_path, fill, flags), 1)
+
+
+# -- tools
+
+
+def check_tools(data: Path, flaw: Flaw) -> None:
+    before, there = verify(data), offsets_in(data)
+    assert not before.problems
+    flaw.put(data)
+    seen = verify(data)
+    if flaw.field == "leader epoch" and flaw.is_last and not seen.problems:
+        return  # nothing stands behind it that tells
+    places = {(each.path, each.position) for each in seen.findings if each.is_problem}
+    assert places == {(flaw.path, flaw.batch.position)}, list(seen.findings)
+    assert seen.logs[0].records == before.logs[0].records - flaw.batch.records
+    cuts = [cut for each in repair(data) for cut in each.cuts]
+    if flaw.field == "leader epoch":
+        assert not cuts
+        return
+    [cut] = cuts
+    assert (cut.position, cut.end) == (flaw.batch.position, flaw.batch.position + flaw.batch.size)
+    assert set(range(cut.first_offset, cut.last_offset + 1)) & there == flaw.hit & there
+    assert not verify(data).problems
+    assert flaw.is_kept(data)
+    with Store.open(data, OPTIONS) as store:
+        log = store.get("q")
+        end = log.stat().next_offset
+        found, refused = one_by_one(log, end)
+        assert there - set(found) == flaw.hit & there and not refused
+        assert store.reports() == []
+
+
+def check_all_tools(data: Path, stride: int) -> None:
+    for flaw in flaws(data, stride):
+        with harmed(data, flaw, "verified and repaired") as copy:
+            check_tools(copy, flaw)
+
+
+@cases
+def test_verify_names_it_and_repair_cuts_it_out(
+    tmp_path: Path, flags: LogFlags, fill: Fill
 ) -> None:
-    check_all(tmp_path, fill, KINDS[kind], 1)
+    check_all_tools(prepare(tmp_path, fill, flags), STRIDE)
+
+
+@pytest.mark.soak
+@cases
+def test_verify_names_every_one_and_repair_cuts_it_out(
+    tmp_path: Path, flags: LogFlags, fill: Fill
+) -> None:
+    check_all_tools(prepare(tmp_path, fill, flags), 1)

@@ -28,7 +28,7 @@ from ottermq.audit.policies import Policies
 from ottermq.audit.report.words import queue_label, size, vhost_name
 from ottermq.audit.snapshot import Log, Picture, Segment, take
 from ottermq.wal.manifest import Sealed
-from ottermq.wal.segmentcheck import Flaw, SegmentCheck, trusted_size
+from ottermq.wal.segmentcheck import Flaw, SegmentCheck, Trusted, trusted_part
 from ottermq.wal.segmentfile import MERGE, MERGED, Gap, base_offset_of
 
 KINDS = {
@@ -94,7 +94,7 @@ class Task:
     folder: str
     base: int
     sealed: Sealed | None
-    trusted: int | None
+    trusted: Trusted | None
     log: int  # its place in the picture
 
 
@@ -189,7 +189,7 @@ def _tasks(picture: Picture) -> Iterator[Task]:
         for segment in log.segments:
             if not segment.missing:
                 sealed = _sealed(segment) if segment.sealed else None
-                trusted = trusted_size(segment.base_offset, sealed, log.saved)
+                trusted = trusted_part(segment.base_offset, sealed, log.saved)
                 yield Task(picture.home, log.folder, segment.base_offset, sealed, trusted, at)
 
 

@@ -13,7 +13,7 @@ from ottermq._core import ffi, lib
 from ottermq.storage.codecs import Codec, NotOpened, open_records
 from ottermq.wal.errors import CorruptData
 from ottermq.wal.log import Aborted
-from ottermq.wal.segmentfile import find_batch, load_batch
+from ottermq.wal.segmentfile import batch_behind, load_batch
 from ottermq.wal.window import Ranges
 
 ROWS = 1 << 14  # in a record batch, about: few enough to stay in the processor's cache
@@ -166,6 +166,7 @@ class Reading:
         """Are they full?"""
         state, window = self._state, self._window
         pointer, have = window.at(state.position, lib.OM_BATCH_OVERHEAD)
+        state.size = window.size
         result = lib.om_columns_read(columns.handle, state, pointer, have, self._stop)
         if result == lib.OM_E_SHORT and load_batch(window, state.position):
             return False
@@ -194,7 +195,7 @@ class Reading:
 
     def _step_over(self, columns: Columns) -> None:
         state = self._state
-        resumed = find_batch(self._window, state.position + 1, state.next_offset)
+        resumed = batch_behind(self._window, state.position, state.next_offset)
         end = self._stop if resumed is None else min(resumed, self._stop)
         if lib.om_columns_damaged(columns.handle, state, end - state.position) != lib.OM_OK:
             raise MemoryError
