@@ -3,6 +3,7 @@
 #define OM_CHANNEL_H
 
 #include "format/content.h"
+#include "format/batch.h"
 #include "queue/queue.h"
 
 typedef struct om_channel om_channel;

@@ -24,7 +24,16 @@
 #include "net/socket.h"
 #include "net/tick_coalesce.h"
 #include "queue/queue.h"
+#include "store/atomic.h"
+#include "store/fanout.h"
+#include "store/log.h"
+#include "store/log_append.h"
+#include "store/log_cursor.h"
+#include "store/log_damage.h"
+#include "store/log_offsets.h"
+#include "store/news.h"
 #include "store/store.h"
+#include "store/trouble.h"
 
 #include <string.h>
 

@@ -74,4 +74,5 @@ int om_batch_peek_behind(const om_batch_info *batch, const uint8_t *data, size_t
 int om_batch_is_astray(const om_batch_info *batch, int64_t least, const om_batch_info *behind);
 /* Patch these. */
 void om_batch_patch(uint8_t *batch, int64_t base_offset, int32_t leader_epoch);
+int64_t om_batch_weight(const uint8_t *data, size_t len); /* what its values weigh together; compressed: its size */
 #endif

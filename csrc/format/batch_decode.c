@@ -160,6 +160,17 @@ int om_record_next(om_record_iter *iter, om_record *record, om_header *headers, 
     return next_record(iter, record, headers, header_cap);
 }
 
+int64_t om_batch_weight(const uint8_t *data, size_t len) {
+    om_record_iter iter;
+    om_record record;
+    int64_t weight = 0;
+    if (om_record_iter_init(&iter, data, len) != OM_OK)
+        return (int64_t)len; /* compressed: what it holds is not known here */
+    while (om_record_next(&iter, &record, NULL, 0) == OM_OK)
+        weight += record.value.len > 0 ? record.value.len : 0;
+    return weight;
+}
+
 int om_records_survey(const uint8_t *data, size_t len, int keyed, om_records_seen *out) {
     om_record_iter iter;
     om_record record;

@@ -16,6 +16,7 @@
 
 #include "base/timing_wheel.h"
 #include "engine/engine.h"
+#include "store/log_waiters.h"
 
 #define OM_KAFKA_PRODUCE 0
 #define OM_KAFKA_FETCH 1

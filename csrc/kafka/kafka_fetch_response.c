@@ -11,6 +11,7 @@
 #include "kafka/kafka.h"
 
 #include "format/kafka_wire.h"
+#include "store/log_read.h"
 #include "store/producer.h"
 
 #include <stdlib.h>

@@ -5,6 +5,7 @@
 #include "format/content.h"
 #include "net/output.h"
 #include "om_engine.h"
+#include "store/log.h"
 #include "store/store.h"
 
 typedef struct om_consumer om_consumer;

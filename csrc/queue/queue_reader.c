@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "queue/decompressed.h"
 
+#include "store/log_read.h"
 #include "store/producer.h"
 
 #include <stdlib.h>

@@ -3,10 +3,20 @@
  * They gather outside the lock and become one ATOMIC record of the WAL, which cuts it into parts
  * when it is long and believes it only when the last part is there.
  */
-#include "store/store.h"
+#include "store/atomic.h"
 
+#include "base/buffer.h"
 #include "base/bytes.h"
 #include "cursor/cursor.h"
+#include "format/batch.h"
+#include "store/log.h"
+#include "store/log_append.h"
+#include "store/log_cursor.h"
+#include "store/log_offsets.h"
+#include "store/store.h"
+#include "store/undo.h"
+#include "store/wal_records.h"
+#include "wal/wal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -231,65 +241,6 @@ static uint64_t write_record(om_atomic *atomic) {
     return seq;
 }
 
-/* ---- taking it back ---- */
-
-static int add_undo(om_log *log, uint64_t seq, int64_t first, int64_t last) {
-    om_store *store = log->store;
-    om_undo *undo = malloc(sizeof *undo);
-    if (!undo)
-        return OM_E_NO_MEMORY;
-    *undo = (om_undo){.log = log, .seq = seq, .first = first, .last = last};
-    om_log_ref(log);
-    if (store->undos_tail)
-        store->undos_tail->next = undo;
-    else
-        store->undos = undo;
-    store->undos_tail = undo;
-    return OM_OK;
-}
-
-/* What of it isn't settled yet, run by run. */
-static int note_undos(om_log *log, uint64_t seq, const om_cursor_op *settle) {
-    om_cursor_stat stat;
-    om_cursor_stat_get(log->cursor, &stat);
-    int64_t last = settle->last < stat.end ? settle->last : stat.end - 1;
-    int result = OM_OK;
-    for (int64_t at = settle->first > stat.floor ? settle->first : stat.floor; at <= last && result == OM_OK;) {
-        int64_t first = at;
-        while (at <= last && !om_cursor_is_settled(log->cursor, at))
-            at++;
-        if (at > first)
-            result = add_undo(log, seq, first, at - 1);
-        else
-            at++;
-    }
-    return result;
-}
-
-static void pop_undo(om_store *store) {
-    om_undo *undo = store->undos;
-    store->undos = undo->next;
-    if (!store->undos)
-        store->undos_tail = NULL;
-    om_log_release(undo->log);
-    free(undo);
-}
-
-void om_undo_forget(om_store *store, uint64_t durable) {
-    while (store->undos && store->undos->seq <= durable)
-        pop_undo(store);
-}
-
-void om_undo_all(om_store *store) {
-    while (store->undos) {
-        om_undo *undo = store->undos;
-        int64_t first = undo->first > undo->log->start_offset ? undo->first : undo->log->start_offset;
-        if (!undo->log->deleted && first <= undo->last)
-            om_cursor_unsettle(undo->log->cursor, first, undo->last);
-        pop_undo(store);
-    }
-}
-
 /* ---- the effects ---- */
 
 static void apply(om_atomic *atomic, uint64_t seq) {
@@ -302,7 +253,7 @@ static void apply(om_atomic *atomic, uint64_t seq) {
             om_log_push(log, part->bytes, &part->info, log->last_logged_seq, !om_log_uses_wal(log), part->weight);
             part->bytes = NULL;
         } else if (om_log_uses_wal(log)) {
-            note_undos(log, seq, &part->settle);
+            om_undo_note(log, seq, &part->settle);
             om_log_apply_op(log, &part->settle);
             om_log_note_floor(log, seq);
         } else if (!is_void(part)) {

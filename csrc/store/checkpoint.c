@@ -13,11 +13,30 @@
  * moments of gathering, and without the GIL.
  */
 #define _GNU_SOURCE
-#include "store/store.h"
+#include "store/checkpoint.h"
 
+#include "base/blob.h"
 #include "base/clock.h"
 #include "base/file_util.h"
+#include "base/ticket_lock.h"
+#include "segment/index.h"
+#include "segment/segment.h"
+#include "store/checkpoint_file.h"
+#include "store/hot.h"
+#include "store/log.h"
+#include "store/log_list.h"
+#include "store/log_offsets.h"
+#include "store/manifest.h"
 #include "store/producer.h"
+#include "store/recover.h"
+#include "store/removal_record.h"
+#include "store/segment_delete.h"
+#include "store/segment_node.h"
+#include "store/segment_rebuild.h"
+#include "store/store.h"
+#include "store/store_report.h"
+#include "store/writer.h"
+#include "wal/wal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -109,7 +128,7 @@ static void gather_touched(om_store *store, work *work) {
     for (int more = 1; more;) {
         om_ticket_lock_take(&store->turn);
         for (int i = 0; i < LOGS_A_TURN && more; i++) {
-            om_log *log = om_list_pop(&store->touched, OM_LINK(next_touched));
+            om_log *log = om_list_pop(&store->checkpoint.touched, OM_LINK(next_touched));
             more = log != NULL;
             if (!log)
                 continue;
@@ -127,10 +146,8 @@ static void give_back(om_store *store, const work *work) {
     for (size_t i = 0; i < work->count; i++) {
         om_log *log = work->logs[i].log;
         log->manifest_stale |= work->logs[i].manifest.len != 0;
-        if (!log->touched && !log->deleted) {
-            log->touched = 1;
-            om_list_push(&store->touched, log, OM_LINK(next_touched));
-        }
+        if (!log->deleted)
+            om_log_touch(log);
     }
     om_ticket_lock_give(&store->turn);
 }
@@ -140,9 +157,9 @@ static void let_go(om_store *store, const work *work) {
     om_ticket_lock_take(&store->turn);
     for (size_t i = 0; i < work->count; i++)
         work->logs[i].log->syncing = 0;
-    int graves = store->graves != NULL;
+    int deleted = store->deleted_logs.with_files != NULL;
     om_ticket_lock_give(&store->turn);
-    if (graves)
+    if (deleted)
         om_writer_wake(store);
 }
 
@@ -195,7 +212,7 @@ static int sync_each(om_store *store, work *work) {
                 /* After a failed sync the page cache can't be trusted, however often it is
                  * asked again: the WAL still has the records. */
                 __atomic_store_n(&(*segment)->suspect, 1, __ATOMIC_RELAXED);
-                synced = om_segment_redo(store, item->log, segment);
+                synced = om_segment_rebuild(store, item->log, segment);
                 if (synced == OM_OK)
                     synced = renew_manifest(store, item);
                 if (synced == OM_OK && item->base == (*segment)->base_offset) {
@@ -325,46 +342,22 @@ static int settle_wal(om_store *store, uint64_t *seq) {
     return result == OM_E_TIMEOUT ? OM_E_NO_SPACE : result;
 }
 
-static void put_back(om_store *store, om_segment_node *doomed);
-
-/* doomed: what it no longer names; empty afterwards if that can't be recorded, so that it stays.
+/* nodes: what it no longer names; empty afterwards if that can't be recorded, so that it stays.
  * Recorded first: a file that no checkpoint names is removed by the next start, whatever happens. */
-static int write_checkpoint(om_store *store, uint64_t seq, int closing, om_segment_node **doomed) {
+static int write_checkpoint(om_store *store, uint64_t seq, int closing, om_segment_node **nodes) {
     om_blob entries = {0};
     uint64_t count = 0, last;
     int result = gather_entries(store, &entries, &count, closing);
     if (result == OM_OK)
         result = settle_wal(store, &last);
-    if (result == OM_OK && om_removal_record(store, *doomed) != OM_OK) {
-        put_back(store, *doomed);
-        *doomed = NULL;
+    if (result == OM_OK && om_removal_record(store, *nodes) != OM_OK) {
+        om_segment_delete_put_back(store, *nodes);
+        *nodes = NULL;
     }
     if (result == OM_OK)
         result = om_saved_write(store, &entries, count, seq);
     free(entries.data);
     return result;
-}
-
-/* ---- what may go now ---- */
-
-static om_segment_node *take_doomed(om_store *store) {
-    om_ticket_lock_take(&store->turn);
-    om_segment_node *doomed = store->doomed;
-    store->doomed = NULL;
-    om_ticket_lock_give(&store->turn);
-    return doomed;
-}
-
-/* Still named by the checkpoint on disk: they wait for the next one. */
-static void put_back(om_store *store, om_segment_node *doomed) {
-    om_ticket_lock_take(&store->turn);
-    while (doomed) {
-        om_segment_node *node = doomed;
-        doomed = node->next;
-        node->next = store->doomed;
-        store->doomed = node;
-    }
-    om_ticket_lock_give(&store->turn);
 }
 
 static void save_all_indexes(om_store *store) {
@@ -379,30 +372,43 @@ static void save_all_indexes(om_store *store) {
 
 /* ---- a checkpoint ---- */
 
+void om_checkpoint_init(om_store *store, const pthread_condattr_t *clock) {
+    pthread_mutex_init(&store->checkpoint.mutex, NULL);
+    pthread_mutex_init(&store->checkpoint.timer, NULL);
+    pthread_cond_init(&store->checkpoint.wake, clock);
+}
+
+void om_log_touch(om_log *log) {
+    if (log->touched)
+        return;
+    log->touched = 1;
+    om_list_push(&log->store->checkpoint.touched, log, OM_LINK(next_touched));
+}
+
 void om_checkpoint_lock(om_store *store) {
-    pthread_mutex_lock(&store->checkpoint_mutex);
+    pthread_mutex_lock(&store->checkpoint.mutex);
 }
 
 void om_checkpoint_unlock(om_store *store) {
-    pthread_mutex_unlock(&store->checkpoint_mutex);
+    pthread_mutex_unlock(&store->checkpoint.mutex);
 }
 
 /* There is no space for what should be written, but files wait to be removed. A checkpoint that
  * moves no recovery point and releases nothing is enough for those: it names them no more. (What a
  * truncation cut off stays: that log is to wait for a whole one.) */
 static void make_space(om_store *store) {
-    om_segment_node *ready = NULL, *rest = NULL, *doomed = take_doomed(store);
-    while (doomed) {
-        om_segment_node *node = doomed, **list = node->at_once ? &rest : &ready;
-        doomed = node->next;
+    om_segment_node *ready = NULL, *rest = NULL, *pending = om_segment_delete_take(store);
+    while (pending) {
+        om_segment_node *node = pending, **list = node->at_once ? &rest : &ready;
+        pending = node->next;
         node->next = *list;
         *list = node;
     }
-    if (ready && write_checkpoint(store, store->checkpoint_seq, 0, &ready) == OM_OK)
-        om_removal_release(store, ready);
+    if (ready && write_checkpoint(store, store->checkpoint.seq, 0, &ready) == OM_OK)
+        om_segment_delete_release(store, ready);
     else
-        put_back(store, ready);
-    put_back(store, rest);
+        om_segment_delete_put_back(store, ready);
+    om_segment_delete_put_back(store, rest);
 }
 
 /* For people: what failed, and why. error: errno, if that is the reason. */
@@ -411,8 +417,8 @@ static int note_step(om_store *store, const char *step, int result, int error) {
         return OM_OK;
     const char *why = result == OM_E_IO && error ? strerror(error) : om_result_text(result);
     om_ticket_lock_take(&store->turn);
-    if (result == __atomic_load_n(&store->writer_stuck, __ATOMIC_RELAXED))
-        snprintf(store->trouble.checkpoint, sizeof store->trouble.checkpoint, "%s", store->writer_error);
+    if (result == __atomic_load_n(&store->writer.stuck, __ATOMIC_RELAXED))
+        snprintf(store->trouble.checkpoint, sizeof store->trouble.checkpoint, "%s", store->writer.error);
     else
         snprintf(store->trouble.checkpoint, sizeof store->trouble.checkpoint, "%s: %s", step, why);
     om_ticket_lock_give(&store->turn);
@@ -427,7 +433,7 @@ static int sync_and_save(om_store *store, int closing) {
         result = note_step(store, "segments", om_writer_flush(store), 0);
     if (result != OM_OK)
         return result;
-    om_segment_node *doomed = take_doomed(store);
+    om_segment_node *pending = om_segment_delete_take(store);
     gather_touched(store, &work);
     errno = 0;
     result = sync_segments(store, &work);
@@ -437,21 +443,21 @@ static int sync_and_save(om_store *store, int closing) {
         if (closing)
             save_all_indexes(store);
         errno = 0;
-        result = write_checkpoint(store, seq, closing, &doomed);
+        result = write_checkpoint(store, seq, closing, &pending);
         note_step(store, "the checkpoint's file", result, errno);
     } else {
         give_back(store, &work);
     }
     if (result == OM_OK) {
-        __atomic_store_n(&store->checkpoint_seq, seq, __ATOMIC_RELAXED);
+        __atomic_store_n(&store->checkpoint.seq, seq, __ATOMIC_RELAXED);
         om_wal_release(store->wal, seq);
     }
     if (result == OM_OK)
-        om_removal_release(store, doomed);
+        om_segment_delete_release(store, pending);
     else
-        put_back(store, doomed);
+        om_segment_delete_put_back(store, pending);
     if (result == OM_OK && closing)
-        om_removal_all(store);
+        om_segment_delete_all(store);
     let_go(store, &work);
     work_free(&work);
     om_file_cache_reap(store->files);
@@ -464,8 +470,8 @@ int om_checkpoint_run_locked(om_store *store, int closing) {
     if (result == OM_E_NO_SPACE)
         make_space(store);
     om_ticket_lock_take(&store->turn);
-    store->checkpoints += result == OM_OK;
-    store->checkpoint_ns += om_now_ns() - began;
+    store->checkpoint.count += result == OM_OK;
+    store->checkpoint.ns += om_now_ns() - began;
     uint64_t *since = &store->trouble.checkpoint_since_ns;
     int said = *since != 0;
     *since = result == OM_OK ? 0 : said ? *since : om_now_ns();
@@ -513,24 +519,24 @@ static void look_at_space(om_store *store) {
 }
 
 void om_checkpoint_wake(om_store *store) {
-    pthread_mutex_lock(&store->checkpoint_timer);
-    if (!store->checkpoint_kick) {
-        store->checkpoint_kick = 1;
-        pthread_cond_signal(&store->checkpoint_wake);
+    pthread_mutex_lock(&store->checkpoint.timer);
+    if (!store->checkpoint.kick) {
+        store->checkpoint.kick = 1;
+        pthread_cond_signal(&store->checkpoint.wake);
     }
-    pthread_mutex_unlock(&store->checkpoint_timer);
+    pthread_mutex_unlock(&store->checkpoint.timer);
 }
 
 int om_checkpoint_is_asked_for(om_store *store) {
-    pthread_mutex_lock(&store->checkpoint_timer);
-    int asked = store->checkpoint_kick || __atomic_load_n(&store->stopping, __ATOMIC_RELAXED);
-    pthread_mutex_unlock(&store->checkpoint_timer);
+    pthread_mutex_lock(&store->checkpoint.timer);
+    int asked = store->checkpoint.kick || __atomic_load_n(&store->stopping, __ATOMIC_RELAXED);
+    pthread_mutex_unlock(&store->checkpoint.timer);
     return asked;
 }
 
 /* A checkpoint for the sake of a few files walks all the logs: the more CPU it took, the longer
  * the next such one can wait, so that retention doesn't keep a core busy. */
-#define DOOMED_SHARE 100
+#define PENDING_SHARE 100
 #define RETRY_NS 2000000000u /* after one that failed */
 
 /* Until somebody asks, or a second has passed. */
@@ -538,28 +544,28 @@ static int wait_a_second(om_store *store) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec++;
-    pthread_mutex_lock(&store->checkpoint_timer);
+    pthread_mutex_lock(&store->checkpoint.timer);
     int waited = 0;
-    while (!store->checkpoint_kick && waited != ETIMEDOUT && !__atomic_load_n(&store->stopping, __ATOMIC_RELAXED))
-        waited = pthread_cond_timedwait(&store->checkpoint_wake, &store->checkpoint_timer, &until);
-    int asked = store->checkpoint_kick;
-    store->checkpoint_kick = 0;
-    pthread_mutex_unlock(&store->checkpoint_timer);
+    while (!store->checkpoint.kick && waited != ETIMEDOUT && !__atomic_load_n(&store->stopping, __ATOMIC_RELAXED))
+        waited = pthread_cond_timedwait(&store->checkpoint.wake, &store->checkpoint.timer, &until);
+    int asked = store->checkpoint.kick;
+    store->checkpoint.kick = 0;
+    pthread_mutex_unlock(&store->checkpoint.timer);
     return asked;
 }
 
 static int is_due(om_store *store, uint64_t last_ns, uint64_t cpu_ns) {
     om_ticket_lock_take(&store->turn);
-    int doomed = store->doomed != NULL;
-    uint64_t saved = __atomic_load_n(&store->checkpoint_seq, __ATOMIC_RELAXED);
-    int dirty = store->touched.head != NULL || om_wal_last_seq(store->wal) > saved;
+    int pending = store->deletions.pending != NULL;
+    uint64_t saved = __atomic_load_n(&store->checkpoint.seq, __ATOMIC_RELAXED);
+    int dirty = store->checkpoint.touched.head != NULL || om_wal_last_seq(store->wal) > saved;
     int failed = store->trouble.checkpoint_since_ns != 0;
     om_ticket_lock_give(&store->turn);
     uint64_t interval = (uint64_t)store->options.checkpoint_interval_ms * 1000000u;
     if (failed && interval > RETRY_NS)
         interval = RETRY_NS;
     uint64_t since = om_now_ns() - last_ns;
-    return (doomed && (since >= cpu_ns * DOOMED_SHARE || om_store_short_of_space(store))) ||
+    return (pending && (since >= cpu_ns * PENDING_SHARE || om_store_short_of_space(store))) ||
            (interval && (dirty || failed) && since >= interval);
 }
 
@@ -571,7 +577,7 @@ void *om_checkpoint_main(void *arg) {
         if (__atomic_load_n(&store->stopping, __ATOMIC_RELAXED))
             break;
         look_at_space(store);
-        om_removal_some(store);
+        om_segment_delete_some(store);
         if (!asked && !is_due(store, last, cpu))
             continue;
         uint64_t began = om_thread_cpu_ns();

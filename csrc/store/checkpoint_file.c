@@ -16,12 +16,21 @@
  * cursor records only those past the entry's own cursor sequence.
  */
 #define _GNU_SOURCE
-#include "store/store.h"
+#include "store/checkpoint_file.h"
 
+#include "base/blob.h"
 #include "base/bytes.h"
 #include "base/checksum.h"
+#include "base/clock.h"
 #include "base/file_util.h"
+#include "cursor/cursor.h"
+#include "segment/segment.h"
+#include "store/log.h"
+#include "store/log_offsets.h"
 #include "store/producer.h"
+#include "store/store.h"
+#include "store/store_report.h"
+#include "store/unknown_logs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -257,7 +266,7 @@ int om_saved_load(om_store *store, char *err, size_t err_len) {
     if (result == OM_END)
         return OM_OK;
     if (result == OM_OK)
-        result = parse(store->saved, &store->checkpoint_seq);
+        result = parse(store->saved, &store->checkpoint.seq);
     if (result == OM_OK)
         go_on_from(store, (int64_t)om_get_le64(store->saved->data + 32));
     else
@@ -296,7 +305,7 @@ int om_saved_note_strangers(om_store *store) {
         uint64_t id = om_get_le64(saved->entries[i]);
         int unnamed = saved->entry == ENTRY && (om_get_le32(saved->entries[i] + 100) & UNNAMED);
         if (!om_store_find(store, id))
-            result = om_unknown_logs_note(&store->strangers, id, unnamed ? 0 : OM_STRANGER_NAMED);
+            result = om_unknown_logs_note(&store->unknown_logs, id, unnamed ? 0 : OM_STRANGER_NAMED);
     }
     return result;
 }

@@ -24,14 +24,16 @@
  * grown, a log may be without a slot: then the WAL is all it has, too.
  */
 #define _GNU_SOURCE
-#include "segment/file_cache.h"
-#include "store/store.h"
-
-#include "base/clock.h"
-#include "base/file_util.h"
+#include "store/delivered_mark.h"
 
 #include "base/bytes.h"
-#include "cursor/cursor.h"
+#include "base/clock.h"
+#include "base/file_util.h"
+#include "base/ticket_lock.h"
+#include "segment/file_cache.h"
+#include "store/log.h"
+#include "store/log_cursor.h"
+#include "store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -48,10 +50,10 @@
 #define MOST_SLOTS (4u << 20)
 #define RETRY_NS 1000000000u
 
-struct om_delivered_mark_slot {
+typedef struct om_delivered_mark_slot {
     uint64_t log_id;
     int64_t next;
-};
+} om_delivered_mark_slot;
 
 struct om_delivered_mark {
     int fd;
@@ -69,8 +71,8 @@ static uint64_t bytes_of(uint64_t slots) {
     return slots * sizeof(om_delivered_mark_slot);
 }
 
-static om_delivered_mark_slot *slot_at(const om_delivered_mark *handed, uint64_t index) {
-    return (om_delivered_mark_slot *)handed->mapping.base + index;
+static om_delivered_mark_slot *slot_at(const om_delivered_mark *marks, uint64_t index) {
+    return (om_delivered_mark_slot *)marks->mapping.base + index;
 }
 
 /* ---- the file ---- */
@@ -115,10 +117,10 @@ static uint64_t slots_in_file(int fd) {
 /* ---- growing: at the start, or in the writer's thread ---- */
 
 /* Slots [from, to), which are in the file, into their addresses. */
-static int map_slots(om_delivered_mark *handed, uint64_t from, uint64_t to) {
-    uint8_t *base = handed->mapping.base + bytes_of(from);
+static int map_slots(om_delivered_mark *marks, uint64_t from, uint64_t to) {
+    uint8_t *base = marks->mapping.base + bytes_of(from);
     size_t len = bytes_of(to - from);
-    if (mmap(base, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE, handed->fd,
+    if (mmap(base, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE, marks->fd,
              (off_t)bytes_of(from)) == MAP_FAILED)
         return OM_E_NO_MEMORY;
     /* Best kept in memory: a page that had to be read again would make a tick wait. */
@@ -127,46 +129,46 @@ static int map_slots(om_delivered_mark *handed, uint64_t from, uint64_t to) {
     return OM_OK;
 }
 
-static int make_slots(om_delivered_mark *handed, uint64_t from, uint64_t to) {
-    int result = write_zeros(handed->fd, bytes_of(from), bytes_of(to - from));
+static int make_slots(om_delivered_mark *marks, uint64_t from, uint64_t to) {
+    int result = write_zeros(marks->fd, bytes_of(from), bytes_of(to - from));
     if (result == OM_OK && from == 0)
-        result = write_header(handed->fd);
-    return result == OM_OK ? map_slots(handed, from, to) : result;
+        result = write_header(marks->fd);
+    return result == OM_OK ? map_slots(marks, from, to) : result;
 }
 
 /* Room in the list for all slots, so that letting go of one can't fail. */
-static int make_list(om_delivered_mark *handed, uint64_t slots) {
-    om_delivered_mark_slot **list = realloc(handed->free, slots * sizeof *list);
+static int make_list(om_delivered_mark *marks, uint64_t slots) {
+    om_delivered_mark_slot **list = realloc(marks->free, slots * sizeof *list);
     if (!list)
         return OM_E_NO_MEMORY;
-    handed->free = list;
+    marks->free = list;
     return OM_OK;
 }
 
 int om_delivered_mark_wants_more(const om_store *store) {
-    const om_delivered_mark *handed = store->handed;
-    return handed && handed->wanted && handed->slots < MOST_SLOTS && om_now_ns() >= handed->retry_at;
+    const om_delivered_mark *marks = store->delivered_mark;
+    return marks && marks->wanted && marks->slots < MOST_SLOTS && om_now_ns() >= marks->retry_at;
 }
 
 void om_delivered_mark_grow(om_store *store) {
-    om_delivered_mark *handed = store->handed;
+    om_delivered_mark *marks = store->delivered_mark;
     om_ticket_lock_take(&store->turn);
     int wants = om_delivered_mark_wants_more(store);
     om_ticket_lock_give(&store->turn);
     if (!wants)
         return;
-    uint64_t from = handed->slots, to = from * 2;
-    int result = make_slots(handed, from, to);
+    uint64_t from = marks->slots, to = from * 2;
+    int result = make_slots(marks, from, to);
     om_ticket_lock_take(&store->turn);
     if (result == OM_OK)
-        result = make_list(handed, to);
+        result = make_list(marks, to);
     if (result == OM_OK) {
-        handed->slots = to;
+        marks->slots = to;
         for (uint64_t i = to; i-- > from;)
-            handed->free[handed->free_count++] = slot_at(handed, i);
-        handed->wanted = 0;
+            marks->free[marks->free_count++] = slot_at(marks, i);
+        marks->wanted = 0;
     } else {
-        handed->retry_at = om_now_ns() + RETRY_NS;
+        marks->retry_at = om_now_ns() + RETRY_NS;
     }
     om_ticket_lock_give(&store->turn);
 }
@@ -176,66 +178,66 @@ void om_delivered_mark_grow(om_store *store) {
 /* Whose mark is this? Those of nobody are free, as is the second one of a log. */
 static void adopt_slot(om_store *store, om_delivered_mark_slot *slot) {
     om_log *log = slot->log_id ? om_store_find(store, slot->log_id) : NULL;
-    if (log && log->cursor && om_log_uses_wal(log) && !log->handed && slot->next >= 0) {
-        log->handed = slot;
+    if (log && log->cursor && om_log_uses_wal(log) && !log->delivered_mark && slot->next >= 0) {
+        log->delivered_mark = slot;
         return;
     }
     if (slot->log_id || slot->next)
         *slot = (om_delivered_mark_slot){0};
-    store->handed->free[store->handed->free_count++] = slot;
+    store->delivered_mark->free[store->delivered_mark->free_count++] = slot;
 }
 
-static int map_all(om_delivered_mark *handed) {
+static int map_all(om_delivered_mark *marks) {
     void *base = mmap(NULL, bytes_of(MOST_SLOTS), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
         return OM_E_NO_MEMORY;
     size_t len = bytes_of(MOST_SLOTS);
-    handed->mapping = (om_mapping){.base = base, .len = len, .good = len, .written = 1};
-    handed->slots = slots_in_file(handed->fd);
-    int result = handed->slots ? map_slots(handed, 0, handed->slots) : make_slots(handed, 0, FIRST_SLOTS);
-    if (!handed->slots)
-        handed->slots = FIRST_SLOTS;
-    return result == OM_OK ? make_list(handed, handed->slots) : result;
+    marks->mapping = (om_mapping){.base = base, .len = len, .good = len, .written = 1};
+    marks->slots = slots_in_file(marks->fd);
+    int result = marks->slots ? map_slots(marks, 0, marks->slots) : make_slots(marks, 0, FIRST_SLOTS);
+    if (!marks->slots)
+        marks->slots = FIRST_SLOTS;
+    return result == OM_OK ? make_list(marks, marks->slots) : result;
 }
 
 void om_delivered_mark_open(om_store *store) {
-    om_delivered_mark *handed = calloc(1, sizeof *handed);
-    if (!handed)
+    om_delivered_mark *marks = calloc(1, sizeof *marks);
+    if (!marks)
         return;
-    store->handed = handed;
-    handed->fd = openat(store->dir_fd, NAME, O_RDWR | O_CREAT | O_CLOEXEC, 0640);
+    store->delivered_mark = marks;
+    marks->fd = openat(store->dir_fd, NAME, O_RDWR | O_CREAT | O_CLOEXEC, 0640);
     /* Without it a kill costs a few `redelivered`, and nothing else: no reason not to start. */
-    if (handed->fd < 0 || map_all(handed) != OM_OK) {
+    if (marks->fd < 0 || map_all(marks) != OM_OK) {
         om_delivered_mark_close(store);
         return;
     }
-    om_sigbus_mapping(&handed->mapping);
-    for (uint64_t i = handed->slots; i-- > 1;) /* the lowest are taken first */
-        adopt_slot(store, slot_at(handed, i));
+    om_sigbus_mapping(&marks->mapping);
+    for (uint64_t i = marks->slots; i-- > 1;) /* the lowest are taken first */
+        adopt_slot(store, slot_at(marks, i));
     om_sigbus_mapping(NULL);
 }
 
 void om_delivered_mark_close(om_store *store) {
-    om_delivered_mark *handed = store->handed;
-    if (!handed)
+    om_delivered_mark *marks = store->delivered_mark;
+    if (!marks)
         return;
-    if (handed->mapping.base)
-        munmap(handed->mapping.base, handed->mapping.len);
-    if (handed->fd >= 0)
-        close(handed->fd);
-    free(handed->free);
-    free(handed);
-    store->handed = NULL;
+    if (marks->mapping.base)
+        munmap(marks->mapping.base, marks->mapping.len);
+    if (marks->fd >= 0)
+        close(marks->fd);
+    free(marks->free);
+    free(marks);
+    store->delivered_mark = NULL;
 }
 
 /* ---- marks ---- */
 
-static om_delivered_mark_slot *take_slot(om_delivered_mark *handed, const om_log *log) {
-    if (handed->free_count <= handed->slots / 4)
-        handed->wanted = 1;
-    if (!handed->free_count)
+static om_delivered_mark_slot *take_slot(om_delivered_mark *marks, const om_log *log) {
+    if (marks->free_count <= marks->slots / 4)
+        marks->wanted = 1;
+    if (!marks->free_count)
         return NULL;
-    om_delivered_mark_slot *slot = handed->free[--handed->free_count];
+    om_delivered_mark_slot *slot = marks->free[--marks->free_count];
     slot->next = 0;
     __atomic_store_n(&slot->log_id, log->id, __ATOMIC_RELEASE);
     return slot;
@@ -243,33 +245,33 @@ static om_delivered_mark_slot *take_slot(om_delivered_mark *handed, const om_log
 
 /* Somebody may have cut the file under us: a mark is then in memory only, and the broker lives. */
 void om_delivered_mark_note(om_log *log) {
-    om_delivered_mark *handed = log->store->handed;
-    if (!handed || log->deleted)
+    om_delivered_mark *marks = log->store->delivered_mark;
+    if (!marks || log->deleted)
         return;
-    om_sigbus_mapping(&handed->mapping);
-    if (!log->handed)
-        log->handed = take_slot(handed, log);
-    if (log->handed)
-        __atomic_store_n(&log->handed->next, log->cursor->next, __ATOMIC_RELAXED);
+    om_sigbus_mapping(&marks->mapping);
+    if (!log->delivered_mark)
+        log->delivered_mark = take_slot(marks, log);
+    if (log->delivered_mark)
+        __atomic_store_n(&log->delivered_mark->next, log->cursor->next, __ATOMIC_RELAXED);
     om_sigbus_mapping(NULL);
 }
 
 void om_delivered_mark_recall(om_log *log) {
-    if (!log->handed)
+    if (!log->delivered_mark)
         return;
-    om_sigbus_mapping(&log->store->handed->mapping);
-    int64_t next = log->handed->next;
+    om_sigbus_mapping(&log->store->delivered_mark->mapping);
+    int64_t next = log->delivered_mark->next;
     om_sigbus_mapping(NULL);
     om_log_pass(log, next);
 }
 
 void om_delivered_mark_let_go(om_log *log) {
-    om_delivered_mark *handed = log->store->handed;
-    if (!log->handed)
+    om_delivered_mark *marks = log->store->delivered_mark;
+    if (!log->delivered_mark)
         return;
-    om_sigbus_mapping(&handed->mapping);
-    *log->handed = (om_delivered_mark_slot){0};
+    om_sigbus_mapping(&marks->mapping);
+    *log->delivered_mark = (om_delivered_mark_slot){0};
     om_sigbus_mapping(NULL);
-    handed->free[handed->free_count++] = log->handed;
-    log->handed = NULL;
+    marks->free[marks->free_count++] = log->delivered_mark;
+    log->delivered_mark = NULL;
 }

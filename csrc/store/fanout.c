@@ -11,9 +11,17 @@
  * in the order in which they came. Messages for logs that overlap in another way would seal each
  * other's batch again and again; so a new one is opened only where nothing is open.
  */
-#include "store/store.h"
+#include "store/fanout.h"
 
+#include "base/buffer.h"
 #include "base/bytes.h"
+#include "cursor/cursor.h"
+#include "format/batch.h"
+#include "store/log.h"
+#include "store/log_append.h"
+#include "store/log_offsets.h"
+#include "store/store.h"
+#include "store/wal_records.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,9 +3,9 @@
  * A ring of small structs and no list of nodes: a log with a busy tail costs one allocation,
  * an idle one none, and a reader finds its batch by binary search.
  */
-#include "store/store.h"
+#include "store/hot.h"
 
-#include "base/bytes.h"
+#include "format/batch.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,94 @@
-/* log_append.c -- the ways into a log: records, a stranger's batch. (For many logs: fanout.c.) */
-#include "store/store.h"
+/* log_append.c -- every way into a log: staged messages, whole batches; see log_append.h.
+ *
+ * Nothing here touches a file. What must survive goes into the WAL's buffer; what must be read
+ * later goes into the hot tail.
+ */
+#include "store/log_append.h"
 
+#include "base/buffer.h"
 #include "base/bytes.h"
+#include "cursor/cursor.h"
+#include "format/batch.h"
+#include "store/fanout.h"
+#include "store/hot.h"
+#include "store/log.h"
+#include "store/log_list.h"
+#include "store/log_offsets.h"
+#include "store/log_waiters.h"
 #include "store/producer.h"
+#include "store/store.h"
+#include "store/wal_records.h"
+#include "wal/wal.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* The format's lengths are 32 bits; a message may have 128 MiB. */
+#define BATCH_MAX (1 << 30)
+
+/* ---- into the hot tail ---- */
+
+/* Staged and then not taken: whoever published in this tick must not be told that it was. */
+static void skip_refused(om_log *log, int64_t first, int64_t last) {
+    log->store->refused = 1;
+    if (log->cursor)
+        om_cursor_skip(log->cursor, first, last);
+}
+
+/* So much of it lies in memory with nobody to take it: it will have to be written anyway, and a
+ * queue that only grows must not cost more than others leave over. What consumers are at work on may
+ * be settled before it ever needs a segment, and stays. */
+#define BACKLOG (8u << 20)
+
+static int is_backlog(const om_log *log) {
+    const om_cursor *cursor = log->cursor;
+    if (!cursor || cursor->ready_bytes < BACKLOG)
+        return 0;
+    int64_t waiting = log->next_offset - om_log_written_offset(log);
+    return cursor->ready_bytes / cursor->ready_count * waiting > BACKLOG;
+}
+
+int om_log_push(om_log *log, om_buffer *bytes, const om_batch_info *info, uint64_t seq, int unlogged, int64_t weight) {
+    om_store *store = log->store;
+    om_hot hot = {
+        .bytes = bytes,
+        .base_offset = info->base_offset,
+        .last_offset = info->base_offset + info->last_offset_delta,
+        .max_timestamp = info->max_timestamp,
+        .seq = seq,
+        .leader_epoch = info->leader_epoch,
+        .shared = om_get_be64(bytes->data) != (uint64_t)info->base_offset ||
+                  om_get_be32(bytes->data + 12) != (uint32_t)info->leader_epoch,
+    };
+    int result = om_hot_push(&log->hot, &hot);
+    if (result != OM_OK) {
+        om_buffer_unref(bytes);
+        skip_refused(log, hot.base_offset, hot.last_offset);
+        return result;
+    }
+    store->hot_bytes += bytes->len;
+    store->hot_batches++;
+    if (log->cursor && weight != OM_WEIGHT_COUNTED) {
+        if (info->attributes & OM_ATTR_CONTROL)
+            om_cursor_skip(log->cursor, hot.base_offset, hot.last_offset);
+        else
+            om_cursor_appended(log->cursor, hot.base_offset, info->last_offset_delta + 1,
+                               weight >= 0 ? weight : om_batch_weight(bytes->data, bytes->len));
+    }
+    if (log->waiters)
+        om_log_wake_waiters(log);
+    if (!log->queued) {
+        log->queued = 1;
+        om_list_push(&store->writer.queued, log, OM_LINK(next_queued));
+    }
+    if (!log->wants_write_now && (unlogged || is_backlog(log))) {
+        log->wants_write_now = 1;
+        om_list_push(&store->writer.write_now, log, OM_LINK(next_write_now));
+    }
+    return OM_OK;
+}
+
+/* ---- sealing ---- */
 
 uint64_t om_batch_log(om_store *store, uint8_t type, uint64_t log_id, const struct iovec *iov, int iovcnt,
                       om_buffer *batch) {
@@ -14,14 +97,127 @@ uint64_t om_batch_log(om_store *store, uint8_t type, uint64_t log_id, const stru
     return om_wal_append_lent(store->wal, type, log_id, iov, iovcnt, batch);
 }
 
-int om_log_append(om_log *log, const om_record *records, int32_t count, int flags, int32_t epoch, om_appended *out) {
-    om_store_enter(log->store);
-    int result = om_log_admit(log, epoch);
+void om_log_seal(om_log *log) {
+    if (log->fanout)
+        om_fanout_seal(log->fanout);
+    om_build *build = log->open;
+    if (!build)
+        return;
+    om_batch_info info = {
+        .base_offset = log->open_base,
+        .leader_epoch = log->leader_epoch,
+        .producer_id = -1,
+        .producer_epoch = -1,
+        .base_sequence = -1,
+    };
+    int64_t last = log->next_offset - 1;
+    log->open = NULL;
+    om_buffer *bytes = om_build_take(build, &info);
+    om_build_free(build);
+    free(build);
+    if (!bytes) {
+        skip_refused(log, info.base_offset, last);
+        return;
+    }
+    uint64_t seq = log->last_logged_seq;
+    if (!log->open_unlogged) {
+        struct iovec iov = {bytes->data, bytes->len};
+        seq = om_batch_log(log->store, OM_REC_BATCH, log->id, &iov, 1, bytes);
+        if (!seq) {
+            om_buffer_unref(bytes);
+            skip_refused(log, info.base_offset, last);
+            return;
+        }
+        log->last_logged_seq = seq;
+        log->store->urgent = 1;
+    }
+    om_log_push(log, bytes, &info, seq, log->open_unlogged, log->open_weight);
+}
+
+/* ---- staging: messages of this tick ---- */
+
+void om_log_mark_staged(om_log *log) {
+    if (log->staged)
+        return;
+    log->staged = 1;
+    om_list_push(&log->store->staged, log, OM_LINK(next_staged));
+}
+
+static int open_batch(om_log *log, int unlogged) {
+    log->open = malloc(sizeof *log->open);
+    if (!log->open)
+        return OM_E_NO_MEMORY;
+    om_build_init(log->open);
+    log->open_unlogged = (uint8_t)unlogged;
+    log->open_base = log->next_offset;
+    log->open_weight = 0;
+    om_log_mark_staged(log);
+    return OM_OK;
+}
+
+/* The open batch that takes one more of this kind. */
+static int need_batch(om_log *log, int unlogged) {
+    unlogged = !om_log_is_logged(log, unlogged);
+    if (log->fanout || (log->open && (log->open_unlogged != unlogged || log->open->len >= OM_BATCH_TARGET)))
+        om_log_seal(log);
+    return log->open ? OM_OK : open_batch(log, unlogged);
+}
+
+int om_log_stage_content(om_log *log, int64_t now_ms, om_span key, om_span body, om_span tail, int unlogged) {
+    /* A large one is a batch of its own: to grow, a batch would have to move. */
+    int is_large = body.len >= OM_BYTES_LARGE;
+    if (is_large)
+        om_log_seal(log);
+    if (need_batch(log, unlogged) != OM_OK)
+        return OM_E_NO_MEMORY;
+    int64_t offset = om_log_claim(log, 1);
+    if (offset < 0)
+        return (int)offset;
+    int result = om_build_add_content(log->open, now_ms, key, body, tail);
     if (result == OM_OK)
-        result = om_log_stage(log, records, count, flags & OM_APPEND_UNLOGGED, &out->first_offset);
-    out->seq = om_store_leave(log->store);
+        log->open_weight += body.len;
+    if (result != OM_OK || is_large)
+        om_log_seal(log); /* without its record the offset is a gap */
     return result;
 }
+
+int om_log_stage_landed(om_log *log, int64_t now_ms, om_build *landed, int64_t weight, int unlogged) {
+    om_log_seal(log);
+    if (need_batch(log, unlogged) != OM_OK)
+        return OM_E_NO_MEMORY;
+    int64_t offset = om_log_claim(log, 1);
+    if (offset < 0)
+        return (int)offset;
+    om_build_fill(landed, now_ms);
+    *log->open = *landed;
+    om_build_init(landed);
+    log->open_weight = weight;
+    om_log_seal(log);
+    return OM_OK;
+}
+
+int om_log_stage(om_log *log, const om_record *records, int32_t count, int unlogged, int64_t *first) {
+    int64_t bound = om_batch_size_bound(records, count);
+    if (bound < 0 || count < 1 || bound > BATCH_MAX)
+        return OM_E_INVALID;
+    if (need_batch(log, unlogged) != OM_OK)
+        return OM_E_NO_MEMORY;
+    *first = om_log_claim(log, count);
+    if (*first < 0)
+        return (int)*first;
+    for (int32_t i = 0; i < count; i++) {
+        int result = om_build_add(log->open, &records[i]);
+        if (result != OM_OK) {
+            /* Out of memory: what did fit is sealed, the offsets left over become a gap. */
+            om_log_seal(log);
+            return result;
+        }
+        log->open_weight += records[i].value.len > 0 ? records[i].value.len : 0;
+    }
+    return OM_OK;
+}
+
+/* ---- whole batches ---- */
 
 int om_log_append_bytes(om_log *log, om_buffer *bytes, om_batch_info *info, int flags) {
     om_log_seal(log);
@@ -50,6 +246,17 @@ int om_log_append_bytes(om_log *log, om_buffer *bytes, om_batch_info *info, int 
     int result = om_log_push(log, bytes, info, seq, !logged, OM_WEIGHT_UNKNOWN);
     if (result == OM_OK)
         om_producer_appended(log, info);
+    return result;
+}
+
+/* ---- Python's calls ---- */
+
+int om_log_append(om_log *log, const om_record *records, int32_t count, int flags, int32_t epoch, om_appended *out) {
+    om_store_enter(log->store);
+    int result = om_log_admit(log, epoch);
+    if (result == OM_OK)
+        result = om_log_stage(log, records, count, flags & OM_APPEND_UNLOGGED, &out->first_offset);
+    out->seq = om_store_leave(log->store);
     return result;
 }
 

@@ -7,7 +7,11 @@
  * each gap (writer.c): inside a segment every offset is a record, and what is missing past the last
  * segment is counted when it comes about.
  */
-#include "store/store.h"
+#include "store/log_count.h"
+
+#include "segment/segment.h"
+#include "store/hot.h"
+#include "store/log.h"
 
 /* Up to here the segments tell. */
 static int64_t placed_end(const om_log *log) {

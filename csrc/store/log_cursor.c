@@ -4,16 +4,25 @@
  * end: before the deliveries they describe leave. Nobody waits for their sync; a crash before
  * it means a redelivery, never a loss. That a redelivery says so after a kill is delivered_mark.c's part.
  */
+#include "store/log_cursor.h"
+
 #include "cursor/cursor.h"
+#include "store/delivered_mark.h"
+#include "store/log.h"
+#include "store/log_append.h"
+#include "store/log_offsets.h"
 #include "store/producer.h"
+#include "store/removal_record.h"
 #include "store/store.h"
+#include "store/wal_records.h"
+#include "wal/wal.h"
 
 #include <stdlib.h>
 
 static int add_op(om_log *log, uint64_t kind, int64_t first, int64_t last, int64_t bytes) {
     if (!om_log_uses_wal(log))
         return OM_OK;
-    log->handing |= kind == OM_OP_ACQUIRE;
+    log->delivered |= kind == OM_OP_ACQUIRE;
     if (log->op_count) {
         om_cursor_op *before = &log->ops[log->op_count - 1];
         /* What is known to weigh so much doesn't join what isn't (-1). */
@@ -86,9 +95,9 @@ void om_log_log_ops(om_log *log) {
     uint64_t seq = om_wal_append(log->store->wal, OM_REC_CURSOR, log->id, &iov, 1);
     if (seq)
         om_log_note_floor(log, seq);
-    if (log->handing)
+    if (log->delivered)
         om_delivered_mark_note(log);
-    log->handing = 0;
+    log->delivered = 0;
     log->op_count = 0;
     if (log->op_cap > 64) {
         free(log->ops);

@@ -4,7 +4,18 @@
  * given what lies behind it; its offsets stay given out to nobody, so the floor waits before them and the
  * segment stays until an operator acts (ottermq segment repair). After a restart they are tried again.
  */
+#include "store/log_damage.h"
+
+#include "base/ticket_lock.h"
+#include "cursor/cursor.h"
+#include "cursor/offset_set.h"
+#include "segment/segment.h"
+#include "store/hot.h"
+#include "store/log.h"
+#include "store/log_cursor.h"
+#include "store/log_segments.h"
 #include "store/store.h"
+#include "store/store_report.h"
 
 static int knows(const om_damages *known, const om_bad *bad) {
     for (uint32_t i = 0; known && i < known->count; i++)

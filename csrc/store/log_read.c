@@ -4,6 +4,17 @@
  * mapped segment; both outlive whatever happens to the log meanwhile.
  */
 #define _GNU_SOURCE
+#include "store/log_read.h"
+
+#include "base/buffer.h"
+#include "base/ticket_lock.h"
+#include "segment/segment.h"
+#include "store/hot.h"
+#include "store/log.h"
+#include "store/log_damage.h"
+#include "store/log_offsets.h"
+#include "store/log_segments.h"
+#include "store/reader.h"
 #include "store/store.h"
 
 #include <sched.h>

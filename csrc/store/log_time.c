@@ -3,6 +3,14 @@
  * Promise: no record at or past the log's start is missed, though the writer moves batches from
  * the hot tail into segments meanwhile. What can't be read is passed over, as reads do.
  */
+#include "base/ticket_lock.h"
+
+#include "segment/segment.h"
+#include "store/hot.h"
+#include "store/log.h"
+#include "store/log_damage.h"
+#include "store/log_offsets.h"
+#include "store/log_segments.h"
 #include "store/store.h"
 
 typedef struct moment {

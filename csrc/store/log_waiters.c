@@ -5,12 +5,17 @@
  * A log with batches that aren't durable yet stays on the list until the disk has news. So an append costs one look
  * at a pointer, and nothing is ever polled.
  */
+#include "store/log_waiters.h"
+
+#include "store/log.h"
+#include "store/log_list.h"
+#include "store/log_offsets.h"
 #include "store/store.h"
 
 void om_log_add_waiter(om_log *log, om_log_waiter *waiter) {
     int64_t end = om_log_high_watermark(log);
     if (!log->waiters)
-        log->waiters_told = end;
+        log->waiters_know = end;
     om_log_ref(log);
     *waiter = (om_log_waiter){.next = log->waiters, .link = &log->waiters, .log = log};
     if (waiter->next)
@@ -46,9 +51,9 @@ void om_log_wake_due(om_store *store, void (*wake)(om_log_waiter *waiter)) {
     om_log *log;
     while ((log = om_list_pop(&store->to_wake, OM_LINK(next_to_wake)))) {
         int64_t end = om_log_high_watermark(log);
-        for (om_log_waiter *waiter = end != log->waiters_told ? log->waiters : NULL; waiter; waiter = waiter->next)
+        for (om_log_waiter *waiter = end != log->waiters_know ? log->waiters : NULL; waiter; waiter = waiter->next)
             wake(waiter);
-        log->waiters_told = end;
+        log->waiters_know = end;
         if (log->waiters && end < log->next_offset)
             om_list_push(&later, log, OM_LINK(next_to_wake));
         else

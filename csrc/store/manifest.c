@@ -11,9 +11,12 @@
  * Sealed segments only: the active one is known by the checkpoint. The name has control
  * characters, spaces and % written as %XX.
  */
-#include "store/store.h"
+#include "store/manifest.h"
 
+#include "base/blob.h"
 #include "base/checksum.h"
+#include "segment/segment.h"
+#include "store/log.h"
 
 #include <fcntl.h>
 #include <stdio.h>

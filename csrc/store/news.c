@@ -6,7 +6,15 @@
  * thread (om_news_stop), and lets it begin again when it goes (om_news_start).
  */
 #define _GNU_SOURCE
+#include "store/news.h"
+
+#include "store/checkpoint.h"
+#include "store/log.h"
+#include "store/log_hot.h"
 #include "store/store.h"
+#include "store/store_report.h"
+#include "store/undo.h"
+#include "wal/wal.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -46,9 +54,9 @@ static void handle_fence(om_store *store) {
 /* The committer says so by waking us; it changes its mind only when it has a file again. */
 static void report_starving(om_store *store) {
     int starved = om_wal_starved(store->wal);
-    if (starved == store->told_starved)
+    if (starved == store->starved_reported)
         return;
-    store->told_starved = starved;
+    store->starved_reported = starved;
     char where[160];
     om_store_tell_disk(store, where, sizeof where);
     if (starved)

@@ -7,6 +7,11 @@
  */
 #include "store/producer.h"
 
+#include "base/clock.h"
+#include "cursor/offset_set.h"
+#include "store/log.h"
+#include "store/store.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,19 +106,9 @@ static void close_transaction(om_producers *producers, om_producer *producer) {
     producer->first_open = OM_NO_TRANSACTION;
 }
 
-static int64_t first_open(const om_log *log) {
+int64_t om_producers_first_open(const om_log *log) {
     const om_producers *producers = log->producers;
     return producers && producers->oldest ? producers->oldest->first_open : INT64_MAX;
-}
-
-int64_t om_log_last_stable(const om_log *log) {
-    int64_t high = om_log_high_watermark(log), open = first_open(log);
-    return open < high ? open : high;
-}
-
-int64_t om_log_stable_end(const om_log *log) {
-    int64_t end = om_log_readable_end(log), open = first_open(log);
-    return open < end ? open : end;
 }
 
 /* ---- aborted transactions ---- */
@@ -296,7 +291,7 @@ int om_producer_marked(om_log *log, const om_batch_info *info, int32_t coordinat
         close_transaction(log->producers, producer);
         producer->ended_first = first;
         producer->ended_at = info->base_offset;
-        int64_t open = first_open(log);
+        int64_t open = om_producers_first_open(log);
         om_aborted aborted = {
             .producer_id = info->producer_id,
             .first_offset = first,

@@ -12,7 +12,10 @@
  */
 #ifndef OM_PRODUCER_H
 #define OM_PRODUCER_H
-#include "store/store.h"
+#include "cursor/offset_set.h"
+#include "format/batch.h"
+#include "om_store.h"
+#include "segment/segment.h"
 
 #define OM_PRODUCER_BATCHES 5 /* as many as a Kafka producer may have in flight */
 #define OM_NO_TRANSACTION -1
@@ -67,6 +70,8 @@ typedef struct om_producers {
 /* May this batch of a producer be appended? Batches without a producer id: OM_OK. OM_DUPLICATE:
  * the verdict says where it is; OM_E_REFUSED: verdict->error; OM_E_NO_MEMORY. */
 int om_producer_admit(om_log *log, const om_batch_info *info, om_producer_verdict *verdict);
+/* Where the oldest open transaction began; INT64_MAX: none is open. */
+int64_t om_producers_first_open(const om_log *log);
 /* It was, at info->base_offset. (Told twice, the second time is ignored.) */
 void om_producer_appended(om_log *log, const om_batch_info *info);
 

@@ -11,6 +11,8 @@
 #include "store/producer.h"
 
 #include "base/bytes.h"
+#include "cursor/offset_set.h"
+#include "store/log.h"
 
 #include <stdlib.h>
 

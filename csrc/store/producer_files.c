@@ -15,8 +15,14 @@
 #define _GNU_SOURCE
 #include "store/producer.h"
 
+#include "base/blob.h"
 #include "base/bytes.h"
 #include "base/file_util.h"
+#include "base/ticket_lock.h"
+#include "segment/segment.h"
+#include "store/log.h"
+#include "store/log_segments.h"
+#include "store/store.h"
 
 #include <dirent.h>
 #include <stdio.h>

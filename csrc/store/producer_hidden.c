@@ -11,6 +11,9 @@
 #include "store/producer.h"
 
 #include "cursor/cursor.h"
+#include "cursor/offset_set.h"
+#include "store/log.h"
+#include "store/log_cursor.h"
 
 void om_hidden_add(om_log *log, om_producer *producer, int64_t first, int64_t last) {
     if (!log->cursor)
@@ -23,7 +26,7 @@ void om_hidden_add(om_log *log, om_producer *producer, int64_t first, int64_t la
 void om_hidden_settle(om_log *log, om_producer *producer) {
     int64_t first, last, from = 0;
     while (log->cursor && om_offset_set_next_run(&producer->hidden, from, &first, &last)) {
-        if (log->patient)
+        if (log->recovery)
             om_cursor_skip(log->cursor, first, last);
         else
             om_log_settle_run(log, first, last, -1);

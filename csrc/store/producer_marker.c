@@ -7,7 +7,14 @@
  */
 #include "store/producer.h"
 
+#include "base/buffer.h"
 #include "base/bytes.h"
+#include "base/clock.h"
+#include "format/batch.h"
+#include "store/log.h"
+#include "store/log_append.h"
+#include "store/news.h"
+#include "store/store.h"
 
 #include <stdlib.h>
 #include <string.h>

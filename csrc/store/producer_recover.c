@@ -6,6 +6,8 @@
  * checkpoint may know of them already: its own truth stays, each is counted once.
  */
 #include "store/producer.h"
+
+#include "store/log.h"
 #include "store/recover.h"
 
 #include <stdlib.h>

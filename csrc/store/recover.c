@@ -9,9 +9,21 @@
 #define _GNU_SOURCE
 #include "store/recover.h"
 
-#include "base/bytes.h"
 #include "cursor/cursor.h"
+#include "cursor/offset_set.h"
+#include "segment/segment.h"
+#include "store/checkpoint.h"
+#include "store/checkpoint_file.h"
+#include "store/delivered_mark.h"
+#include "store/log.h"
+#include "store/log_control.h"
+#include "store/log_count.h"
+#include "store/log_list.h"
 #include "store/producer.h"
+#include "store/removal_record.h"
+#include "store/store.h"
+#include "store/store_report.h"
+#include "wal/wal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -227,10 +239,8 @@ static void finish(om_store *store, om_log_recovery *patient) {
         om_delivered_mark_recall(log);
         om_cursor_return_all(log->cursor, 0);
     }
-    if (!log->touched && (end > log->recovery_point || log->manifest_stale || patient->damages)) {
-        log->touched = 1;
-        om_list_push(&store->touched, log, OM_LINK(next_touched));
-    }
+    if (end > log->recovery_point || log->manifest_stale || patient->damages)
+        om_log_touch(log);
 }
 
 static void patient_free(om_log_recovery *patient) {
@@ -253,8 +263,8 @@ static int admit_patients(om_store *store, om_recovery *recovery) {
         return OM_E_NO_MEMORY;
     for (uint32_t slot = 0; slot < store->table_size; slot++) {
         for (om_log *log = store->table[slot]; log; log = log->next_in_table) {
-            log->patient = &recovery->patients[recovery->count++];
-            log->patient->log = log;
+            log->recovery = &recovery->patients[recovery->count++];
+            log->recovery->log = log;
             om_log_ref(log);
         }
     }
@@ -281,7 +291,7 @@ int om_recover(om_store *store, om_wal_tail *tail, char *err, size_t err_len) {
     for (size_t i = 0; i < recovery.count; i++) {
         if (result == OM_OK && !recovery.patients[i].log->deleted)
             finish(store, &recovery.patients[i]);
-        recovery.patients[i].log->patient = NULL;
+        recovery.patients[i].log->recovery = NULL;
         patient_free(&recovery.patients[i]);
         om_log_release(recovery.patients[i].log);
     }

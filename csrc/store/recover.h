@@ -2,13 +2,14 @@
 #ifndef OM_RECOVER_H
 #define OM_RECOVER_H
 
-#include "store/store.h"
+#include "store/log.h"
+#include "wal/wal.h"
 
 /* Offsets as sorted, joined ranges. */
 typedef struct om_ranges {
     struct {
         int64_t first, last;
-    } * items;
+    } *items;
     uint32_t count, cap;
 } om_ranges;
 int om_ranges_add(om_ranges *ranges, int64_t first, int64_t last); /* at or after the last one, or anywhere */
@@ -49,16 +50,19 @@ typedef struct om_log_recovery {
     om_ranges missing; /* in the WAL, not in the segments, though later ones are */
     struct {
         int64_t gap, base;
-    } * doubts; /* a batch at `base` that left a gap nobody explains yet */
+    } *doubts; /* a batch at `base` that left a gap nobody explains yet */
     uint32_t doubt_count;
     struct {
         uint64_t seq;
         int64_t offset;
-    } * cuts; /* the truncations that the WAL tells of */
+    } *cuts; /* the truncations that the WAL tells of */
     uint32_t cut_count;
     om_damage *damages;
 } om_log_recovery;
 int om_log_recovery_load(om_store *store, om_log_recovery *patient); /* checkpoint entry and segments */
+
+/* Its next sync is one of its folders too, up to the data folder. */
+void om_segment_doubt_name(const om_store *store, const om_log *log, om_segment *segment);
 
 typedef struct om_recovery {
     om_store *store;
@@ -76,6 +80,7 @@ void om_seen_cut(om_seen_list *list, int64_t offset, int keep_wal);
 /* All has been seen: the checkpoint's knowledge is brought up to date. */
 int om_producers_replay(om_log *log, om_seen_list *list);
 
+int om_recover(om_store *store, om_wal_tail *tail, char *err, size_t err_len);
 /* All that the WAL has, applied (recover_replay.c). In the second pass only what must be rebuilt. */
 int om_replay(om_recovery *recovery, om_wal_tail *tail, char *err, size_t err_len);
 /* The files of segments that were cut off. */

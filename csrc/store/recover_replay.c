@@ -1,9 +1,26 @@
 /* recover_replay.c -- the WAL's records, applied one after the other to the logs as they were loaded. */
 #include "store/recover.h"
 
+#include "base/buffer.h"
 #include "base/bytes.h"
 #include "cursor/cursor.h"
-#include "store/producer.h"
+#include "segment/segment.h"
+#include "store/hot.h"
+#include "store/log.h"
+#include "store/log_append.h"
+#include "store/log_control.h"
+#include "store/log_cursor.h"
+#include "store/log_delete.h"
+#include "store/log_segments.h"
+#include "store/removal_record.h"
+#include "store/segment_delete.h"
+#include "store/segment_node.h"
+#include "store/store.h"
+#include "store/store_report.h"
+#include "store/unknown_logs.h"
+#include "store/wal_records.h"
+#include "store/writer.h"
+#include "wal/wal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +67,7 @@ static void believe(om_log_recovery *patient, int64_t base) {
 }
 
 static int replay_batch(om_recovery *recovery, om_log *log, om_buffer *bytes, om_batch_info *info, uint64_t seq) {
-    om_log_recovery *patient = log->patient;
+    om_log_recovery *patient = log->recovery;
     int64_t last = info->base_offset + info->last_offset_delta;
     if (last < log->recovery_point)
         return OM_OK;
@@ -78,7 +95,7 @@ static int replay_batch(om_recovery *recovery, om_log *log, om_buffer *bytes, om
 }
 
 static int is_wanted(const om_recovery *recovery, const om_log *log) {
-    return log && log->patient && (recovery->pass == 1 || log->patient->rebuild_from >= 0);
+    return log && log->recovery && (recovery->pass == 1 || log->recovery->rebuild_from >= 0);
 }
 
 static int apply_batch(om_recovery *recovery, om_log *log, const uint8_t *data, size_t len, uint64_t seq) {
@@ -98,7 +115,7 @@ static int apply_batch(om_recovery *recovery, om_log *log, const uint8_t *data, 
 /* A log that nobody added: deleted, or the catalogue isn't what it was. */
 static int note_stranger(om_recovery *recovery, uint64_t id, uint8_t type) {
     uint32_t flags = type == OM_REC_NAMED ? OM_STRANGER_NAMED : type == OM_REC_DELETE ? OM_STRANGER_DELETED : 0;
-    return recovery->pass == 1 ? om_unknown_logs_note(&recovery->store->strangers, id, flags) : OM_OK;
+    return recovery->pass == 1 ? om_unknown_logs_note(&recovery->store->unknown_logs, id, flags) : OM_OK;
 }
 
 static int apply_fanout(om_recovery *recovery, const uint8_t *data, size_t len, uint64_t seq) {
@@ -134,7 +151,7 @@ static int apply_fanout(om_recovery *recovery, const uint8_t *data, size_t len, 
 static int apply_cursor(om_log *log, const uint8_t *data, size_t len, uint64_t seq) {
     if (len % sizeof(om_cursor_op))
         return OM_E_CORRUPT;
-    if (seq <= log->patient->cursor_seq)
+    if (seq <= log->recovery->cursor_seq)
         return OM_OK;
     for (size_t at = 0; at < len; at += sizeof(om_cursor_op)) {
         om_cursor_op op = om_cursor_op_at(data + at);
@@ -157,7 +174,7 @@ static void apply_lease(om_log *log, const uint8_t *data) {
 /* The files go at the end, when all is known of them. The cursor must follow at once: what comes
  * next in the WAL was done to a queue that began there. */
 static void apply_trim(om_log *log, int64_t offset, uint8_t rule) {
-    log->patient->trim_to = offset;
+    log->recovery->trim_to = offset;
     log->trim_rule = rule;
     if (log->cursor && offset > 0)
         om_cursor_settle(log->cursor, 0, offset - 1, -1);
@@ -166,7 +183,7 @@ static void apply_trim(om_log *log, int64_t offset, uint8_t rule) {
 /* The files of a log that recovery has cut are not needed: what they held is gone or comes from
  * the WAL, and a new segment may want their names. */
 int om_replay_remove_cut(om_store *store, int rule) {
-    om_segment_node *cut = NULL, **link = &store->doomed;
+    om_segment_node *cut = NULL, **link = &store->deletions.pending;
     while (*link) {
         om_segment_node *node = *link;
         if (!node->at_once) {
@@ -187,7 +204,7 @@ int om_replay_remove_cut(om_store *store, int rule) {
         om_segment_node *node = cut;
         cut = node->next;
         if (result == OM_OK)
-            om_segment_node_remove(node);
+            om_segment_delete_now(node);
         else
             om_segment_node_free(node);
     }
@@ -205,7 +222,7 @@ static int note_cut(om_log_recovery *patient, int64_t offset, uint64_t seq) {
 }
 
 static int apply_truncate(om_store *store, om_log *log, const uint8_t *data, uint64_t seq) {
-    om_log_recovery *patient = log->patient;
+    om_log_recovery *patient = log->recovery;
     int64_t offset = (int64_t)om_get_le64(data);
     if (note_cut(patient, offset, seq) != OM_OK)
         return OM_E_NO_MEMORY;
@@ -227,14 +244,11 @@ static int apply_truncate(om_store *store, om_log *log, const uint8_t *data, uin
 }
 
 static int apply_delete(om_store *store, om_log *log) {
-    om_deleted_log *grave = calloc(1, sizeof *grave);
-    if (!grave)
+    om_deleted_log *deleted = calloc(1, sizeof *deleted);
+    if (!deleted)
         return OM_E_NO_MEMORY;
-    log->deleted = 1;
-    log->patient = NULL;
-    om_store_forget(store, log);
-    *grave = (om_deleted_log){.log = log, .next = store->graves};
-    store->graves = grave;
+    log->recovery = NULL;
+    om_log_delete_add(log, deleted, 0);
     om_store_add_report(store, OM_REPORT_DELETED, log, 0, 0, "%s was deleted before the last stop", log->folder);
     return OM_OK;
 }
@@ -285,7 +299,7 @@ static int apply(om_recovery *recovery, uint8_t type, uint64_t log_id, const uin
         return apply_batch(recovery, log, data, len, seq);
     /* Ids are never used again: a record of a log that nobody knows changes nothing. The second
      * pass is for batches alone. */
-    if (!log || !log->patient || recovery->pass == 2 || type == OM_REC_NAMED)
+    if (!log || !log->recovery || recovery->pass == 2 || type == OM_REC_NAMED)
         return OM_OK;
     if (type == OM_REC_CURSOR)
         return apply_cursor(log, data, len, seq);
@@ -308,7 +322,7 @@ int om_replay(om_recovery *recovery, om_wal_tail *tail, char *err, size_t err_le
     om_store *store = recovery->store;
     char path[4096];
     snprintf(path, sizeof path, "%s/wal", store->dir);
-    om_wal_reader *reader = om_wal_reader_open(path, store->checkpoint_seq, err, err_len);
+    om_wal_reader *reader = om_wal_reader_open(path, store->checkpoint.seq, err, err_len);
     if (!reader)
         return OM_E_IO;
     om_wal_record record;

@@ -8,7 +8,21 @@
 #define _GNU_SOURCE
 #include "store/recover.h"
 
-#include "store/producer.h"
+#include "base/ticket_lock.h"
+#include "cursor/cursor.h"
+#include "format/batch.h"
+#include "segment/segment.h"
+#include "store/checkpoint_file.h"
+#include "store/log.h"
+#include "store/log_damage.h"
+#include "store/log_segments.h"
+#include "store/manifest.h"
+#include "store/removal_record.h"
+#include "store/segment_delete.h"
+#include "store/segment_node.h"
+#include "store/segment_swap.h"
+#include "store/store.h"
+#include "store/store_report.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -385,8 +399,7 @@ static int doom_trimmed(om_log_recovery *patient, om_segment *segment, int64_t n
                      -1, -1);
     node->rule = patient->log->trim_rule;
     om_ticket_lock_take(&store->turn);
-    node->next = store->doomed;
-    store->doomed = node;
+    om_segment_delete_add(store, node);
     om_ticket_lock_give(&store->turn);
     return OM_OK;
 }

@@ -2,11 +2,11 @@
 #define _GNU_SOURCE
 #include "store/removal_journal.h"
 
+#include "base/blob.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/file_util.h"
 #include "segment/file_cache.h"
-#include "store/store.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
-/* segment_delete.c -- segments that nothing needs any more: from doomed, over a checkpoint, to gone.
+/* segment_delete.c -- segments that nothing needs any more: from a log's list, over a checkpoint, to gone.
  *
- *   trim, truncate -> doomed -> recorded (removal_journal.h) -> a checkpoint that no longer names them
- *                                                                     -> leaving -> unlinked
+ *   trim, truncate -> pending -> recorded (removal_record.h) -> a checkpoint that no longer names them
+ *                                                                     -> ready -> unlinked
  *
  * Removing a file of 64 MiB that is in the page cache costs 4 ms of CPU and 30 ms of waiting on
  * the machines at hand, and retention may hand over thousands. So they leave without hurry: in
@@ -11,9 +11,15 @@
  *
  * What a truncation cut off can't wait: a new segment may want its name.
  */
-#include "store/store.h"
+#include "store/segment_delete.h"
 
 #include "base/clock.h"
+#include "base/ticket_lock.h"
+#include "segment/segment.h"
+#include "store/checkpoint.h"
+#include "store/log.h"
+#include "store/segment_node.h"
+#include "store/store.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -24,37 +30,13 @@
 #define SLICE_NS 1000000000u
 #define SHARE 50 /* one part in so many of a core */
 
-om_segment_node *om_segment_node_new(om_log *log, om_segment *segment) {
-    om_segment_node *node = calloc(1, sizeof *node);
-    if (!node)
-        return NULL;
-    om_log_ref(log); /* the segment's path is the log's */
-    node->log = log;
-    node->segment = segment;
-    return node;
-}
-
-void om_segment_node_free(om_segment_node *node) {
-    om_segment_unref(node->segment);
-    om_log_release(node->log);
-    free(node);
-}
-
-void om_segment_nodes_free(om_segment_node *list) {
-    while (list) {
-        om_segment_node *node = list;
-        list = node->next;
-        om_segment_node_free(node);
-    }
-}
-
 /* What can't be read is kept for an operator, whatever rule lets its segment go: a purge settles what nobody could
  * look at. Who deletes a queue wants nothing of it. */
 static int is_kept(const om_segment_node *node) {
     return om_segment_is_damaged(node->segment) && node->rule != OM_RULE_DELETE && !node->log->deleted;
 }
 
-void om_segment_node_remove(om_segment_node *node) {
+void om_segment_delete_now(om_segment_node *node) {
     char aside[512];
     int kept = node->segment->exists && is_kept(node);
     /* Or it stays, and the next start does it; unless there is no file to keep. */
@@ -67,216 +49,40 @@ void om_segment_node_remove(om_segment_node *node) {
     om_segment_node_free(node);
 }
 
-/* ---- the record: what, and why ---- */
+/* ---- pending: the checkpoint on disk names them ---- */
 
-typedef struct list {
-    om_removal_journal *items;
-    size_t count, cap;
-} list;
-
-static om_removal_journal about(const om_log *log, const om_segment *segment, int rule) {
-    om_removal_journal removed = {
-        .log_id = log->id,
-        .folder = log->folder + strlen(log->store->dir) + 1,
-        .name = log->name,
-        .segment = -1,
-        .first_timestamp = -1,
-        .max_timestamp = -1,
-        .rule = rule,
-    };
-    if (segment) {
-        removed.segment = removed.first = segment->base_offset;
-        removed.next = segment->next_offset;
-        removed.bytes = segment->size;
-        removed.first_timestamp = segment->first_timestamp;
-        removed.max_timestamp = segment->max_timestamp;
-    }
-    return removed;
+void om_segment_delete_add(om_store *store, om_segment_node *node) {
+    node->next = store->deletions.pending;
+    store->deletions.pending = node;
 }
 
-static int add(list *list, const om_removal_journal *removed) {
-    if (list->count == list->cap) {
-        size_t cap = list->cap ? list->cap * 2 : 64;
-        om_removal_journal *items = realloc(list->items, cap * sizeof *items);
-        if (!items)
-            return OM_E_NO_MEMORY;
-        list->items = items;
-        list->cap = cap;
-    }
-    list->items[list->count++] = *removed;
-    return OM_OK;
-}
-
-static void reverse(list *list) {
-    for (size_t i = 0, j = list->count; i + 1 < j--; i++) {
-        om_removal_journal item = list->items[i];
-        list->items[i] = list->items[j];
-        list->items[j] = item;
-    }
-}
-
-/* Nobody is promised anything of what lives in the scratch folder. */
-static int is_worth_recording(const om_log *log, const om_segment *segment) {
-    return !(log->options.flags & OM_LOG_SCRATCH) && segment->exists;
-}
-
-static int write_list(om_store *store, list *list, int result) {
-    if (result == OM_OK)
-        result = om_removal_journal_write(store->removed, list->items, list->count);
-    free(list->items);
-    int failed = __atomic_exchange_n(&store->record_failed, result != OM_OK, __ATOMIC_RELAXED);
-    if (result != OM_OK && !failed)
-        om_store_add_report(store, OM_REPORT_WRITE_FAILED, NULL, 0, 0,
-                            "what is to be removed can't be recorded (%s): the files stay, and it is tried again",
-                            om_result_text(result));
-    return result;
-}
-
-static om_removal_note *take_notes(om_store *store) {
+om_segment_node *om_segment_delete_take(om_store *store) {
     om_ticket_lock_take(&store->turn);
-    om_removal_note *notes = store->notes;
-    store->notes = NULL;
+    om_segment_node *nodes = store->deletions.pending;
+    store->deletions.pending = NULL;
     om_ticket_lock_give(&store->turn);
-    return notes;
+    return nodes;
 }
 
-static void put_notes_back(om_store *store, om_removal_note *notes) {
-    om_removal_note **end = &notes;
-    while (*end)
-        end = &(*end)->next;
+void om_segment_delete_put_back(om_store *store, om_segment_node *nodes) {
     om_ticket_lock_take(&store->turn);
-    *end = store->notes;
-    store->notes = notes;
+    while (nodes) {
+        om_segment_node *node = nodes;
+        nodes = node->next;
+        om_segment_delete_add(store, node);
+    }
     om_ticket_lock_give(&store->turn);
 }
 
-int om_removal_record(om_store *store, om_segment_node *doomed) {
-    list list = {0};
-    int result = OM_OK;
-    om_removal_note *notes = take_notes(store);
-    for (om_removal_note *note = notes; note && result == OM_OK; note = note->next)
-        result = add(&list, &note->removed);
-    for (om_segment_node *node = doomed; node && result == OM_OK; node = node->next) {
-        if (node->recorded || !is_worth_recording(node->log, node->segment))
-            continue;
-        om_removal_journal removed = about(node->log, node->segment, node->rule);
-        result = add(&list, &removed);
-    }
-    reverse(&list); /* the oldest first: both lists grow at their heads */
-    result = write_list(store, &list, result);
-    if (result != OM_OK) {
-        put_notes_back(store, notes);
-        return result;
-    }
-    om_removal_notes_free(notes);
-    for (om_segment_node *node = doomed; node; node = node->next)
-        node->recorded = 1;
-    return OM_OK;
-}
+/* ---- ready: nothing names them ---- */
 
-int om_removal_record_deleted(om_store *store, const om_deleted_log *graves) {
-    list list = {0};
-    int result = OM_OK;
-    for (const om_deleted_log *grave = graves; grave; grave = grave->next) {
-        const om_log *log = grave->log;
-        for (uint32_t i = 0; i < log->segment_count && result == OM_OK; i++) {
-            if (!is_worth_recording(log, log->segments[i]))
-                continue;
-            om_removal_journal removed = about(log, log->segments[i], OM_RULE_DELETE);
-            result = add(&list, &removed);
-        }
-    }
-    return write_list(store, &list, result);
-}
-
-int om_removal_record_one(om_log *log, const om_segment *segment, int rule, int64_t first, int64_t next,
-                          uint64_t left) {
-    list list = {0};
-    om_removal_journal removed = about(log, segment, rule);
-    removed.first = first;
-    removed.next = next;
-    removed.left = left;
-    return write_list(log->store, &list, add(&list, &removed));
-}
-
-int om_removal_record_merged(om_log *log, om_segment *const *segments, uint32_t count, uint64_t left) {
-    list list = {0};
-    int result = OM_OK;
-    for (uint32_t i = 0; i < count && result == OM_OK; i++) {
-        om_removal_journal removed = about(log, segments[i], OM_RULE_COMPACTION);
-        removed.left = i ? 0 : left;
-        result = add(&list, &removed);
-    }
-    return write_list(log->store, &list, result);
-}
-
-void om_removal_note_range(om_log *log, int rule, int64_t first, int64_t next) {
-    om_removal_note *note = log->options.flags & OM_LOG_SCRATCH ? NULL : calloc(1, sizeof *note);
-    if (!note)
-        return; /* no memory: the files themselves are recorded when they go */
-    om_log_ref(log);
-    note->log = log;
-    note->removed = about(log, NULL, rule);
-    note->removed.first = first;
-    note->removed.next = next;
-    note->next = log->store->notes;
-    log->store->notes = note;
-}
-
-void om_removal_note_later(om_store *store, const om_segment_node *nodes) {
-    for (; nodes; nodes = nodes->next) {
-        om_removal_note *note = is_worth_recording(nodes->log, nodes->segment) ? calloc(1, sizeof *note) : NULL;
-        if (!note)
-            continue;
-        om_log_ref(nodes->log);
-        note->log = nodes->log;
-        note->removed = about(nodes->log, nodes->segment, nodes->rule);
-        note->next = store->notes;
-        store->notes = note;
-    }
-}
-
-void om_removal_notes_free(om_removal_note *list) {
-    while (list) {
-        om_removal_note *note = list;
-        list = note->next;
-        om_log_release(note->log);
-        free(note);
-    }
-}
-
-int om_removal_baseline(om_store *store) {
-    list list = {0};
-    int result = OM_OK;
-    for (uint32_t i = 0; i < store->table_size; i++)
-        for (om_log *log = store->table[i]; log && result == OM_OK; log = log->next_in_table) {
-            om_removal_journal removed = about(log, NULL, OM_RULE_BEFORE);
-            removed.next = log->start_offset;
-            if (log->start_offset > 0)
-                result = add(&list, &removed);
-        }
-    return write_list(store, &list, result);
-}
-
-void om_log_note(om_log *log, int rule) {
-    om_store_enter(log->store);
-    om_removal_note_range(log, rule, log->start_offset, log->next_offset);
-    om_store_leave(log->store);
-}
-
-int om_store_note_removed(om_store *store, const om_removal_journal *items, size_t count) {
-    return om_removal_journal_write(store->removed, items, count);
-}
-
-/* ---- the files ---- */
-
-void om_removal_release(om_store *store, om_segment_node *doomed) {
+void om_segment_delete_release(om_store *store, om_segment_node *nodes) {
     om_segment_node *at_once = NULL;
     om_ticket_lock_take(&store->turn);
-    while (doomed) {
-        om_segment_node *node = doomed;
-        om_segment_node **list = node->at_once ? &at_once : &store->leaving;
-        doomed = node->next;
+    while (nodes) {
+        om_segment_node *node = nodes;
+        om_segment_node **list = node->at_once ? &at_once : &store->deletions.ready;
+        nodes = node->next;
         node->next = *list;
         *list = node;
     }
@@ -284,35 +90,35 @@ void om_removal_release(om_store *store, om_segment_node *doomed) {
     while (at_once) {
         om_segment_node *node = at_once;
         at_once = node->next;
-        om_segment_node_remove(node);
+        om_segment_delete_now(node);
     }
 }
 
 static om_segment_node *pop(om_store *store) {
     om_ticket_lock_take(&store->turn);
-    om_segment_node *node = store->leaving;
+    om_segment_node *node = store->deletions.ready;
     if (node)
-        store->leaving = node->next;
+        store->deletions.ready = node->next;
     om_ticket_lock_give(&store->turn);
     return node;
 }
 
-void om_removal_some(om_store *store) {
+void om_segment_delete_some(om_store *store) {
     uint64_t began = om_now_ns(), cpu = om_thread_cpu_ns(), used = 0;
     int hurry = om_store_short_of_space(store);
     om_segment_node *node;
-    if (began < store->removal_after && !hurry)
+    if (began < store->deletions.not_before && !hurry)
         return;
     while (used < SLICE_CPU_NS && om_now_ns() - began < SLICE_NS && !om_checkpoint_is_asked_for(store) &&
            (node = pop(store))) {
-        om_segment_node_remove(node);
+        om_segment_delete_now(node);
         used = om_thread_cpu_ns() - cpu;
     }
-    store->removal_after = hurry ? 0 : began + used * SHARE;
+    store->deletions.not_before = hurry ? 0 : began + used * SHARE;
 }
 
-void om_removal_all(om_store *store) {
+void om_segment_delete_all(om_store *store) {
     om_segment_node *node;
     while ((node = pop(store)))
-        om_segment_node_remove(node);
+        om_segment_delete_now(node);
 }

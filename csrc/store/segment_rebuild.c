@@ -7,10 +7,21 @@
  * nobody: nobody was promised anything) where it isn't. Records settled meanwhile stay out.
  */
 #define _GNU_SOURCE
-#include "store/store.h"
+#include "store/segment_rebuild.h"
 
+#include "base/buffer.h"
 #include "base/bytes.h"
 #include "base/file_util.h"
+#include "base/ticket_lock.h"
+#include "format/batch.h"
+#include "segment/segment.h"
+#include "store/log.h"
+#include "store/log_cursor.h"
+#include "store/store.h"
+#include "store/store_report.h"
+#include "store/wal_records.h"
+#include "store/writer.h"
+#include "wal/wal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,7 +114,7 @@ static int keep_atomic(redo *redo, const uint8_t *data, size_t len) {
 
 static int read_wal(redo *redo) {
     char err[256];
-    om_wal_reader *reader = om_wal_reader_live(redo->store->wal, redo->store->checkpoint_seq, err, sizeof err);
+    om_wal_reader *reader = om_wal_reader_live(redo->store->wal, redo->store->checkpoint.seq, err, sizeof err);
     if (!reader)
         return OM_E_IO;
     om_wal_record record;
@@ -225,7 +236,7 @@ static int close_segment(redo *redo) {
     return om_writer_flush(redo->store);
 }
 
-int om_segment_redo(om_store *store, om_log *log, om_segment **segment) {
+int om_segment_rebuild(om_store *store, om_log *log, om_segment **segment) {
     redo redo = {.store = store, .log = log, .old = *segment};
     int result = close_segment(&redo);
     if (result == OM_OK)

@@ -20,10 +20,19 @@
  * ever be applied to them, and a checkpoint has no business with them.
  */
 #define _GNU_SOURCE
-#include "store/store.h"
+#include "store/segment_swap.h"
 
+#include "base/blob.h"
 #include "base/file_util.h"
+#include "base/ticket_lock.h"
 #include "segment/file_cache.h"
+#include "segment/segment.h"
+#include "store/checkpoint.h"
+#include "store/log.h"
+#include "store/manifest.h"
+#include "store/removal_record.h"
+#include "store/store.h"
+#include "store/writer.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -332,10 +341,8 @@ static int swap(om_log *log, const group *old, om_segment *fresh) {
     om_store *store = log->store;
     om_ticket_lock_take(&store->turn);
     int swapped = fresh && put_in_place(log, old, fresh);
-    if (!log->touched && !log->deleted) {
-        log->touched = 1;
-        om_list_push(&store->touched, log, OM_LINK(next_touched));
-    }
+    if (!log->deleted)
+        om_log_touch(log);
     om_ticket_lock_give(&store->turn);
     return swapped;
 }
@@ -385,9 +392,9 @@ int om_log_rewrite_commit(om_log *log, int64_t base_offset, int fd, const om_rew
     if (old.count) {
         om_ticket_lock_take(&store->turn);
         log->syncing = 0;
-        int graves = store->graves != NULL;
+        int deleted = store->deleted_logs.with_files != NULL;
         om_ticket_lock_give(&store->turn);
-        if (graves)
+        if (deleted)
             om_writer_wake(store);
     }
     om_checkpoint_unlock(store);

@@ -9,9 +9,12 @@
  * be put down. Looked at by the engine's sweeps and by whoever asks; a process that stood still between two
  * looks doesn't count that time.
  */
-#include "store/store.h"
+#include "store/trouble.h"
 
 #include "base/clock.h"
+#include "store/store.h"
+#include "store/store_report.h"
+#include "wal/wal.h"
 
 #include <stdio.h>
 
@@ -36,7 +39,7 @@ static void watch_wal(om_store *store, uint64_t now) {
 static const char *cause(const om_store *store, uint64_t now) {
     const om_trouble *trouble = &store->trouble;
     if (is_over(trouble->writer_since_ns, now))
-        return store->writer_error;
+        return store->writer.error;
     if (is_over(trouble->checkpoint_since_ns, now))
         return trouble->checkpoint;
     return is_over(trouble->still_since_ns, now)
@@ -79,7 +82,7 @@ int om_store_trouble(om_store *store, char *out, size_t len) {
                : trouble->checkpoint_since_ns ? OM_TROUBLE_CHECKPOINT
                                               : OM_TROUBLE_NONE;
     const char *text = kind == OM_TROUBLE_STALLED  ? trouble->why
-                       : kind == OM_TROUBLE_WRITER ? store->writer_error
+                       : kind == OM_TROUBLE_WRITER ? store->writer.error
                                                    : trouble->checkpoint;
     snprintf(out, len, "%s", kind == OM_TROUBLE_NONE ? "" : text);
     om_store_leave(store);

@@ -6,6 +6,8 @@
  *
  * A set by id with open addressing: a WAL may hold millions of records of one deleted log.
  */
+#include "store/unknown_logs.h"
+
 #include "store/store.h"
 
 #include <stdlib.h>
@@ -48,7 +50,7 @@ void om_unknown_logs_free(om_unknown_logs *set) {
 }
 
 uint64_t om_store_strangers(const om_store *store, om_stranger *out, uint64_t most) {
-    const om_unknown_logs *set = &store->strangers;
+    const om_unknown_logs *set = &store->unknown_logs;
     uint64_t count = 0;
     for (uint32_t i = 0; i < set->size && count < most; i++)
         if (set->slots[i].id)

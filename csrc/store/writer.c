@@ -10,11 +10,31 @@
  * is tried again: nothing is lost, the WAL still has it.
  */
 #define _GNU_SOURCE
-#include "store/store.h"
+#include "store/writer.h"
 
+#include "base/buffer.h"
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/ticket_lock.h"
+#include "segment/index.h"
+#include "segment/segment.h"
+#include "store/checkpoint.h"
+#include "store/delivered_mark.h"
+#include "store/hot.h"
+#include "store/log.h"
+#include "store/log_control.h"
+#include "store/log_count.h"
+#include "store/log_cursor.h"
+#include "store/log_delete.h"
+#include "store/log_hot.h"
+#include "store/log_list.h"
+#include "store/log_segments.h"
+#include "store/news.h"
 #include "store/producer.h"
+#include "store/segment_node.h"
+#include "store/store.h"
+#include "store/store_report.h"
+#include "wal/wal.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -84,8 +104,8 @@ static void seal_later(om_log *log, om_segment *segment) {
     if (!node)
         return; /* its file stays a little long and without an index: the next start mends that */
     om_segment_ref(segment);
-    node->next = store->seals;
-    store->seals = node;
+    node->next = store->writer.to_seal;
+    store->writer.to_seal = node;
 }
 
 /* A place in the active segment, or in a new one. */
@@ -165,14 +185,15 @@ static uint64_t durable_now(const om_store *store) {
 }
 
 int om_writer_wants(const om_store *store) {
-    return store->prompted.head || store->seals || store->graves || store->flush_left ||
-           om_delivered_mark_wants_more(store) || store->hot_bytes > store->options.hot_buffer_size / 2;
+    return store->writer.write_now.head || store->writer.to_seal || store->deleted_logs.with_files ||
+           store->writer.flush_left || om_delivered_mark_wants_more(store) ||
+           store->hot_bytes > store->options.hot_buffer_size / 2;
 }
 
 /* While memory is the reason, stop at a quarter: what stays may yet be settled or joined. Not after
  * a write that failed: whether it would work now is known by trying only. */
 static int enough(const om_store *store, const om_round *round) {
-    return !store->flush_left && !__atomic_load_n(&store->writer_stuck, __ATOMIC_RELAXED) &&
+    return !store->writer.flush_left && !__atomic_load_n(&store->writer.stuck, __ATOMIC_RELAXED) &&
            store->hot_bytes - round->bytes <= store->options.hot_buffer_size / 4;
 }
 
@@ -180,15 +201,15 @@ static int round_is_full(const om_round *round) {
     return round->batch_count == ROUND_BATCHES || round->bytes >= ROUND_BYTES;
 }
 
-static void collect_prompted(om_store *store, om_round *round, uint64_t durable) {
-    uint64_t once = store->prompted.count;
+static void collect_write_now(om_store *store, om_round *round, uint64_t durable) {
+    uint64_t once = store->writer.write_now.count;
     while (once-- && !round_is_full(round)) {
-        om_log *log = om_list_pop(&store->prompted, OM_LINK(next_prompted));
+        om_log *log = om_list_pop(&store->writer.write_now, OM_LINK(next_write_now));
         if (!collect_log(round, log, durable) || (log->hot.count > log->writing && !log->deleted)) {
-            om_list_push(&store->prompted, log, OM_LINK(next_prompted));
+            om_list_push(&store->writer.write_now, log, OM_LINK(next_write_now));
             continue;
         }
-        log->prompted = 0;
+        log->wants_write_now = 0;
     }
 }
 
@@ -201,17 +222,17 @@ static void push_front(om_list *list, om_log *log) {
 }
 
 static void collect_queued(om_store *store, om_round *round, uint64_t durable) {
-    uint64_t once = store->queued.count;
+    uint64_t once = store->writer.queued.count;
     while (once-- && !round_is_full(round) && !enough(store, round)) {
-        om_log *log = om_list_pop(&store->queued, OM_LINK(next_queued));
+        om_log *log = om_list_pop(&store->writer.queued, OM_LINK(next_queued));
         if (!collect_log(round, log, durable)) {
-            push_front(&store->queued, log); /* it has more: next round */
+            push_front(&store->writer.queued, log); /* it has more: next round */
             break;
         }
-        if (store->flush_left)
-            store->flush_left--;
+        if (store->writer.flush_left)
+            store->writer.flush_left--;
         if (log->hot.count > log->writing && !log->deleted)
-            om_list_push(&store->queued, log, OM_LINK(next_queued)); /* not durable yet */
+            om_list_push(&store->writer.queued, log, OM_LINK(next_queued)); /* not durable yet */
         else
             log->queued = 0;
     }
@@ -237,7 +258,7 @@ static void requeue(om_store *store, om_log *log) {
     if (log->queued)
         return;
     log->queued = 1;
-    om_list_push(&store->queued, log, OM_LINK(next_queued));
+    om_list_push(&store->writer.queued, log, OM_LINK(next_queued));
 }
 
 static int finish_run(om_store *store, run *run) {
@@ -249,10 +270,7 @@ static int finish_run(om_store *store, run *run) {
     if (result == OM_OK && in_order && !log->deleted) {
         om_log_drop_hot(log, run->count);
         store->written_bytes += run->len;
-        if (!log->touched) {
-            log->touched = 1;
-            om_list_push(&store->touched, log, OM_LINK(next_touched));
-        }
+        om_log_touch(log);
     } else if (!log->deleted) {
         requeue(store, log);
     }
@@ -267,7 +285,7 @@ static int finish_run(om_store *store, run *run) {
 /* For who wants to know why nothing moves. */
 static void note_failure(om_store *store, const run *run) {
     const char *why = run->result == OM_E_IO ? strerror(run->error) : om_result_text(run->result);
-    snprintf(store->writer_error, sizeof store->writer_error, "%s/%020lld.log: %s", run->log->folder,
+    snprintf(store->writer.error, sizeof store->writer.error, "%s/%020lld.log: %s", run->log->folder,
              (long long)run->segment->base_offset, why);
 }
 
@@ -306,7 +324,7 @@ static int is_gone(const om_segment_node *node) {
 
 static void seal_segments(om_store *store) {
     om_ticket_lock_take(&store->turn);
-    om_segment_node *ready = NULL, *gone = NULL, **link = &store->seals;
+    om_segment_node *ready = NULL, *gone = NULL, **link = &store->writer.to_seal;
     while (*link) {
         om_segment_node *node = *link;
         int trimmed = is_gone(node);
@@ -329,103 +347,14 @@ static void seal_segments(om_store *store) {
     }
 }
 
-/* ---- deleted logs ---- */
-
-static void remove_files(om_log *log) {
-    for (uint32_t i = 0; i < log->segment_count; i++)
-        if (log->segments[i]->exists)
-            om_segment_unlink(log->segments[i]);
-    char path[4096];
-    static const char *const others[] = {"manifest", "leader-epoch-checkpoint"};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        snprintf(path, sizeof path, "%s/%s", log->folder, others[i]);
-        unlink(path);
-    }
-    if (rmdir(log->folder) != 0 && errno == ENOTEMPTY) {
-        om_snapshots_remove(log->folder); /* of an earlier life: no segment knows of them */
-        rmdir(log->folder);
-    }
-}
-
-static int is_listed(const om_log *log) {
-    return log->staged || log->queued || log->prompted || log->touched || log->leased || log->writing;
-}
-
-static void forget_contents(om_log *log) {
-    om_delivered_mark_let_go(log);
-    om_log_drop_hot(log, log->hot.count);
-    for (uint32_t i = 0; i < log->segment_count; i++)
-        om_segment_unref(log->segments[i]);
-    log->segment_count = 0;
-}
-
-/* Off that list: those that may be dealt with now. */
-static om_deleted_log *take_graves(om_deleted_log **link, int (*may)(const om_deleted_log *, uint64_t),
-                                   uint64_t durable) {
-    om_deleted_log *taken = NULL;
-    while (*link) {
-        om_deleted_log *grave = *link;
-        if (!may(grave, durable)) {
-            link = &grave->next;
-            continue;
-        }
-        *link = grave->next;
-        grave->next = taken;
-        taken = grave;
-    }
-    return taken;
-}
-
-static int may_open(const om_deleted_log *grave, uint64_t durable) {
-    return grave->seq <= durable && !grave->log->writing && !grave->log->syncing;
-}
-
-static int may_be_forgotten(const om_deleted_log *grave, uint64_t durable) {
-    (void)durable;
-    return !is_listed(grave->log);
-}
-
-static void remove_deleted(om_store *store) {
-    om_ticket_lock_take(&store->turn);
-    om_deleted_log *open = take_graves(&store->graves, may_open, durable_now(store));
-    om_ticket_lock_give(&store->turn);
-    int recorded = om_removal_record_deleted(store, open) == OM_OK;
-    while (open) {
-        om_deleted_log *grave = open;
-        open = grave->next;
-        if (recorded)
-            remove_files(grave->log);
-        om_ticket_lock_take(&store->turn);
-        if (recorded)
-            forget_contents(grave->log);
-        om_deleted_log **list = recorded ? &store->emptied : &store->graves;
-        grave->next = *list;
-        *list = grave;
-        om_ticket_lock_give(&store->turn);
-    }
-}
-
-static void bury(om_store *store) {
-    remove_deleted(store);
-    om_ticket_lock_take(&store->turn);
-    om_deleted_log *done = take_graves(&store->emptied, may_be_forgotten, 0);
-    om_ticket_lock_give(&store->turn);
-    while (done) {
-        om_deleted_log *grave = done;
-        done = grave->next;
-        om_log_release(grave->log);
-        free(grave);
-    }
-}
-
 /* ---- a round, and the thread ---- */
 
 /* Whoever was told that the hot tail is full waits for this: nothing else may be going on. */
 static void tell_room(om_store *store) {
     om_ticket_lock_take(&store->turn);
-    int room = store->told_full && store->hot_bytes <= store->options.hot_buffer_size;
+    int room = store->full_reported && store->hot_bytes <= store->options.hot_buffer_size;
     if (room)
-        store->told_full = 0;
+        store->full_reported = 0;
     om_ticket_lock_give(&store->turn);
     if (room) {
         om_store_tell(store);
@@ -434,30 +363,34 @@ static void tell_room(om_store *store) {
 }
 
 int64_t om_writer_round(om_store *store) {
-    om_round *round = store->round;
+    om_round *round = store->writer.round;
     round->run_count = round->batch_count = round->iov_count = 0;
     round->bytes = 0;
     om_ticket_lock_take(&store->turn);
     uint64_t durable = durable_now(store);
-    collect_prompted(store, round, durable);
+    collect_write_now(store, round, durable);
     collect_queued(store, round, durable);
     om_ticket_lock_give(&store->turn);
     write_runs(round);
     int result = finish_round(store, round);
     seal_segments(store);
-    bury(store);
+    om_log_delete_some(store, durable_now(store));
     om_delivered_mark_grow(store);
     tell_room(store);
     return result == OM_OK ? (int64_t)round->batch_count : result;
 }
 
-int om_writer_init(om_store *store) {
-    store->round = malloc(sizeof *store->round);
-    return store->round ? OM_OK : OM_E_NO_MEMORY;
+int om_writer_init(om_store *store, const pthread_condattr_t *clock) {
+    om_writer *writer = &store->writer;
+    pthread_mutex_init(&writer->mutex, NULL);
+    pthread_cond_init(&writer->wake, clock);
+    pthread_cond_init(&writer->done, NULL);
+    writer->round = malloc(sizeof *writer->round);
+    return writer->round ? OM_OK : OM_E_NO_MEMORY;
 }
 
 static void note_result(om_store *store, int result) {
-    int was = __atomic_exchange_n(&store->writer_stuck, result, __ATOMIC_RELAXED);
+    int was = __atomic_exchange_n(&store->writer.stuck, result, __ATOMIC_RELAXED);
     __atomic_store_n(&store->no_space, result == OM_E_NO_SPACE, __ATOMIC_RELAXED);
     if (result == was)
         return;
@@ -472,7 +405,7 @@ static void note_result(om_store *store, int result) {
                             "no space left for segments on %s: appends are refused", where);
     } else if (result != OM_OK)
         om_store_add_report(store, OM_REPORT_WRITE_FAILED, NULL, 0, 0,
-                            "a segment can't be written: %.200s; trying again", store->writer_error);
+                            "a segment can't be written: %.200s; trying again", store->writer.error);
     else if (was == OM_E_NO_SPACE)
         om_store_add_report(store, OM_REPORT_SPACE_BACK, NULL, 0, 0, "segments can be written again");
     else
@@ -480,9 +413,9 @@ static void note_result(om_store *store, int result) {
 }
 
 static int flush_state(om_store *store) {
-    pthread_mutex_lock(&store->writer_mutex);
-    int state = store->flushing;
-    pthread_mutex_unlock(&store->writer_mutex);
+    pthread_mutex_lock(&store->writer.mutex);
+    int state = store->writer.flushing;
+    pthread_mutex_unlock(&store->writer.mutex);
     return state;
 }
 
@@ -492,11 +425,11 @@ static void begin_flush(om_store *store) {
     if (flush_state(store) != FLUSH_WANTED)
         return;
     om_ticket_lock_take(&store->turn);
-    store->flush_left = store->queued.count;
+    store->writer.flush_left = store->writer.queued.count;
     om_ticket_lock_give(&store->turn);
-    pthread_mutex_lock(&store->writer_mutex);
-    store->flushing = FLUSH_RUNNING;
-    pthread_mutex_unlock(&store->writer_mutex);
+    pthread_mutex_lock(&store->writer.mutex);
+    store->writer.flushing = FLUSH_RUNNING;
+    pthread_mutex_unlock(&store->writer.mutex);
 }
 
 /* Tell who waits for it, once the last of them is written or a write failed. */
@@ -504,18 +437,18 @@ static void note_flush(om_store *store, int64_t wrote) {
     if (flush_state(store) != FLUSH_RUNNING)
         return;
     om_ticket_lock_take(&store->turn);
-    uint64_t left = store->flush_left;
+    uint64_t left = store->writer.flush_left;
     if (wrote <= 0)
-        store->flush_left = 0;
+        store->writer.flush_left = 0;
     om_ticket_lock_give(&store->turn);
     if (left && wrote > 0)
         return;
-    pthread_mutex_lock(&store->writer_mutex);
-    store->flushing = 0;
+    pthread_mutex_lock(&store->writer.mutex);
+    store->writer.flushing = 0;
     /* Nothing written and something left: there was no memory for a place. */
-    store->flush_result = wrote < 0 ? (int)wrote : left ? OM_E_NO_MEMORY : OM_OK;
-    pthread_cond_broadcast(&store->writer_done);
-    pthread_mutex_unlock(&store->writer_mutex);
+    store->writer.flush_result = wrote < 0 ? (int)wrote : left ? OM_E_NO_MEMORY : OM_OK;
+    pthread_cond_broadcast(&store->writer.done);
+    pthread_mutex_unlock(&store->writer.mutex);
 }
 
 static struct timespec after_ms(long ms) {
@@ -530,15 +463,15 @@ static struct timespec after_ms(long ms) {
 /* Sleep until woken; while something couldn't be written, only for a while. */
 static void wait_for_work(om_store *store) {
     struct timespec retry = after_ms(RETRY_MS);
-    pthread_mutex_lock(&store->writer_mutex);
-    while (!store->writer_kick && !__atomic_load_n(&store->stopping, __ATOMIC_RELAXED)) {
-        if (!store->writer_stuck)
-            pthread_cond_wait(&store->writer_wake, &store->writer_mutex);
-        else if (pthread_cond_timedwait(&store->writer_wake, &store->writer_mutex, &retry) == ETIMEDOUT)
+    pthread_mutex_lock(&store->writer.mutex);
+    while (!store->writer.kick && !__atomic_load_n(&store->stopping, __ATOMIC_RELAXED)) {
+        if (!store->writer.stuck)
+            pthread_cond_wait(&store->writer.wake, &store->writer.mutex);
+        else if (pthread_cond_timedwait(&store->writer.wake, &store->writer.mutex, &retry) == ETIMEDOUT)
             break;
     }
-    store->writer_kick = 0;
-    pthread_mutex_unlock(&store->writer_mutex);
+    store->writer.kick = 0;
+    pthread_mutex_unlock(&store->writer.mutex);
 }
 
 void *om_writer_main(void *arg) {
@@ -557,25 +490,25 @@ void *om_writer_main(void *arg) {
 }
 
 void om_writer_wake(om_store *store) {
-    pthread_mutex_lock(&store->writer_mutex);
-    if (!store->writer_kick) {
-        store->writer_kick = 1;
-        pthread_cond_signal(&store->writer_wake);
+    pthread_mutex_lock(&store->writer.mutex);
+    if (!store->writer.kick) {
+        store->writer.kick = 1;
+        pthread_cond_signal(&store->writer.wake);
     }
-    pthread_mutex_unlock(&store->writer_mutex);
+    pthread_mutex_unlock(&store->writer.mutex);
 }
 
 int om_writer_flush(om_store *store) {
-    pthread_mutex_lock(&store->writer_mutex);
-    while (store->flushing)
-        pthread_cond_wait(&store->writer_done, &store->writer_mutex);
-    store->flushing = FLUSH_WANTED;
-    pthread_mutex_unlock(&store->writer_mutex);
+    pthread_mutex_lock(&store->writer.mutex);
+    while (store->writer.flushing)
+        pthread_cond_wait(&store->writer.done, &store->writer.mutex);
+    store->writer.flushing = FLUSH_WANTED;
+    pthread_mutex_unlock(&store->writer.mutex);
     om_writer_wake(store);
-    pthread_mutex_lock(&store->writer_mutex);
-    while (store->flushing)
-        pthread_cond_wait(&store->writer_done, &store->writer_mutex);
-    int result = store->flush_result;
-    pthread_mutex_unlock(&store->writer_mutex);
+    pthread_mutex_lock(&store->writer.mutex);
+    while (store->writer.flushing)
+        pthread_cond_wait(&store->writer.done, &store->writer.mutex);
+    int result = store->writer.flush_result;
+    pthread_mutex_unlock(&store->writer.mutex);
     return result;
 }
