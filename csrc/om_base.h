@@ -151,7 +151,7 @@ typedef struct om_cleaner_stats {
 } om_cleaner_stats;
 /* What stays of a batch (checked, uncompressed), as a batch with the same first and last offset. Returns its size;
  * 0: all of it stays as it is; with kept == 0 it is one without records. cap: len + 11 a record. */
-int64_t om_cleaner_filter(const om_cleaner *keys, const uint8_t *batch, size_t len, om_cleaner_stats *sieve,
+int64_t om_cleaner_filter(const om_cleaner *keys, const uint8_t *batch, size_t len, om_cleaner_stats *stats,
                           uint8_t *out, size_t cap);
 
 /* ---- cursors (cursor.c): what is settled, in flight, to be given out again ----------- */

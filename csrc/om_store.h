@@ -58,15 +58,15 @@ om_log *om_store_add(om_store *store, uint64_t id, const char *folder, const cha
 int om_store_recover(om_store *store, char *err, size_t err_len);
 /* Logs that recovery met in the checkpoint or the WAL and that nobody had added. How many it wrote;
  * most 0: how many there are. */
-enum om_stranger_flags {
-    OM_STRANGER_NAMED = 1,  /* the catalogue had named it */
-    OM_STRANGER_DELETED = 2 /* ... and its deletion is in the WAL */
+enum om_unknown_log_flags {
+    OM_UNKNOWN_NAMED = 1,  /* the catalogue had named it */
+    OM_UNKNOWN_DELETED = 2 /* ... and its deletion is in the WAL */
 };
-typedef struct om_stranger {
+typedef struct om_unknown_log {
     uint64_t id;
     uint32_t flags;
-} om_stranger;
-uint64_t om_store_strangers(const om_store *store, om_stranger *out, uint64_t most);
+} om_unknown_log;
+uint64_t om_store_unknown_logs(const om_store *store, om_unknown_log *out, uint64_t most);
 /* The committer, writer, reader, checkpoint and news threads; recovery first, unless it is done. */
 int om_store_start(om_store *store, char *err, size_t err_len);
 /* The catalogue names these logs now, on disk: what recovery finds of them is more than a leftover. */

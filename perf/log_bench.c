@@ -17,6 +17,10 @@
 #define _GNU_SOURCE
 #include "store/store.h"
 
+#include "store/log.h"
+#include "store/log_append.h"
+#include "store/log_read.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

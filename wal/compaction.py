@@ -77,9 +77,9 @@ class Compaction:
         self._keys = ffi.gc(lib.om_cleaner_new(most_keys), lib.om_cleaner_free)
         if self._keys == ffi.NULL:
             raise MemoryError("no memory for the keys")
-        self._sieve = ffi.new("om_cleaner_stats *")
-        self._sieve.now_ms = now_ms
-        self._sieve.delete_retention_ms = delete_retention_ms
+        self._stats = ffi.new("om_cleaner_stats *")
+        self._stats.now_ms = now_ms
+        self._stats.delete_retention_ms = delete_retention_ms
         self._aborted: list[Aborted] = []
         self._dropped = 0
 
@@ -212,14 +212,14 @@ class Compaction:
         room = ffi.new("uint8_t[]", len(plain) + GROWTH * batch.record_count)
         size = check(
             lib.om_cleaner_filter(
-                self._keys, ffi.from_buffer(plain), len(plain), self._sieve, room, len(room)
+                self._keys, ffi.from_buffer(plain), len(plain), self._stats, room, len(room)
             ),
             "sift a batch",
         )
         if not size:
             return batch.data
-        self._dropped += self._sieve.dropped
-        if not self._sieve.kept:
+        self._dropped += self._stats.dropped
+        if not self._stats.kept:
             return bytes(ffi.buffer(room, size)) if is_last else b""
         left = bytes(ffi.buffer(room, size))
         if not batch.codec:

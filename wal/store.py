@@ -248,7 +248,7 @@ class Store:
             self._add(entry, folder, folder in self._existing, self._rules(entry.name))
         self._step(lib.om_store_recover)
         try:
-            left = self._sort_out_strangers(self._existing - self._named.keys())
+            left = self._sort_out_unknown(self._existing - self._named.keys())
         except BaseException:
             self._shut()
             raise
@@ -286,9 +286,9 @@ class Store:
         unnamed = self._existing - self._named.keys()
         return bool(unnamed.difference(entry.folder for entry in self._catalog.deleted()))
 
-    def _sort_out_strangers(self, unnamed: set[str]) -> list[str]:
+    def _sort_out_unknown(self, unnamed: set[str]) -> list[str]:
         """Folders that may go. MissingMetadata: some may not, and nobody has accepted that."""
-        seen = self._strangers()
+        seen = self._unknown_logs()
         deleted = self._catalog.deleted()
         found = unknown.sort_out(self.data, unnamed, deleted, seen)
         if found.lost or found.lost_ids:
@@ -311,13 +311,13 @@ class Store:
         )
         return found.left
 
-    def _strangers(self) -> dict[int, int]:
+    def _unknown_logs(self) -> dict[int, int]:
         """Logs that only the checkpoint or the WAL tells of: id and flags."""
-        count = lib.om_store_strangers(self._handle, ffi.NULL, 0)
-        out = ffi.new("om_stranger[]", max(count, 1))
+        count = lib.om_store_unknown_logs(self._handle, ffi.NULL, 0)
+        out = ffi.new("om_unknown_log[]", max(count, 1))
         return {
             out[n].id: out[n].flags
-            for n in range(lib.om_store_strangers(self._handle, out, count) if count else 0)
+            for n in range(lib.om_store_unknown_logs(self._handle, out, count) if count else 0)
         }
 
     def _tell_orphaned(self, text: str) -> None:

@@ -98,9 +98,9 @@ def sort_out(
         flags = seen.get(id)
         if gone.get(id) == folder or not any((data / folder).glob("*.log*")):
             found.left.append(folder)
-        elif flags is not None and flags & lib.OM_STRANGER_DELETED:
+        elif flags is not None and flags & lib.OM_UNKNOWN_DELETED:
             found.left.append(folder)
-        elif flags is not None and not flags & lib.OM_STRANGER_NAMED:
+        elif flags is not None and not flags & lib.OM_UNKNOWN_NAMED:
             found.unfinished.append(folder)
         else:
             found.lost.append(folder)
@@ -108,7 +108,7 @@ def sort_out(
     found.lost_ids.extend(
         id
         for id, flags in sorted(seen.items())
-        if flags == lib.OM_STRANGER_NAMED and id not in gone and id not in told
+        if flags == lib.OM_UNKNOWN_NAMED and id not in gone and id not in told
     )
     return found
 

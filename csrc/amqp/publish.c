@@ -316,7 +316,7 @@ static int stage(om_channel *channel, om_queue *queue, om_span body, int is_last
         return OM_E_FENCED;
     int64_t now_ms = channel->conn->engine->wall_ms;
     int result = is_last && om_assembly_can_stay(channel, body)
-                     ? om_log_stage_landed(log, now_ms, &channel->landing, body.len, unlogged)
+                     ? om_log_stage_built(log, now_ms, &channel->landing, body.len, unlogged)
                      : om_log_stage_content(log, now_ms, channel->address.key, body,
                                             (om_span){stamp->tail, (int32_t)stamp->tail_len}, unlogged);
     if (result != OM_OK)

@@ -1,9 +1,9 @@
-/* compact.c -- key compaction, batch by batch: first learn where each key stands last, then sift.
+/* compact.c -- key compaction, batch by batch: first learn where each key stands last, then filter.
  *
  *   learn    key -> its last offset             (a table of 24 bytes a key; the keys themselves are
  *                                                 not kept: 64 bits of XXH3, CRC32C and length stand
  *                                                 for them, and no two keys have met in those yet)
- *   sift     what is older than that goes        offsets stay: a batch keeps its base and its end
+ *   filter     what is older than that goes        offsets stay: a batch keeps its base and its end
  *
  * A record without a value is a tombstone: it takes the older ones of its key with it, and must be
  * seen by whoever reads along; so it stays for a while. How long is written into the batch the first
@@ -105,35 +105,35 @@ int om_cleaner_learn(om_cleaner *keys, const uint8_t *batch, size_t len) {
     return result == OM_END ? OM_OK : result;
 }
 
-/* ---- sifting ---- */
+/* ---- filter ---- */
 
-typedef struct sifting {
+typedef struct filter {
     const om_cleaner *keys;
-    om_cleaner_stats *sieve;
+    om_cleaner_stats *stats;
     om_batch_info batch;    /* as it is */
     int64_t base_timestamp; /* as it will be */
     int64_t max_timestamp;
     uint8_t *at;
-} sifting;
+} filter;
 
-static int stays(sifting *sifting, const om_record *record) {
-    const om_cleaner_stats *sieve = sifting->sieve;
+static int stays(filter *filter, const om_record *record) {
+    const om_cleaner_stats *stats = filter->stats;
     if (record->key.len < 0)
         return 0; /* nothing could ever take its place */
     place wanted = stand_in(record->key, 0);
-    if (look_up(sifting->keys->places, sifting->keys->cap, &wanted)->offset > record->offset)
+    if (look_up(filter->keys->places, filter->keys->cap, &wanted)->offset > record->offset)
         return 0;
     if (record->value.len >= 0)
         return 1;
-    int has_horizon = (sifting->batch.attributes & OM_ATTR_DELETE_HORIZON) != 0;
-    return !has_horizon || sieve->now_ms < sifting->batch.base_timestamp;
+    int has_horizon = (filter->batch.attributes & OM_ATTR_DELETE_HORIZON) != 0;
+    return !has_horizon || stats->now_ms < filter->batch.base_timestamp;
 }
 
 /* The record as it lies there, but for its time when the batch counts from another one now. */
-static void copy_record(sifting *sifting, const uint8_t *from, const uint8_t *end) {
-    if (sifting->base_timestamp == sifting->batch.base_timestamp) {
-        memcpy(sifting->at, from, (size_t)(end - from));
-        sifting->at += end - from;
+static void copy_record(filter *filter, const uint8_t *from, const uint8_t *end) {
+    if (filter->base_timestamp == filter->batch.base_timestamp) {
+        memcpy(filter->at, from, (size_t)(end - from));
+        filter->at += end - from;
         return;
     }
     int32_t length = 0;
@@ -142,84 +142,84 @@ static void copy_record(sifting *sifting, const uint8_t *from, const uint8_t *en
     const uint8_t *rest = om_get_varlong(body + 1, end, &delta);
     /* Wraps as the reader's sum does: the horizon and the times of strangers may be anything. */
     int64_t moved =
-        (int64_t)((uint64_t)delta + (uint64_t)sifting->batch.base_timestamp - (uint64_t)sifting->base_timestamp);
+        (int64_t)((uint64_t)delta + (uint64_t)filter->batch.base_timestamp - (uint64_t)filter->base_timestamp);
     size_t left = (size_t)(end - rest);
-    sifting->at = om_put_varint(sifting->at, (int32_t)(1 + om_varlong_size(moved) + left));
-    *sifting->at++ = body[0];
-    sifting->at = om_put_varlong(sifting->at, moved);
-    memcpy(sifting->at, rest, left);
-    sifting->at += left;
+    filter->at = om_put_varint(filter->at, (int32_t)(1 + om_varlong_size(moved) + left));
+    *filter->at++ = body[0];
+    filter->at = om_put_varlong(filter->at, moved);
+    memcpy(filter->at, rest, left);
+    filter->at += left;
 }
 
 /* Which ones stay is asked twice: whether a tombstone is among them decides how all are written. */
-static int count_staying(sifting *sifting, const uint8_t *batch, size_t len) {
+static int count_staying(filter *filter, const uint8_t *batch, size_t len) {
     om_record_iter iter;
     om_record record;
     int result = om_record_iter_init(&iter, batch, len);
     while (result == OM_OK && (result = om_record_next(&iter, &record, NULL, 0)) == OM_OK) {
-        if (!stays(sifting, &record)) {
-            sifting->sieve->dropped++;
+        if (!stays(filter, &record)) {
+            filter->stats->dropped++;
             continue;
         }
-        sifting->sieve->kept++;
-        sifting->sieve->tombstones += record.value.len < 0;
-        if (record.timestamp > sifting->max_timestamp)
-            sifting->max_timestamp = record.timestamp;
+        filter->stats->kept++;
+        filter->stats->tombstones += record.value.len < 0;
+        if (record.timestamp > filter->max_timestamp)
+            filter->max_timestamp = record.timestamp;
     }
     return result == OM_END ? OM_OK : result;
 }
 
-static int copy_staying(sifting *sifting, const uint8_t *batch, size_t len) {
+static int copy_staying(filter *filter, const uint8_t *batch, size_t len) {
     om_record_iter iter;
     om_record record;
     int result = om_record_iter_init(&iter, batch, len);
     const uint8_t *from = iter.at;
     while (result == OM_OK && (result = om_record_next(&iter, &record, NULL, 0)) == OM_OK) {
-        if (stays(sifting, &record))
-            copy_record(sifting, from, iter.at);
+        if (stays(filter, &record))
+            copy_record(filter, from, iter.at);
         from = iter.at;
     }
     return result == OM_END ? OM_OK : result;
 }
 
-static int64_t finish(const sifting *sifting, uint8_t *out, uint16_t attributes) {
-    size_t size = (size_t)(sifting->at - out);
+static int64_t finish(const filter *filter, uint8_t *out, uint16_t attributes) {
+    size_t size = (size_t)(filter->at - out);
     om_put_be32(out + 8, (uint32_t)(size - 12));
     om_put_be16(out + 21, attributes);
-    om_put_be64(out + 27, (uint64_t)sifting->base_timestamp);
-    om_put_be64(out + 35, (uint64_t)sifting->max_timestamp);
-    om_put_be32(out + 57, (uint32_t)sifting->sieve->kept);
+    om_put_be64(out + 27, (uint64_t)filter->base_timestamp);
+    om_put_be64(out + 35, (uint64_t)filter->max_timestamp);
+    om_put_be32(out + 57, (uint32_t)filter->stats->kept);
     om_put_be32(out + 17, om_crc32c(0, out + 21, size - 21));
     return (int64_t)size;
 }
 
-int64_t om_cleaner_filter(const om_cleaner *keys, const uint8_t *batch, size_t len, om_cleaner_stats *sieve,
+int64_t om_cleaner_filter(const om_cleaner *keys, const uint8_t *batch, size_t len, om_cleaner_stats *stats,
                           uint8_t *out, size_t cap) {
-    sifting sifting = {.keys = keys, .sieve = sieve, .max_timestamp = -1};
-    sieve->kept = sieve->dropped = sieve->tombstones = 0;
-    int result = om_batch_peek(batch, len, &sifting.batch);
+    filter filter = {.keys = keys, .stats = stats, .max_timestamp = -1};
+    stats->kept = stats->dropped = stats->tombstones = 0;
+    int result = om_batch_peek(batch, len, &filter.batch);
     if (result == OM_OK)
-        result = count_staying(&sifting, batch, len);
+        result = count_staying(&filter, batch, len);
     if (result != OM_OK)
         return result;
-    uint16_t attributes = (uint16_t)sifting.batch.attributes;
-    int new_horizon = sieve->tombstones && !(attributes & OM_ATTR_DELETE_HORIZON);
-    if (!sieve->dropped && !new_horizon)
+    uint16_t attributes = (uint16_t)filter.batch.attributes;
+    int new_horizon = stats->tombstones && !(attributes & OM_ATTR_DELETE_HORIZON);
+    if (!stats->dropped && !new_horizon)
         return 0;
-    size_t most = len + (size_t)sieve->kept * (OM_VARLONG_MAX + 1);
+    size_t most = len + (size_t)stats->kept * (OM_VARLONG_MAX + 1);
     if (cap < most)
         return OM_E_SHORT;
     memcpy(out, batch, OM_BATCH_OVERHEAD);
-    sifting.at = out + OM_BATCH_OVERHEAD;
-    if (!sieve->kept) {
-        sifting.base_timestamp = -1;
-        return finish(&sifting, out, attributes & ~OM_ATTR_DELETE_HORIZON);
+    filter.at = out + OM_BATCH_OVERHEAD;
+    if (!stats->kept) {
+        filter.base_timestamp = -1;
+        return finish(&filter, out, attributes & ~OM_ATTR_DELETE_HORIZON);
     }
-    sifting.base_timestamp = sifting.batch.base_timestamp;
+    filter.base_timestamp = filter.batch.base_timestamp;
     if (new_horizon) {
-        sifting.base_timestamp = sieve->now_ms + sieve->delete_retention_ms;
+        filter.base_timestamp = stats->now_ms + stats->delete_retention_ms;
         attributes |= OM_ATTR_DELETE_HORIZON;
     }
-    result = copy_staying(&sifting, batch, len);
-    return result == OM_OK ? finish(&sifting, out, attributes) : result;
+    result = copy_staying(&filter, batch, len);
+    return result == OM_OK ? finish(&filter, out, attributes) : result;
 }

@@ -22,7 +22,7 @@
 #define MAPPINGS_MAX 16384
 #define FIRST_MAPPING 65536
 /* A look-up lets the dead wait for a thread that may block, but not without bound. */
-#define BURIED_MAX 64
+#define RETIRED_MAX 64
 
 struct om_file_cache {
     pthread_mutex_t mutex, saving;
@@ -32,8 +32,8 @@ struct om_file_cache {
     om_slot clean, dirty; /* idle files: those with unsynced bytes go last */
     om_slot maps;         /* idle mappings */
     om_slot detached;     /* files in use that no segment points to any more */
-    om_slot *buried_files, *buried_maps;
-    uint32_t buried;
+    om_slot *retired_files, *retired_maps;
+    uint32_t retired;
 };
 
 void om_file_cache_lock(om_file_cache *files) {
@@ -76,23 +76,23 @@ static om_slot *list_oldest(om_slot *list) {
 
 /* ---- the bounds ----------------------------------------------------------------------- */
 
-static void bury_file(om_file_cache *files, om_file *file) {
+static void retire_file(om_file_cache *files, om_file *file) {
     if (file->slot.segment)
         file->slot.segment->file_slot = NULL;
     files->open_files--;
-    files->buried++;
-    file->slot.next = files->buried_files;
-    files->buried_files = &file->slot;
+    files->retired++;
+    file->slot.next = files->retired_files;
+    files->retired_files = &file->slot;
 }
 
-static void bury_map(om_file_cache *files, om_mapping *mapping) {
+static void retire_map(om_file_cache *files, om_mapping *mapping) {
     if (mapping->slot.segment)
         mapping->slot.segment->map_slot = NULL;
     files->mappings--;
     files->mapped_bytes -= mapping->len;
-    files->buried++;
-    mapping->slot.next = files->buried_maps;
-    files->buried_maps = &mapping->slot;
+    files->retired++;
+    mapping->slot.next = files->retired_maps;
+    files->retired_maps = &mapping->slot;
 }
 
 static int evict_file(om_file_cache *files) {
@@ -102,7 +102,7 @@ static int evict_file(om_file_cache *files) {
     if (!slot)
         return 0;
     list_remove(slot);
-    bury_file(files, (om_file *)slot);
+    retire_file(files, (om_file *)slot);
     files->evictions++;
     return 1;
 }
@@ -112,7 +112,7 @@ static int evict_map(om_file_cache *files) {
     if (!slot)
         return 0;
     list_remove(slot);
-    bury_map(files, (om_mapping *)slot);
+    retire_map(files, (om_mapping *)slot);
     files->evictions++;
     return 1;
 }
@@ -126,9 +126,9 @@ static void keep_bounds(om_file_cache *files) {
 
 void om_file_cache_reap(om_file_cache *files) {
     om_file_cache_lock(files);
-    om_slot *dead_files = files->buried_files, *dead_maps = files->buried_maps;
-    files->buried_files = files->buried_maps = NULL;
-    files->buried = 0;
+    om_slot *dead_files = files->retired_files, *dead_maps = files->retired_maps;
+    files->retired_files = files->retired_maps = NULL;
+    files->retired = 0;
     om_file_cache_unlock(files);
     int kept = errno;
     while (dead_files) {
@@ -154,7 +154,7 @@ void om_file_cache_reap(om_file_cache *files) {
 
 static void reap_when_many(om_file_cache *files) {
     om_file_cache_lock(files);
-    int many = files->buried > BURIED_MAX;
+    int many = files->retired > RETIRED_MAX;
     om_file_cache_unlock(files);
     if (many)
         om_file_cache_reap(files);
@@ -163,7 +163,7 @@ static void reap_when_many(om_file_cache *files) {
 /* Descriptors or maps ran out, in this process or in the whole system: give some back. */
 static void make_room(om_file_cache *files) {
     om_file_cache_lock(files);
-    for (int i = 0; i < BURIED_MAX; i++) {
+    for (int i = 0; i < RETIRED_MAX; i++) {
         evict_file(files);
         evict_map(files);
     }
@@ -213,7 +213,7 @@ static void detach_file(om_segment *segment) {
         list_push(&segment->files->detached, &file->slot);
     } else {
         list_remove(&file->slot);
-        bury_file(segment->files, file);
+        retire_file(segment->files, file);
     }
 }
 
@@ -225,7 +225,7 @@ static void detach_map(om_segment *segment) {
     mapping->slot.segment = NULL;
     if (!mapping->slot.refs) {
         list_remove(&mapping->slot);
-        bury_map(segment->files, mapping);
+        retire_map(segment->files, mapping);
     }
 }
 
@@ -264,7 +264,7 @@ int om_file_cache_adopt(om_segment *segment, int fd, om_file **out) {
     *out = take_file(segment);
     if (*out) {
         /* Another thread was faster: one descriptor is enough. */
-        bury_file(files, file);
+        retire_file(files, file);
     } else {
         file->slot.segment = segment;
         file->slot.refs = 1;
@@ -312,7 +312,7 @@ void om_file_cache_close(om_file_cache *files, om_file *file) {
             keep_bounds(files);
         } else {
             list_remove(&file->slot);
-            bury_file(files, file);
+            retire_file(files, file);
         }
     }
     om_file_cache_unlock(files);
@@ -397,7 +397,7 @@ static om_mapping *install_map(om_segment *segment, uint64_t end, om_mapping *fr
     files->mapped_bytes += fresh->len;
     om_mapping *taken = take_map(segment, end);
     if (taken) {
-        bury_map(files, fresh);
+        retire_map(files, fresh);
         fresh = taken;
     } else if (!om_segment_is(&segment->deleted)) {
         detach_map(segment);
@@ -439,7 +439,7 @@ void om_file_cache_unmap(om_file_cache *files, om_mapping *mapping) {
             list_push(&files->maps, &mapping->slot);
             keep_bounds(files);
         } else {
-            bury_map(files, mapping);
+            retire_map(files, mapping);
         }
     }
     om_file_cache_unlock(files);

@@ -3,7 +3,7 @@
  *   om_segment --file_slot--> om_file     in use: on no list, or `detached` when the segment
  *              --map_slot---> om_mapping           has a newer one
  *                                         idle: on an LRU list, most recent first
- *                                         buried: waits for om_file_cache_reap to close or unmap it
+ *                                         retired: waits for om_file_cache_reap to close or unmap it
  *
  * The cache's lock is never held over a system call.
  */

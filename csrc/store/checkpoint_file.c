@@ -298,14 +298,14 @@ static const uint8_t *find_entry(const struct om_saved *saved, uint64_t id) {
     return saved && low < saved->count && om_get_le64(saved->entries[low]) == id ? saved->entries[low] : NULL;
 }
 
-int om_saved_note_strangers(om_store *store) {
+int om_saved_note_unknown(om_store *store) {
     const struct om_saved *saved = store->saved;
     int result = OM_OK;
     for (size_t i = 0; saved && i < saved->count && result == OM_OK; i++) {
         uint64_t id = om_get_le64(saved->entries[i]);
         int unnamed = saved->entry == ENTRY && (om_get_le32(saved->entries[i] + 100) & UNNAMED);
         if (!om_store_find(store, id))
-            result = om_unknown_logs_note(&store->unknown_logs, id, unnamed ? 0 : OM_STRANGER_NAMED);
+            result = om_unknown_logs_note(&store->unknown_logs, id, unnamed ? 0 : OM_UNKNOWN_NAMED);
     }
     return result;
 }

@@ -6,7 +6,7 @@
 
 int om_saved_load(om_store *store, char *err, size_t err_len);
 void om_saved_free(om_store *store);
-int om_saved_note_strangers(om_store *store); /* entries of logs that nobody added */
+int om_saved_note_unknown(om_store *store); /* entries of logs that nobody added */
 /* What the checkpoint knew of this log goes into it. OM_END: nothing. */
 int om_saved_restore(om_store *store, om_log *log, uint64_t *cursor_seq, int64_t *first_segment);
 

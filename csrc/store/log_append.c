@@ -181,16 +181,16 @@ int om_log_stage_content(om_log *log, int64_t now_ms, om_span key, om_span body,
     return result;
 }
 
-int om_log_stage_landed(om_log *log, int64_t now_ms, om_build *landed, int64_t weight, int unlogged) {
+int om_log_stage_built(om_log *log, int64_t now_ms, om_build *built, int64_t weight, int unlogged) {
     om_log_seal(log);
     if (need_batch(log, unlogged) != OM_OK)
         return OM_E_NO_MEMORY;
     int64_t offset = om_log_claim(log, 1);
     if (offset < 0)
         return (int)offset;
-    om_build_fill(landed, now_ms);
-    *log->open = *landed;
-    om_build_init(landed);
+    om_build_fill(built, now_ms);
+    *log->open = *built;
+    om_build_init(built);
     log->open_weight = weight;
     om_log_seal(log);
     return OM_OK;

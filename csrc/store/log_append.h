@@ -22,7 +22,7 @@ int om_log_stage(om_log *log, const om_record *records, int32_t count, int unlog
 /* One AMQP message; tail: its record headers (om_content_template). */
 int om_log_stage_content(om_log *log, int64_t now_ms, om_span key, om_span body, om_span tail, int unlogged);
 /* The same for a message that lies in a batch of its own already (om_build_make_room), which is taken over. */
-int om_log_stage_landed(om_log *log, int64_t now_ms, om_build *landed, int64_t weight, int unlogged);
+int om_log_stage_built(om_log *log, int64_t now_ms, om_build *built, int64_t weight, int unlogged);
 void om_log_mark_staged(om_log *log); /* the end of the tick has something to do for it */
 void om_log_seal(om_log *log);        /* the open batch, if any */
 

@@ -1,11 +1,11 @@
 /* log_stat.c -- what a log looks like from outside. */
-#include "base/ticket_lock.h"
+#include "store/log.h"
 
+#include "base/ticket_lock.h"
 #include "cursor/cursor.h"
 #include "segment/index.h"
 #include "segment/segment.h"
 #include "store/hot.h"
-#include "store/log.h"
 #include "store/log_offsets.h"
 #include "store/producer.h"
 #include "store/store.h"

@@ -84,22 +84,22 @@ static int save(const om_log *log, int64_t offset, const char *suffix, const uin
 }
 
 /* What is to be written, as it was at one moment. */
-typedef struct picture {
+typedef struct contents {
     int64_t end;  /* of the log then */
     int is_first; /* of this life */
     om_blob snapshot;
     om_blob aborted; /* entries of .txnindex files ... */
     om_blob bases;   /* ... and for each of them the segment it belongs to, an int64_t */
-} picture;
+} contents;
 
-static int put_aborted(picture *picture, const om_aborted *aborted, int64_t base) {
+static int put_aborted(contents *contents, const om_aborted *aborted, int64_t base) {
     uint8_t entry[TXN_ENTRY] = {0};
     om_put_be64(entry + 2, (uint64_t)aborted->producer_id);
     om_put_be64(entry + 10, (uint64_t)aborted->first_offset);
     om_put_be64(entry + 18, (uint64_t)aborted->last_offset);
     om_put_be64(entry + 26, (uint64_t)aborted->last_stable);
-    int result = om_blob_put(&picture->aborted, entry, sizeof entry);
-    return result == OM_OK ? om_blob_put(&picture->bases, &base, sizeof base) : result;
+    int result = om_blob_put(&contents->aborted, entry, sizeof entry);
+    return result == OM_OK ? om_blob_put(&contents->bases, &base, sizeof base) : result;
 }
 
 static int holds(const om_log *log, const om_segment *segment) {
@@ -108,49 +108,49 @@ static int holds(const om_log *log, const om_segment *segment) {
 }
 
 /* Under the engine's lock. */
-static int take(om_log *log, om_segment *full, picture *picture) {
+static int take(om_log *log, om_segment *full, contents *contents) {
     const om_producers *producers = log->producers;
     if (!producers || !holds(log, full))
         return OM_E_RANGE;
-    picture->end = log->next_offset;
-    picture->is_first = !log->has_snapshots;
-    int result = make_snapshot(producers, &picture->snapshot);
-    uint32_t i = om_aborted_from(producers, picture->is_first ? 0 : full->base_offset);
+    contents->end = log->next_offset;
+    contents->is_first = !log->has_snapshots;
+    int result = make_snapshot(producers, &contents->snapshot);
+    uint32_t i = om_aborted_from(producers, contents->is_first ? 0 : full->base_offset);
     for (; i < producers->aborted_count && result == OM_OK; i++) {
         const om_aborted *aborted = &producers->aborted[i];
         if (aborted->last_offset >= full->next_offset)
             break;
         const om_segment *segment = log->segments[om_log_segment_for(log, aborted->last_offset)];
-        result = put_aborted(picture, aborted, segment->base_offset);
+        result = put_aborted(contents, aborted, segment->base_offset);
     }
     if (result == OM_OK) {
-        full->snapshot = picture->end;
+        full->snapshot = contents->end;
         log->has_snapshots = 1;
     }
     return result;
 }
 
-static void write_picture(const om_log *log, const picture *picture) {
-    const int64_t *bases = (const int64_t *)(const void *)picture->bases.data;
-    size_t count = picture->bases.len / sizeof *bases;
-    if (picture->is_first)
+static void write_picture(const om_log *log, const contents *contents) {
+    const int64_t *bases = (const int64_t *)(const void *)contents->bases.data;
+    size_t count = contents->bases.len / sizeof *bases;
+    if (contents->is_first)
         om_snapshots_remove(log->folder);
-    save(log, picture->end, ".snapshot", picture->snapshot.data, picture->snapshot.len);
+    save(log, contents->end, ".snapshot", contents->snapshot.data, contents->snapshot.len);
     for (size_t i = 0, end; i < count; i = end) {
         for (end = i + 1; end < count && bases[end] == bases[i];)
             end++;
-        save(log, bases[i], ".txnindex", picture->aborted.data + i * TXN_ENTRY, (end - i) * TXN_ENTRY);
+        save(log, bases[i], ".txnindex", contents->aborted.data + i * TXN_ENTRY, (end - i) * TXN_ENTRY);
     }
 }
 
 void om_producers_save(om_log *log, om_segment *full) {
-    picture picture = {0};
+    contents contents = {0};
     om_ticket_lock_take(&log->store->turn);
-    int result = take(log, full, &picture);
+    int result = take(log, full, &contents);
     om_ticket_lock_give(&log->store->turn);
     if (result == OM_OK)
-        write_picture(log, &picture);
-    free(picture.snapshot.data);
-    free(picture.aborted.data);
-    free(picture.bases.data);
+        write_picture(log, &contents);
+    free(contents.snapshot.data);
+    free(contents.aborted.data);
+    free(contents.bases.data);
 }

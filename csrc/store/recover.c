@@ -36,9 +36,8 @@ static void *load_some(void *arg) {
     om_recovery *recovery = arg;
     size_t i;
     while ((i = __atomic_fetch_add(&recovery->next, 1, __ATOMIC_RELAXED)) < recovery->count) {
-        int result = om_store_called_off(recovery->store)
-                         ? OM_E_INTERRUPTED
-                         : om_log_recovery_load(recovery->store, &recovery->patients[i]);
+        int result = om_store_called_off(recovery->store) ? OM_E_INTERRUPTED
+                                                          : om_log_recovery_load(recovery->store, &recovery->logs[i]);
         if (result != OM_OK)
             __atomic_store_n(&recovery->result, result, __ATOMIC_RELAXED);
         __atomic_add_fetch(&recovery->store->progress.logs_done, 1, __ATOMIC_RELAXED);
@@ -73,29 +72,29 @@ static int is_settled(const om_log *log, int64_t first, int64_t last) {
     return (cursor->settled.len ? om_offset_set_next_gap(&cursor->settled, first) : first) > last;
 }
 
-static int64_t first_hole(const om_recovery *recovery, const om_log_recovery *patient) {
+static int64_t first_hole(const om_recovery *recovery, const om_log_recovery *found) {
     int64_t hole = INT64_MAX;
-    for (uint32_t i = 0; i < patient->missing.count; i++) {
-        int64_t first = patient->missing.items[i].first;
-        if (first < hole && !is_settled(patient->log, first, patient->missing.items[i].last))
+    for (uint32_t i = 0; i < found->missing.count; i++) {
+        int64_t first = found->missing.items[i].first;
+        if (first < hole && !is_settled(found->log, first, found->missing.items[i].last))
             hole = first;
     }
     /* Nobody vouches for what stands behind such a gap, so it is not at its place. It was never
      * logged: where the WAL is whole, it would have it. */
-    for (uint32_t i = 0; i < patient->doubt_count && !recovery->has_hole; i++) {
-        int64_t gap = patient->doubts[i].gap;
-        if (gap < hole && !is_settled(patient->log, gap, patient->doubts[i].base - 1))
+    for (uint32_t i = 0; i < found->doubt_count && !recovery->has_hole; i++) {
+        int64_t gap = found->doubts[i].gap;
+        if (gap < hole && !is_settled(found->log, gap, found->doubts[i].base - 1))
             hole = gap;
     }
     return hole;
 }
 
 /* What stood at a spoilt place has taken the cursor's end there; no offset past all leases was shown. */
-static void bring_back_end(const om_log_recovery *patient, int64_t hole) {
-    const om_log *log = patient->log;
-    int64_t end = hole > patient->saved_next ? hole : patient->saved_next;
+static void bring_back_end(const om_log_recovery *found, int64_t hole) {
+    const om_log *log = found->log;
+    int64_t end = hole > found->saved_next ? hole : found->saved_next;
     end = log->lease_end > end ? log->lease_end : end;
-    end = patient->saved_end > end ? patient->saved_end : end;
+    end = found->saved_end > end ? found->saved_end : end;
     if (end < log->cursor->end) {
         om_cursor_settle(log->cursor, end, log->cursor->end - 1, 0);
         om_cursor_truncate(log->cursor, end);
@@ -103,8 +102,8 @@ static void bring_back_end(const om_log_recovery *patient, int64_t hole) {
 }
 
 /* Cut the log at the hole; its cursor and producers keep what they know. */
-static int cut_at_hole(om_store *store, om_log_recovery *patient, int64_t hole) {
-    om_log *log = patient->log;
+static int cut_at_hole(om_store *store, om_log_recovery *found, int64_t hole) {
+    om_log *log = found->log;
     om_cursor *cursor = log->cursor;
     om_producers *producers = log->producers;
     log->cursor = NULL;
@@ -115,12 +114,12 @@ static int cut_at_hole(om_store *store, om_log_recovery *patient, int64_t hole) 
     int removed = om_replay_remove_cut(store, OM_RULE_REBUILT);
     if (removed != OM_OK)
         return removed;
-    om_ranges_cut(&patient->present, hole);
-    om_seen_cut(&patient->seen, hole, 1);
-    patient->missing.count = 0;
-    patient->rebuild_from = hole;
-    if (cursor && patient->doubt_count)
-        bring_back_end(patient, hole);
+    om_ranges_cut(&found->present, hole);
+    om_seen_cut(&found->seen, hole, 1);
+    found->missing.count = 0;
+    found->rebuild_from = hole;
+    if (cursor && found->doubt_count)
+        bring_back_end(found, hole);
     om_segment *last = log->segment_count ? log->segments[log->segment_count - 1] : NULL;
     return last && last->exists ? om_segment_trim_file(last, last->size) : OM_OK;
 }
@@ -128,14 +127,14 @@ static int cut_at_hole(om_store *store, om_log_recovery *patient, int64_t hole) 
 static int mend_holes(om_recovery *recovery, om_wal_tail *tail, char *err, size_t err_len) {
     int any = 0;
     for (size_t i = 0; i < recovery->count; i++) {
-        om_log_recovery *patient = &recovery->patients[i];
-        int64_t hole = patient->log->deleted ? INT64_MAX : first_hole(recovery, patient);
+        om_log_recovery *found = &recovery->logs[i];
+        int64_t hole = found->log->deleted ? INT64_MAX : first_hole(recovery, found);
         if (hole == INT64_MAX)
             continue;
         any = 1;
-        int result = cut_at_hole(recovery->store, patient, hole);
+        int result = cut_at_hole(recovery->store, found, hole);
         if (result != OM_OK) {
-            snprintf(err, err_len, "can't cut %s: %s", patient->log->folder, om_result_text(result));
+            snprintf(err, err_len, "can't cut %s: %s", found->log->folder, om_result_text(result));
             return result;
         }
     }
@@ -145,9 +144,9 @@ static int mend_holes(om_recovery *recovery, om_wal_tail *tail, char *err, size_
 
 /* ---- the end of it ---- */
 
-static void report_damage(om_store *store, om_log_recovery *patient) {
-    om_log *log = patient->log;
-    for (om_damage *damage = patient->damages; damage; damage = damage->next) {
+static void report_damage(om_store *store, om_log_recovery *found) {
+    om_log *log = found->log;
+    for (om_damage *damage = found->damages; damage; damage = damage->next) {
         int64_t first = damage->first > log->start_offset ? damage->first : log->start_offset;
         if (damage->last < first)
             continue;
@@ -175,10 +174,10 @@ static void report_damage(om_store *store, om_log_recovery *patient) {
 }
 
 /* What isn't there weighs nothing, unless the checkpoint's cursor knew and had weighed it. */
-static void skip_gap(om_log_recovery *patient, int64_t first, int64_t last) {
-    om_cursor *cursor = patient->log->cursor;
-    if (last >= patient->saved_end) {
-        int64_t unknown = first > patient->saved_end ? first : patient->saved_end;
+static void skip_gap(om_log_recovery *found, int64_t first, int64_t last) {
+    om_cursor *cursor = found->log->cursor;
+    if (last >= found->saved_end) {
+        int64_t unknown = first > found->saved_end ? first : found->saved_end;
         om_cursor_settle(cursor, unknown, last, 0);
         last = unknown - 1;
     }
@@ -187,31 +186,31 @@ static void skip_gap(om_log_recovery *patient, int64_t first, int64_t last) {
 }
 
 /* Of the records past the recovery point, those that aren't there count as settled. */
-static void skip_gaps(om_log_recovery *patient) {
-    om_log *log = patient->log;
+static void skip_gaps(om_log_recovery *found) {
+    om_log *log = found->log;
     int64_t at = log->recovery_point;
-    for (uint32_t i = 0; i < patient->present.count; i++) {
-        if (patient->present.items[i].first > at)
-            skip_gap(patient, at, patient->present.items[i].first - 1);
-        if (patient->present.items[i].last >= at)
-            at = patient->present.items[i].last + 1;
+    for (uint32_t i = 0; i < found->present.count; i++) {
+        if (found->present.items[i].first > at)
+            skip_gap(found, at, found->present.items[i].first - 1);
+        if (found->present.items[i].last >= at)
+            at = found->present.items[i].last + 1;
     }
     if (log->cursor->end > at)
-        skip_gap(patient, at, log->cursor->end - 1);
+        skip_gap(found, at, log->cursor->end - 1);
 }
 
-static void finish(om_store *store, om_log_recovery *patient) {
-    om_log *log = patient->log;
+static void finish(om_store *store, om_log_recovery *found) {
+    om_log *log = found->log;
     int64_t end = log->next_offset, next = end;
-    report_damage(store, patient);
+    report_damage(store, found);
     if (log->cursor) {
-        skip_gaps(patient);
+        skip_gaps(found);
         next = log->cursor->end > next ? log->cursor->end : next;
     }
     log->gap_start = log->cursor ? next : om_log_record_end(log);
     next = log->lease_end > next ? log->lease_end : next;
-    next = patient->saved_next > next ? patient->saved_next : next;
-    if (next > end && next > patient->saved_next) {
+    next = found->saved_next > next ? found->saved_next : next;
+    if (next > end && next > found->saved_next) {
         /* An unclean stop: whoever saw offsets we don't know of must not meet them again. */
         log->leader_epoch++;
     }
@@ -232,38 +231,38 @@ static void finish(om_store *store, om_log_recovery *patient) {
         log->lease_seq = UINT64_MAX; /* it has none yet */
         om_list_push(&store->leases, log, OM_LINK(next_lease));
     }
-    om_log_start_at(log, patient->trim_to);
+    om_log_start_at(log, found->trim_to);
     om_producers_trim(log, log->start_offset);
     om_log_note_missing(log);
     if (log->cursor) {
         om_delivered_mark_recall(log);
         om_cursor_return_all(log->cursor, 0);
     }
-    if (end > log->recovery_point || log->manifest_stale || patient->damages)
+    if (end > log->recovery_point || log->manifest_stale || found->damages)
         om_log_touch(log);
 }
 
-static void patient_free(om_log_recovery *patient) {
-    while (patient->damages) {
-        om_damage *damage = patient->damages;
-        patient->damages = damage->next;
+static void log_recovery_free(om_log_recovery *found) {
+    while (found->damages) {
+        om_damage *damage = found->damages;
+        found->damages = damage->next;
         free(damage);
     }
-    free(patient->present.items);
-    free(patient->control.items);
-    free(patient->seen.items);
-    free(patient->missing.items);
-    free(patient->cuts);
-    free(patient->doubts);
+    free(found->present.items);
+    free(found->control.items);
+    free(found->seen.items);
+    free(found->missing.items);
+    free(found->cuts);
+    free(found->doubts);
 }
 
-static int admit_patients(om_store *store, om_recovery *recovery) {
-    recovery->patients = calloc(store->log_count ? store->log_count : 1, sizeof *recovery->patients);
-    if (!recovery->patients)
+static int note_logs(om_store *store, om_recovery *recovery) {
+    recovery->logs = calloc(store->log_count ? store->log_count : 1, sizeof *recovery->logs);
+    if (!recovery->logs)
         return OM_E_NO_MEMORY;
     for (uint32_t slot = 0; slot < store->table_size; slot++) {
         for (om_log *log = store->table[slot]; log; log = log->next_in_table) {
-            log->recovery = &recovery->patients[recovery->count++];
+            log->recovery = &recovery->logs[recovery->count++];
             log->recovery->log = log;
             om_log_ref(log);
         }
@@ -274,9 +273,9 @@ static int admit_patients(om_store *store, om_recovery *recovery) {
 
 int om_recover(om_store *store, om_wal_tail *tail, char *err, size_t err_len) {
     om_recovery recovery = {.store = store, .pass = 1};
-    int result = admit_patients(store, &recovery);
+    int result = note_logs(store, &recovery);
     if (result == OM_OK)
-        result = om_saved_note_strangers(store);
+        result = om_saved_note_unknown(store);
     if (result == OM_OK)
         result = load_all(&recovery);
     if (result < 0)
@@ -286,16 +285,16 @@ int om_recover(om_store *store, om_wal_tail *tail, char *err, size_t err_len) {
     if (result == OM_OK)
         result = mend_holes(&recovery, tail, err, err_len);
     for (size_t i = 0; i < recovery.count && result == OM_OK; i++)
-        if (!recovery.patients[i].log->deleted)
-            result = om_producers_replay(recovery.patients[i].log, &recovery.patients[i].seen);
+        if (!recovery.logs[i].log->deleted)
+            result = om_producers_replay(recovery.logs[i].log, &recovery.logs[i].seen);
     for (size_t i = 0; i < recovery.count; i++) {
-        if (result == OM_OK && !recovery.patients[i].log->deleted)
-            finish(store, &recovery.patients[i]);
-        recovery.patients[i].log->recovery = NULL;
-        patient_free(&recovery.patients[i]);
-        om_log_release(recovery.patients[i].log);
+        if (result == OM_OK && !recovery.logs[i].log->deleted)
+            finish(store, &recovery.logs[i]);
+        recovery.logs[i].log->recovery = NULL;
+        log_recovery_free(&recovery.logs[i]);
+        om_log_release(recovery.logs[i].log);
     }
-    free(recovery.patients);
+    free(recovery.logs);
     om_saved_free(store);
     return result;
 }

@@ -35,7 +35,7 @@ typedef struct om_seen_list {
     size_t count, cap;
 } om_seen_list;
 
-/* What recovery knows about one log while it runs. */
+/* What recovery has found of one log so far. */
 typedef struct om_log_recovery {
     om_log *log;
     uint64_t cursor_seq;
@@ -59,14 +59,14 @@ typedef struct om_log_recovery {
     uint32_t cut_count;
     om_damage *damages;
 } om_log_recovery;
-int om_log_recovery_load(om_store *store, om_log_recovery *patient); /* checkpoint entry and segments */
+int om_log_recovery_load(om_store *store, om_log_recovery *found); /* checkpoint entry and segments */
 
 /* Its next sync is one of its folders too, up to the data folder. */
 void om_segment_doubt_name(const om_store *store, const om_log *log, om_segment *segment);
 
 typedef struct om_recovery {
     om_store *store;
-    om_log_recovery *patients;
+    om_log_recovery *logs;
     size_t count;
     size_t next;  /* atomic: the next one to load */
     int result;   /* atomic */

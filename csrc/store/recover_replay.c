@@ -50,44 +50,44 @@ static int is_the_same(const om_log *log, const om_batch_info *info) {
 }
 
 /* Was it cut off later on? Then it must not come back in the second pass, which knows only batches. */
-static int is_cut_off(const om_log_recovery *patient, const om_batch_info *info, uint64_t seq) {
-    for (uint32_t i = 0; i < patient->cut_count; i++)
-        if (patient->cuts[i].seq > seq && patient->cuts[i].offset <= info->base_offset)
+static int is_cut_off(const om_log_recovery *found, const om_batch_info *info, uint64_t seq) {
+    for (uint32_t i = 0; i < found->cut_count; i++)
+        if (found->cuts[i].seq > seq && found->cuts[i].offset <= info->base_offset)
             return 1;
     return 0;
 }
 
 /* The WAL has the batch that stands at this place. */
-static void believe(om_log_recovery *patient, int64_t base) {
-    for (uint32_t i = 0; i < patient->doubt_count; i++)
-        if (patient->doubts[i].base == base) {
-            patient->doubts[i] = patient->doubts[--patient->doubt_count];
+static void believe(om_log_recovery *found, int64_t base) {
+    for (uint32_t i = 0; i < found->doubt_count; i++)
+        if (found->doubts[i].base == base) {
+            found->doubts[i] = found->doubts[--found->doubt_count];
             return;
         }
 }
 
 static int replay_batch(om_recovery *recovery, om_log *log, om_buffer *bytes, om_batch_info *info, uint64_t seq) {
-    om_log_recovery *patient = log->recovery;
+    om_log_recovery *found = log->recovery;
     int64_t last = info->base_offset + info->last_offset_delta;
     if (last < log->recovery_point)
         return OM_OK;
-    if (recovery->pass == 1 && om_seen_note(&patient->seen, bytes->data, bytes->len, info, 1) != OM_OK)
+    if (recovery->pass == 1 && om_seen_note(&found->seen, bytes->data, bytes->len, info, 1) != OM_OK)
         return OM_E_NO_MEMORY;
-    if (om_ranges_contain(&patient->present, info->base_offset) && (recovery->pass == 2 || is_the_same(log, info))) {
-        believe(patient, info->base_offset);
+    if (om_ranges_contain(&found->present, info->base_offset) && (recovery->pass == 2 || is_the_same(log, info))) {
+        believe(found, info->base_offset);
         return OM_OK;
     }
     if (recovery->pass == 2 &&
-        (patient->rebuild_from < 0 || info->base_offset < patient->rebuild_from || is_cut_off(patient, info, seq)))
+        (found->rebuild_from < 0 || info->base_offset < found->rebuild_from || is_cut_off(found, info, seq)))
         return OM_OK;
     if (info->base_offset < log->next_offset)
-        return om_ranges_add(&patient->missing, info->base_offset, last);
+        return om_ranges_add(&found->missing, info->base_offset, last);
     int counted = log->cursor && last < log->cursor->end;
     log->next_offset = last + 1;
     log->last_logged_seq = seq;
     if (info->leader_epoch > log->leader_epoch)
         log->leader_epoch = info->leader_epoch;
-    int result = om_ranges_add(&patient->present, info->base_offset, last);
+    int result = om_ranges_add(&found->present, info->base_offset, last);
     if (result != OM_OK)
         return result;
     om_buffer_ref(bytes);
@@ -113,8 +113,8 @@ static int apply_batch(om_recovery *recovery, om_log *log, const uint8_t *data, 
 }
 
 /* A log that nobody added: deleted, or the catalogue isn't what it was. */
-static int note_stranger(om_recovery *recovery, uint64_t id, uint8_t type) {
-    uint32_t flags = type == OM_REC_NAMED ? OM_STRANGER_NAMED : type == OM_REC_DELETE ? OM_STRANGER_DELETED : 0;
+static int note_unknown(om_recovery *recovery, uint64_t id, uint8_t type) {
+    uint32_t flags = type == OM_REC_NAMED ? OM_UNKNOWN_NAMED : type == OM_REC_DELETE ? OM_UNKNOWN_DELETED : 0;
     return recovery->pass == 1 ? om_unknown_logs_note(&recovery->store->unknown_logs, id, flags) : OM_OK;
 }
 
@@ -139,7 +139,7 @@ static int apply_fanout(om_recovery *recovery, const uint8_t *data, size_t len, 
         if (info.base_offset < 0)
             result = OM_E_CORRUPT;
         else if (!log)
-            result = note_stranger(recovery, om_get_le64(entry), OM_REC_BATCH);
+            result = note_unknown(recovery, om_get_le64(entry), OM_REC_BATCH);
         else if (is_wanted(recovery, log))
             result = replay_batch(recovery, log, bytes, &info, seq);
     }
@@ -211,33 +211,33 @@ int om_replay_remove_cut(om_store *store, int rule) {
     return result;
 }
 
-static int note_cut(om_log_recovery *patient, int64_t offset, uint64_t seq) {
-    void *cuts = realloc(patient->cuts, (patient->cut_count + 1) * sizeof *patient->cuts);
+static int note_cut(om_log_recovery *found, int64_t offset, uint64_t seq) {
+    void *cuts = realloc(found->cuts, (found->cut_count + 1) * sizeof *found->cuts);
     if (!cuts)
         return OM_E_NO_MEMORY;
-    patient->cuts = cuts;
-    patient->cuts[patient->cut_count].seq = seq;
-    patient->cuts[patient->cut_count++].offset = offset;
+    found->cuts = cuts;
+    found->cuts[found->cut_count].seq = seq;
+    found->cuts[found->cut_count++].offset = offset;
     return OM_OK;
 }
 
 static int apply_truncate(om_store *store, om_log *log, const uint8_t *data, uint64_t seq) {
-    om_log_recovery *patient = log->recovery;
+    om_log_recovery *found = log->recovery;
     int64_t offset = (int64_t)om_get_le64(data);
-    if (note_cut(patient, offset, seq) != OM_OK)
+    if (note_cut(found, offset, seq) != OM_OK)
         return OM_E_NO_MEMORY;
     om_log_cut(log, offset, (int32_t)om_get_le32(data + 8));
     int removed = om_replay_remove_cut(store, OM_RULE_TRUNCATE);
     if (removed != OM_OK)
         return removed;
-    om_ranges_cut(&patient->present, offset);
-    om_ranges_cut(&patient->missing, offset);
-    for (uint32_t i = patient->doubt_count; i-- > 0;)
-        if (patient->doubts[i].base >= offset)
-            patient->doubts[i] = patient->doubts[--patient->doubt_count];
-    om_seen_cut(&patient->seen, offset, 0);
-    patient->saved_next = log->next_offset;
-    for (om_damage *damage = patient->damages; damage; damage = damage->next)
+    om_ranges_cut(&found->present, offset);
+    om_ranges_cut(&found->missing, offset);
+    for (uint32_t i = found->doubt_count; i-- > 0;)
+        if (found->doubts[i].base >= offset)
+            found->doubts[i] = found->doubts[--found->doubt_count];
+    om_seen_cut(&found->seen, offset, 0);
+    found->saved_next = log->next_offset;
+    for (om_damage *damage = found->damages; damage; damage = damage->next)
         if (damage->last >= offset)
             damage->last = offset - 1;
     return OM_OK;
@@ -256,9 +256,9 @@ static int apply_delete(om_store *store, om_log *log) {
 /* An earlier life began here, as this one does at its end. */
 static void apply_start(om_recovery *recovery, uint64_t seq) {
     for (size_t i = 0; i < recovery->count; i++) {
-        om_log_recovery *patient = &recovery->patients[i];
-        if (patient->log->cursor && !patient->log->deleted && seq > patient->cursor_seq)
-            om_cursor_return_all(patient->log->cursor, 0);
+        om_log_recovery *found = &recovery->logs[i];
+        if (found->log->cursor && !found->log->deleted && seq > found->cursor_seq)
+            om_cursor_return_all(found->log->cursor, 0);
     }
 }
 
@@ -293,7 +293,7 @@ static int apply(om_recovery *recovery, uint8_t type, uint64_t log_id, const uin
         return OM_OK;
     }
     om_log *log = om_store_find(store, log_id);
-    if (!log && note_stranger(recovery, log_id, type) != OM_OK)
+    if (!log && note_unknown(recovery, log_id, type) != OM_OK)
         return OM_E_NO_MEMORY;
     if (type == OM_REC_BATCH)
         return apply_batch(recovery, log, data, len, seq);

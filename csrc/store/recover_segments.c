@@ -153,19 +153,19 @@ static int is_listed(const listing *listing, int64_t base) {
 
 #define OM_ASIDE_MAX 4096 /* a path */
 
-static int note_damage(om_log_recovery *patient, int64_t first, int64_t last, int64_t base, const char *why) {
+static int note_damage(om_log_recovery *found, int64_t first, int64_t last, int64_t base, const char *why) {
     om_damage *damage = malloc(sizeof *damage);
     if (!damage)
         return OM_E_NO_MEMORY;
-    *damage = (om_damage){first, last, base, why, patient->damages};
-    patient->damages = damage;
+    *damage = (om_damage){first, last, base, why, found->damages};
+    found->damages = damage;
     return OM_OK;
 }
 
 /* Of what a checkpoint vouches for, [0, end), a part can't be read: it is told, and the rest serves. OM_END:
  * there is no rest. */
-static int survey_trusted(om_log_recovery *patient, om_segment *segment, uint64_t end, int64_t limit) {
-    om_log *log = patient->log;
+static int survey_trusted(om_log_recovery *found, om_segment *segment, uint64_t end, int64_t limit) {
+    om_log *log = found->log;
     om_survey survey;
     int result = om_segment_survey(segment, end, limit, OM_NO_SUSPECT, &survey);
     if (result != OM_OK)
@@ -187,19 +187,19 @@ static int survey_trusted(om_log_recovery *patient, om_segment *segment, uint64_
 /* A base offset has no checksum. One that isn't where the batch before ended is right where a life
  * began (its epoch is higher, or the checkpoint knows of it), where the WAL has the same batch, or
  * where what lies between was settled. The last two show when the WAL has been read. */
-static int note_doubt(om_log_recovery *patient, int64_t gap, int64_t base) {
-    void *doubts = realloc(patient->doubts, (patient->doubt_count + 1) * sizeof *patient->doubts);
+static int note_doubt(om_log_recovery *found, int64_t gap, int64_t base) {
+    void *doubts = realloc(found->doubts, (found->doubt_count + 1) * sizeof *found->doubts);
     if (!doubts)
         return OM_E_NO_MEMORY;
-    patient->doubts = doubts;
-    patient->doubts[patient->doubt_count].gap = gap;
-    patient->doubts[patient->doubt_count++].base = base;
+    found->doubts = doubts;
+    found->doubts[found->doubt_count].gap = gap;
+    found->doubts[found->doubt_count++].base = base;
     return OM_OK;
 }
 
 /* Walk the batch headers of [from, end of the segment), for gaps a scan doesn't tell. The first is
  * expected at `end`; the one before was of `epoch`. */
-static int note_present(om_log_recovery *patient, om_segment *segment, uint64_t from, int64_t end, int32_t epoch,
+static int note_present(om_log_recovery *found, om_segment *segment, uint64_t from, int64_t end, int32_t epoch,
                         int64_t counted, int64_t *weight) {
     if (from >= segment->size)
         return OM_OK;
@@ -213,13 +213,12 @@ static int note_present(om_log_recovery *patient, om_segment *segment, uint64_t 
     while (at < view.len && om_batch_peek(view.data + at, view.len - at, &info) == OM_OK &&
            (size_t)info.size <= view.len - at) {
         int64_t last = info.base_offset + info.last_offset_delta;
-        if (om_ranges_add(&patient->present, info.base_offset, last) != OM_OK ||
-            ((info.attributes & OM_ATTR_CONTROL) &&
-             om_ranges_add(&patient->control, info.base_offset, last) != OM_OK) ||
-            om_seen_note(&patient->seen, view.data + at, (size_t)info.size, &info, 0) != OM_OK)
+        if (om_ranges_add(&found->present, info.base_offset, last) != OM_OK ||
+            ((info.attributes & OM_ATTR_CONTROL) && om_ranges_add(&found->control, info.base_offset, last) != OM_OK) ||
+            om_seen_note(&found->seen, view.data + at, (size_t)info.size, &info, 0) != OM_OK)
             break;
-        if (info.base_offset > end && info.base_offset > patient->saved_next && info.leader_epoch <= epoch &&
-            note_doubt(patient, end, info.base_offset) != OM_OK)
+        if (info.base_offset > end && info.base_offset > found->saved_next && info.leader_epoch <= epoch &&
+            note_doubt(found, end, info.base_offset) != OM_OK)
             break;
         end = last + 1;
         epoch = info.leader_epoch;
@@ -247,9 +246,9 @@ static void keep_copy(const om_segment *segment, const om_scan *scan) {
         om_segment_copy_aside(segment, aside, sizeof aside);
 }
 
-static int scan_tail(om_store *store, om_log_recovery *patient, om_segment *segment, uint64_t from,
-                     int64_t first_offset, int64_t counted, int64_t *weight) {
-    om_log *log = patient->log;
+static int scan_tail(om_store *store, om_log_recovery *found, om_segment *segment, uint64_t from, int64_t first_offset,
+                     int64_t counted, int64_t *weight) {
+    om_log *log = found->log;
     om_scan scan;
     uint64_t on_disk = segment->size > from ? segment->size : from;
     int32_t epoch = log->leader_epoch;
@@ -276,14 +275,14 @@ static int scan_tail(om_store *store, om_log_recovery *patient, om_segment *segm
             return result;
     }
     /* A segment that is read from its beginning has its first batch's offset in its name. */
-    return from ? note_present(patient, segment, from, first_offset, epoch, counted, weight)
-                : note_present(patient, segment, 0, segment->base_offset, INT32_MAX, counted, weight);
+    return from ? note_present(found, segment, from, first_offset, epoch, counted, weight)
+                : note_present(found, segment, 0, segment->base_offset, INT32_MAX, counted, weight);
 }
 
 /* ---- segment by segment ---- */
 
 /* Sealed and below the recovery point: as the manifest says, or read whole when it says nothing. */
-static int load_sealed(om_store *store, om_log_recovery *patient, om_segment *segment, const om_manifest_entry *entry,
+static int load_sealed(om_store *store, om_log_recovery *found, om_segment *segment, const om_manifest_entry *entry,
                        int64_t next_base, int marked) {
     uint64_t size = segment->size;
     const char *why = NULL;
@@ -301,13 +300,13 @@ static int load_sealed(om_store *store, om_log_recovery *patient, om_segment *se
         }
     }
     if (why) {
-        int result = survey_trusted(patient, segment, segment->size, segment->next_offset);
+        int result = survey_trusted(found, segment, segment->size, segment->next_offset);
         if (result != OM_OK)
-            return note_damage(patient, segment->base_offset, segment->next_offset - 1, segment->base_offset, why);
+            return note_damage(found, segment->base_offset, segment->next_offset - 1, segment->base_offset, why);
     }
     om_segment_seal(segment);
     om_segment_ref(segment);
-    return om_log_add_segment(patient->log, segment);
+    return om_log_add_segment(found->log, segment);
 }
 
 static void trust_recovery_point(const om_log *log, om_segment *segment) {
@@ -315,21 +314,21 @@ static void trust_recovery_point(const om_log *log, om_segment *segment) {
                      log->recovery_max_timestamp);
 }
 
-static int load_recovery_segment(om_store *store, om_log_recovery *patient, om_segment *segment, int64_t counted,
+static int load_recovery_segment(om_store *store, om_log_recovery *found, om_segment *segment, int64_t counted,
                                  int64_t *weight, int marked) {
-    om_log *log = patient->log;
+    om_log *log = found->log;
     int is_short = segment->size < log->recovery_position, result = OM_E_UNREADABLE;
     trust_recovery_point(log, segment);
     if (!is_short && !marked)
-        result = scan_tail(store, patient, segment, log->recovery_position, log->recovery_point, counted, weight);
+        result = scan_tail(store, found, segment, log->recovery_position, log->recovery_point, counted, weight);
     if (result == OM_E_IO || result == OM_E_UNREADABLE || result == OM_E_CORRUPT) {
         trust_recovery_point(log, segment);
-        result = survey_trusted(patient, segment, log->recovery_position, log->recovery_point);
+        result = survey_trusted(found, segment, log->recovery_position, log->recovery_point);
         if (result != OM_OK)
-            return note_damage(patient, segment->base_offset, log->recovery_point - 1, segment->base_offset,
+            return note_damage(found, segment->base_offset, log->recovery_point - 1, segment->base_offset,
                                is_short ? "cut short" : "unreadable");
         if (!is_short)
-            result = scan_tail(store, patient, segment, log->recovery_position, log->recovery_point, counted, weight);
+            result = scan_tail(store, found, segment, log->recovery_position, log->recovery_point, counted, weight);
         if (result != OM_OK) { /* nothing of the tail can be had: the WAL has it */
             trust_recovery_point(log, segment);
             result = OM_OK;
@@ -350,25 +349,25 @@ void om_segment_doubt_name(const om_store *store, const om_log *log, om_segment 
     __atomic_store_n(&segment->unsynced_folders, (uint8_t)folders, __ATOMIC_RELEASE);
 }
 
-static int load_tail_segment(om_store *store, om_log_recovery *patient, om_segment *segment, int64_t end,
-                             int64_t counted, int64_t *weight) {
-    int result = scan_tail(store, patient, segment, 0, end, counted, weight);
+static int load_tail_segment(om_store *store, om_log_recovery *found, om_segment *segment, int64_t end, int64_t counted,
+                             int64_t *weight) {
+    int result = scan_tail(store, found, segment, 0, end, counted, weight);
     if (result != OM_OK && result != OM_E_IO && result != OM_E_UNREADABLE)
         return result;
     if (result != OM_OK && segment->size) { /* the WAL has it, or it is in the file that is kept */
         char aside[OM_ASIDE_MAX];
-        if (om_removal_record_one(patient->log, segment, OM_RULE_SET_ASIDE, end, end, 0) != OM_OK)
+        if (om_removal_record_one(found->log, segment, OM_RULE_SET_ASIDE, end, end, 0) != OM_OK)
             return OM_E_IO;
         return om_segment_set_aside(segment, aside, sizeof aside);
     }
     if (!segment->size) { /* nothing of it is worth keeping: the WAL has it */
-        if (segment->size && om_removal_record_one(patient->log, segment, OM_RULE_REBUILT, end, end, 0) != OM_OK)
+        if (segment->size && om_removal_record_one(found->log, segment, OM_RULE_REBUILT, end, end, 0) != OM_OK)
             return OM_E_IO;
         return om_segment_unlink(segment);
     }
-    om_segment_doubt_name(store, patient->log, segment);
+    om_segment_doubt_name(store, found->log, segment);
     om_segment_ref(segment);
-    return om_log_add_segment(patient->log, segment);
+    return om_log_add_segment(found->log, segment);
 }
 
 static int64_t end_of(const om_log *log) {
@@ -384,30 +383,30 @@ static void seal_all_but_last(om_log *log) {
 }
 
 /* Trimmed: the crash came before the removal. It goes with the first checkpoint, like any other. */
-static int doom_trimmed(om_log_recovery *patient, om_segment *segment, int64_t next_base, int marked) {
-    om_store *store = patient->log->store;
+static int doom_trimmed(om_log_recovery *found, om_segment *segment, int64_t next_base, int marked) {
+    om_store *store = found->log->store;
     om_survey survey;
     if (marked && om_segment_survey(segment, segment->size, INT64_MAX, OM_NO_SUSPECT, &survey) == OM_OK)
         om_survey_free(&survey); /* whoever removes it knows then */
     om_segment_ref(segment);
-    om_segment_node *node = om_segment_node_new(patient->log, segment);
+    om_segment_node *node = om_segment_node_new(found->log, segment);
     if (!node) {
         om_segment_unref(segment);
         return OM_E_NO_MEMORY;
     }
-    om_segment_trust(segment, next_base < patient->first_segment ? next_base : patient->first_segment, segment->size,
-                     -1, -1);
-    node->rule = patient->log->trim_rule;
+    om_segment_trust(segment, next_base < found->first_segment ? next_base : found->first_segment, segment->size, -1,
+                     -1);
+    node->rule = found->log->trim_rule;
     om_ticket_lock_take(&store->turn);
     om_segment_delete_add(store, node);
     om_ticket_lock_give(&store->turn);
     return OM_OK;
 }
 
-static int load_segments(om_store *store, om_log_recovery *patient, const folder *folder, const om_manifest *manifest,
+static int load_segments(om_store *store, om_log_recovery *found, const folder *folder, const om_manifest *manifest,
                          int64_t counted, int64_t *weight) {
     const listing *listing = &folder->segments;
-    om_log *log = patient->log;
+    om_log *log = found->log;
     int result = OM_OK;
     for (size_t i = 0; i < listing->count && result == OM_OK; i++) {
         if (om_store_called_off(store))
@@ -416,21 +415,21 @@ static int load_segments(om_store *store, om_log_recovery *patient, const folder
         int64_t next_base = i + 1 < listing->count ? listing->bases[i + 1] : log->recovery_point;
         om_segment *segment = om_segment_open(store->files, log->folder, base, &result);
         if (!segment) {
-            if (base <= log->recovery_base && base >= patient->first_segment)
-                result = note_damage(patient, base, next_base - 1, -1, "unreadable");
+            if (base <= log->recovery_base && base >= found->first_segment)
+                result = note_damage(found, base, next_base - 1, -1, "unreadable");
             continue;
         }
         const om_manifest_entry *entry = om_manifest_find(manifest, base);
         int marked = is_listed(&folder->damaged, base);
-        if (base < patient->first_segment) {
-            result = doom_trimmed(patient, segment, next_base, marked);
+        if (base < found->first_segment) {
+            result = doom_trimmed(found, segment, next_base, marked);
         } else if (base < log->recovery_base ||
                    (entry && entry->next_offset <= log->recovery_point && base != log->recovery_base)) {
-            result = load_sealed(store, patient, segment, entry, next_base, marked);
+            result = load_sealed(store, found, segment, entry, next_base, marked);
         } else if (base == log->recovery_base) {
-            result = load_recovery_segment(store, patient, segment, counted, weight, marked);
+            result = load_recovery_segment(store, found, segment, counted, weight, marked);
         } else {
-            result = load_tail_segment(store, patient, segment, end_of(log), counted, weight);
+            result = load_tail_segment(store, found, segment, end_of(log), counted, weight);
         }
         om_segment_unref(segment);
     }
@@ -439,39 +438,39 @@ static int load_segments(om_store *store, om_log_recovery *patient, const folder
 }
 
 /* What the manifest and the checkpoint name but the folder doesn't have. */
-static int note_missing_files(om_log_recovery *patient, const listing *listing, const om_manifest *manifest) {
-    om_log *log = patient->log;
+static int note_missing_files(om_log_recovery *found, const listing *listing, const om_manifest *manifest) {
+    om_log *log = found->log;
     int result = OM_OK;
     for (uint32_t i = 0; i < manifest->count && result == OM_OK; i++) {
         const om_manifest_entry *entry = &manifest->entries[i];
         /* Past the recovery point the manifest is older than the checkpoint: a truncation was last. */
         if (!is_listed(listing, entry->base_offset) && entry->next_offset > log->start_offset &&
-            entry->base_offset >= patient->first_segment && entry->base_offset < log->recovery_point)
-            result = note_damage(patient, entry->base_offset, entry->next_offset - 1, -1, "missing");
+            entry->base_offset >= found->first_segment && entry->base_offset < log->recovery_point)
+            result = note_damage(found, entry->base_offset, entry->next_offset - 1, -1, "missing");
     }
-    if (result == OM_OK && log->recovery_base >= 0 && log->recovery_base >= patient->first_segment &&
+    if (result == OM_OK && log->recovery_base >= 0 && log->recovery_base >= found->first_segment &&
         log->recovery_point > log->start_offset && !is_listed(listing, log->recovery_base) &&
         !om_manifest_find(manifest, log->recovery_base))
-        result = note_damage(patient, log->recovery_base, log->recovery_point - 1, -1, "missing");
+        result = note_damage(found, log->recovery_base, log->recovery_point - 1, -1, "missing");
     return result;
 }
 
-static int restore(om_store *store, om_log_recovery *patient) {
-    om_log *log = patient->log;
-    int result = om_saved_restore(store, log, &patient->cursor_seq, &patient->first_segment);
+static int restore(om_store *store, om_log_recovery *found) {
+    om_log *log = found->log;
+    int result = om_saved_restore(store, log, &found->cursor_seq, &found->first_segment);
     if (result == OM_E_CORRUPT) {
         om_store_add_report(store, OM_REPORT_CORRUPT, log, log->start_offset, log->next_offset,
                             "%s: its cursor can't be read: the queue starts over from its first record", log->folder);
         result = OM_OK;
     }
-    patient->saved_next = log->next_offset;
-    patient->rebuild_from = -1;
+    found->saved_next = log->next_offset;
+    found->rebuild_from = -1;
     return result < 0 ? result : OM_OK;
 }
 
-int om_log_recovery_load(om_store *store, om_log_recovery *patient) {
-    om_log *log = patient->log;
-    int result = restore(store, patient);
+int om_log_recovery_load(om_store *store, om_log_recovery *found) {
+    om_log *log = found->log;
+    int result = restore(store, found);
     if (result != OM_OK)
         return result;
     folder folder = {0};
@@ -485,19 +484,19 @@ int om_log_recovery_load(om_store *store, om_log_recovery *patient) {
     om_cursor_stat cursor = {0};
     if (log->cursor)
         om_cursor_stat_get(log->cursor, &cursor);
-    patient->saved_end = cursor.end;
+    found->saved_end = cursor.end;
     int64_t weight = 0;
     if (result == OM_OK)
-        result = load_segments(store, patient, &folder, &manifest, cursor.end, &weight);
+        result = load_segments(store, found, &folder, &manifest, cursor.end, &weight);
     if (result == OM_OK)
-        result = note_missing_files(patient, &folder.segments, &manifest);
+        result = note_missing_files(found, &folder.segments, &manifest);
     log->next_offset = end_of(log);
     /* The whole tail counts as appended, gaps included: what turns out not to be there is skipped
      * once the WAL has been read, what it knows to be settled is no gap at all. */
     if (result == OM_OK && log->cursor && log->next_offset > cursor.end) {
         om_cursor_appended(log->cursor, cursor.end, log->next_offset - cursor.end, weight);
-        for (uint32_t i = 0; i < patient->control.count; i++)
-            om_cursor_skip(log->cursor, patient->control.items[i].first, patient->control.items[i].last);
+        for (uint32_t i = 0; i < found->control.count; i++)
+            om_cursor_skip(log->cursor, found->control.items[i].first, found->control.items[i].last);
     }
     free(folder.segments.bases);
     free(folder.damaged.bases);

@@ -1,7 +1,8 @@
 /* store_open.c -- a store is opened, recovered, started and closed; store.c is what it does in between. */
 #define _GNU_SOURCE
-#include "base/clock.h"
+#include "store/store.h"
 
+#include "base/clock.h"
 #include "base/ticket_lock.h"
 #include "segment/segment.h"
 #include "store/checkpoint.h"
@@ -15,7 +16,6 @@
 #include "store/removal_journal.h"
 #include "store/removal_record.h"
 #include "store/segment_node.h"
-#include "store/store.h"
 #include "store/undo.h"
 #include "store/unknown_logs.h"
 #include "store/wal_records.h"

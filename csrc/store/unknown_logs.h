@@ -4,7 +4,7 @@
 #include "om_store.h"
 
 typedef struct om_unknown_logs {
-    om_stranger *slots;
+    om_unknown_log *slots;
     uint32_t size, count;
 } om_unknown_logs;
 

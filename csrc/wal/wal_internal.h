@@ -131,7 +131,7 @@ struct om_wal {
     enum om_wal_sleep sleep;
     int waiters;
     om_wal_file *oldest; /* files in use, by number, to head_file */
-    om_wal_file *spares, *doomed;
+    om_wal_file *spares, *surplus;
     uint64_t live_files, spare_files, making_files;
     int header_pending; /* head_file's header goes with its first group: not on disk yet */
     int preparing;      /* the preparer is making a file right now */
@@ -141,7 +141,7 @@ struct om_wal {
     uint64_t head_bytes;
     struct {
         uint64_t first, last;
-    } * refused; /* by each fence that was lifted, oldest first */
+    } *refused; /* by each fence that was lifted, oldest first */
     size_t refused_count;
     int fence_kept;
     char fence_text[512];

@@ -91,9 +91,9 @@ static void wal_free(om_wal *wal) {
     om_wal_buffers_delete(wal->pool);
     files_free(wal->oldest);
     files_free(wal->spares);
-    while (wal->doomed != NULL) {
-        om_wal_file *file = wal->doomed;
-        wal->doomed = file->next;
+    while (wal->surplus != NULL) {
+        om_wal_file *file = wal->surplus;
+        wal->surplus = file->next;
         om_wal_file_remove(wal->dir_fd, file);
     }
     if (wal->dir_fd >= 0)
@@ -123,7 +123,7 @@ static void keep(om_wal *wal, om_wal_file *file) {
 
 static void set_free(om_wal *wal, om_wal_file *file) {
     int useful = file->size == wal->options.file_size && wal->spare_files < wal->max_files;
-    om_wal_file **list = useful ? &wal->spares : &wal->doomed;
+    om_wal_file **list = useful ? &wal->spares : &wal->surplus;
     file->next = *list;
     *list = file;
     wal->spare_files += (uint64_t)useful;

@@ -54,8 +54,8 @@ int om_wal_recycle(om_wal *wal) {
         wal->sealed_bytes -= file->size;
         wal->live_files--;
         if (file->suspect || file->size != wal->options.file_size || total_files(wal) >= wal->max_files) {
-            file->next = wal->doomed;
-            wal->doomed = file;
+            file->next = wal->surplus;
+            wal->surplus = file;
         } else {
             push_spare(wal, file);
         }
@@ -203,9 +203,9 @@ static int wants_file(const om_wal *wal) {
 }
 
 /* With the lock held; let go meanwhile. */
-static void remove_doomed(om_wal *wal) {
-    om_wal_file *file = wal->doomed;
-    wal->doomed = file->next;
+static void remove_surplus(om_wal *wal) {
+    om_wal_file *file = wal->surplus;
+    wal->surplus = file->next;
     pthread_mutex_unlock(&wal->lock);
     om_wal_file_remove(wal->dir_fd, file);
     pthread_mutex_lock(&wal->lock);
@@ -275,8 +275,8 @@ void *om_wal_prepare_main(void *argument) {
     pthread_mutex_lock(&wal->lock);
     while (!atomic_load(&wal->stop)) {
         uint64_t now = om_wal_now();
-        if (wal->doomed != NULL) {
-            remove_doomed(wal);
+        if (wal->surplus != NULL) {
+            remove_surplus(wal);
         } else if (!wants_file(wal)) {
             pthread_cond_wait(&wal->prepare, &wal->lock);
         } else if (now < retry_at) {

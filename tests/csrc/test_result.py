@@ -2,7 +2,8 @@
 
 from tests.internals import ffi, lib
 
-NAMED = [name for name in dir(lib) if name.startswith("OM_E_") or name in ("OM_OK", "OM_END", "OM_DUPLICATE")]
+GOOD = ("OM_OK", "OM_END", "OM_DUPLICATE")
+NAMED = [name for name in dir(lib) if name.startswith("OM_E_") or name in GOOD]
 
 
 def text(result: int) -> str:
