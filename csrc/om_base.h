@@ -101,13 +101,13 @@ int om_batch_peek(const uint8_t *data, size_t len, om_batch_info *info);
 /* The same, and the whole batch must be there with a right CRC. */
 int om_batch_check(const uint8_t *data, size_t len, om_batch_info *info);
 /* The same, and every record of an uncompressed batch must lie within its bounds, with
- * offset deltas 0..n-1 (gaps allowed when `compacted`) -- what a stranger's batch must pass.
+ * offset deltas 0..n-1 (gaps allowed when `compacted`) -- what a client's batch must pass.
  * Of a compressed batch only the header and the codec can be checked. */
 int om_batch_validate(const uint8_t *data, size_t len, int compacted, om_batch_info *info);
 
 /* Walk the records of an uncompressed, checked batch (else OM_E_COMPRESSED). Then
  * OM_OK, OM_END, or OM_E_CORRUPT: bounds are checked all the same. headers point into `headers`,
- * at most header_cap of them are stored (header_count tells how many there are). */
+ * at most header_cap of them are stored (header_count says how many there are). */
 typedef struct om_record_iter {
     om_batch_info batch;
     const uint8_t *at;
@@ -150,7 +150,7 @@ typedef struct om_cleaner_stats {
     int32_t kept, dropped, tombstones; /* of this batch; tombstones that are kept */
 } om_cleaner_stats;
 /* What stays of a batch (checked, uncompressed), as a batch with the same first and last offset. Returns its size;
- * 0: all of it stays as it is; with kept == 0 it is one without records. cap: len + 11 a record. */
+ * 0: all of it stays as it is; with kept == 0 it is one without records. cap: len + 11 per record. */
 int64_t om_cleaner_filter(const om_cleaner *keys, const uint8_t *batch, size_t len, om_cleaner_stats *stats,
                           uint8_t *out, size_t cap);
 

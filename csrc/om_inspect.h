@@ -123,12 +123,12 @@ typedef struct om_reading {
     int64_t next_offset;            /* the lowest offset it may have */
     int64_t from, to;               /* rows wanted: from <= offset < to */
     int64_t since, until;           /* since <= timestamp < until, in ms */
-    const om_cursor *cursor;        /* tells what is settled and what was given out; NULL: nothing does */
+    const om_cursor *cursor;        /* knows what is settled and what was given out; NULL: not known */
     const om_aborted *transactions; /* aborted ones; open ones end at INT64_MAX */
     uint32_t transaction_count;
 } om_reading;
 
-/* wanted: a bit (1 << OM_COL_*) a column. NULL: no memory. */
+/* wanted: a bit (1 << OM_COL_*) per column. NULL: no memory. */
 om_columns *om_columns_new(uint32_t wanted, int64_t row_limit);
 void om_columns_free(om_columns *columns);
 /* Add batches up to position `stop`; data lies at reading->position. OM_OK: there. The reading stands

@@ -25,12 +25,12 @@ typedef struct om_store_options {
     uint32_t batch_max_wait_us;
     int flush_immediate;      /* broker-wide flush_mode: immediate */
     int direct_io;            /* 0 off, 1 on, 2 measure and choose */
-    uint64_t hot_buffer_size; /* batches held in memory before appends are told FULL */
+    uint64_t hot_buffer_size; /* batches held in memory before appends get FULL */
     uint64_t mmap_cache_size;
     uint32_t open_files;
     uint64_t low_space_limit;        /* appends refused when the disk has less left */
     uint32_t checkpoint_interval_ms; /* 0: only when the WAL fills, and at close */
-    uint32_t recovery_threads;       /* 0: one a core */
+    uint32_t recovery_threads;       /* 0: one per core */
     uint64_t removals_file_size;     /* of one file of the record of what was removed; 0: 8 MiB */
 } om_store_options;
 
@@ -102,8 +102,8 @@ enum om_rule {
     OM_RULE_ORPHAN = 14,    /* a folder that the catalogue doesn't name: a deletion cut short */
     OM_RULE_BEFORE = 15,    /* no file: it went before there was a record */
     OM_RULE_DROPPED = 16,   /* no file: the oldest records; first and next are their sequences */
-    /* What is told beside removals, so that they can be judged: */
-    OM_RULE_LIFE = 17,   /* a life begins: holds that still stand are told again */
+    /* Records that removals are judged by: */
+    OM_RULE_LIFE = 17,   /* a life begins: holds that still stand are recorded again */
     OM_RULE_HOLD = 18,   /* a legal hold stands on the log ... */
     OM_RULE_LIFTED = 19, /* ... and stands no more */
     OM_RULE_SKIPPED = 20 /* offsets that no record has: an unclean stop */
@@ -200,7 +200,7 @@ int om_log_append(om_log *log, const om_record *records, int32_t count, int flag
 /* Append a batch as its producer sent it (validated; base offset and epoch are patched). OM_DUPLICATE:
  * it is here already, at first_offset; OM_E_REFUSED: `error` says why. */
 int om_log_append_raw(om_log *log, const uint8_t *batch, size_t len, int flags, int32_t epoch, om_appended *out);
-/* One batch to many logs, written to the WAL once. out: one entry a log. */
+/* One batch to many logs, written to the WAL once. out: one entry per log. */
 int om_store_fanout(om_store *store, om_log **logs, int32_t log_count, const om_record *records, int32_t count,
                     int flags, om_appended *out);
 
@@ -235,9 +235,9 @@ void om_store_used(om_store *store, om_log *const *logs, uint8_t *used, size_t c
 /* Whole batches from the one that holds `offset` on, at least one, then up to max_bytes, up
  * to `end` (the high watermark for streams, readable_end for queues). Nothing is copied: spans
  * point into the hot tail or a mapping, held until om_read_free. OM_END: nothing there yet.
- * OM_E_RANGE: below the start or past the end. OM_E_UNREADABLE: out->next_offset tells where
+ * OM_E_RANGE: below the start or past the end. OM_E_UNREADABLE: out->next_offset says where
  * reading may go on. With OM_READ_NOWAIT: OM_E_NOT_RESIDENT when a page isn't in memory; the
- * reader thread has been asked and the event fd will tell. */
+ * reader thread has been asked, and the event fd becomes readable when it is there. */
 #define OM_READ_NOWAIT 1
 #define OM_READ_MAX_SPANS 64
 typedef struct om_read {
@@ -249,7 +249,7 @@ typedef struct om_read {
 } om_read;
 int om_log_read(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, int flags, om_read *out);
 /* Copy the spans out, guarded, every batch's CRC checked: it ends before the first that is wrong. Returns the bytes
- * or OM_E_*; OM_E_UNREADABLE: the first one is, and read->next_offset tells where reading may go on.
+ * or OM_E_*; OM_E_UNREADABLE: the first one is, and read->next_offset says where reading may go on.
  * OM_E_NOT_RESIDENT: that is being found out. */
 int64_t om_read_copy(om_read *read, uint8_t *out, size_t cap);
 void om_read_free(om_read *read);
@@ -277,7 +277,7 @@ int om_log_truncate(om_log *log, int64_t offset);
 int32_t om_log_bump_epoch(om_log *log);
 /* Gone for good, files included; the handle answers OM_E_DELETED from now on. */
 int om_log_delete(om_log *log, uint64_t *seq);
-/* Another handle, for who works on it in a thread while others may let theirs go. */
+/* Another reference, for a caller that uses the log in a thread while other references may be released. */
 om_log *om_log_hold(om_log *log);
 /* Forget the handle; the log itself stays unless deleted. */
 void om_log_release(om_log *log);

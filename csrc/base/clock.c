@@ -1,10 +1,10 @@
 /* clock.c -- the clocks: the system's, the kernel's, a thread's, and the one by which messages live.
  *
- * om_clock is the system's time without its jumps. A clock that is set back would let messages live for ever, one that is set forward would end them
- * at once. So time goes on as the kernel's boot clock does, which nobody sets and which counts while
- * the machine sleeps; where the system's time is elsewhere, ours gains or loses one part in a
- * hundred until they meet. Between two lives only the system's time tells what has passed: each
- * checkpoint keeps ours (checkpoint_file.c), and the next life doesn't begin before it.
+ * om_clock is the system's time without its jumps. A clock that is set back would let messages live for
+ * ever, one that is set forward would end them at once. So time goes on as the kernel's boot clock does,
+ * which nobody sets and which counts while the machine sleeps; where the system's time is elsewhere, ours
+ * gains or loses one part in a hundred until they meet. Between two lives only the system's time knows what
+ * has passed: each checkpoint keeps ours (checkpoint_file.c), and the next life doesn't begin before it.
  */
 #include "base/clock.h"
 

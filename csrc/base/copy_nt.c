@@ -3,8 +3,8 @@
  * For bytes that are many and not needed here again soon: a large body on its way into its batch, which
  * the disk and a consumer's socket will read. An ordinary store first fetches the line that it is going to
  * overwrite, and where the disk's side has just read that memory it fetches it from another core's
- * cache: 12 µs for 64 KiB where this takes 5 (docs/notes/performance.md). What is in the cache already, the source, is read
- * twice, a piece at a time: once for the checksum, once for the copy.
+ * cache: 12 µs for 64 KiB where this takes 5 (docs/notes/performance.md). What is in the cache already,
+ * the source, is read twice, a piece at a time: once for the checksum, once for the copy.
  */
 #include "om_base.h"
 

@@ -12,7 +12,7 @@ int om_file_write_tmp(const char *dir, const char *name, const void *data, size_
 int om_file_commit_tmp(const char *dir, const char *name, int sync);
 int om_fsync_folder(const char *path);
 
-/* errno as a result; EDQUOT is a full disk too, for the one whose quota it is. */
+/* errno as a result; EDQUOT is a full disk, too. */
 static inline int om_errno_result(void) {
     if (errno == ENOSPC || errno == EDQUOT)
         return OM_E_NO_SPACE;

@@ -22,7 +22,7 @@ typedef struct om_wheel_timer {
 
 typedef struct om_wheel {
     int64_t now;
-    uint64_t occupied[OM_WHEEL_LEVELS]; /* a bit a slot */
+    uint64_t occupied[OM_WHEEL_LEVELS]; /* a bit per slot */
     om_wheel_timer *slots[OM_WHEEL_LEVELS][OM_WHEEL_SLOTS];
     om_wheel_timer *due; /* time is up */
     uint64_t count;

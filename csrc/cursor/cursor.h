@@ -67,7 +67,7 @@ int om_cursor_acquire(om_cursor *cursor, int64_t offset, int64_t bytes);
  * nobody knows which, they count as in flight. They weigh `bytes` together, or what their like weigh
  * on average when that is below 0. Returns how many. */
 int64_t om_cursor_pass(om_cursor *cursor, int64_t offset, int64_t bytes);
-/* How often acquired, how often delivered in vain (counted returns)? Returns 1 if it was given
+/* How often acquired, how often delivered without success (counted returns)? Returns 1 if it was given
  * out before (asked ahead of om_cursor_acquire: redelivered), 0 if not; 0/0 once settled. */
 int om_cursor_counts(const om_cursor *cursor, int64_t offset, int32_t *acquired, int32_t *delivered);
 /* Back to its place; `counted`: the return counts against the delivery limit. */
@@ -79,6 +79,6 @@ int64_t om_cursor_unsettle(om_cursor *cursor, int64_t first, int64_t last);
  * many. */
 int64_t om_cursor_purge(om_cursor *cursor, int64_t before);
 
-/* For whoever embeds one. Start is an offset: 0 .. OM_OFFSET_MAX. */
+/* For a cursor that is embedded in something else. Start is an offset: 0 .. OM_OFFSET_MAX. */
 void om_cursor_init(om_cursor *cursor, int64_t start);
 #endif

@@ -45,7 +45,7 @@ int om_build_make_room(om_build *build, om_span key, int32_t body_len, om_span t
 void om_build_put(om_build *build, size_t at, om_span part); /* the next piece of it goes there */
 void om_build_fill(om_build *build, int64_t timestamp);      /* that was the last one */
 /* The batch with its header (offset and leader epoch may be patched later) and CRC, and without what it
- * has grown beyond its length: whoever keeps it would hold twice what it counts. The build is empty
+ * has grown beyond its length, which would otherwise be held but not counted. The build is empty
  * again. info as for om_batch_encode; NULL for a build without records, and with a delete horizon, which must be
  * known before the first record: use om_batch_make. */
 om_buffer *om_build_take(om_build *build, om_batch_info *info);
@@ -56,7 +56,7 @@ om_buffer *om_build_take(om_build *build, om_batch_info *info);
  * batch was appended), base_timestamp with OM_ATTR_DELETE_HORIZON (the horizon), and for an
  * empty batch both timestamps and last_offset_delta. The codec bits and those without a name
  * must be 0 (a compressed batch is kept as its producer sent it). Returns the size or OM_E_*;
- * OM_E_SHORT when cap is too small (om_batch_size_bound tells what is enough). */
+ * OM_E_SHORT when cap is too small (om_batch_size_bound says what is enough). */
 int64_t om_batch_size_bound(const om_record *records, int32_t count);
 int64_t om_batch_encode(om_batch_info *info, const om_record *records, int32_t count, uint8_t *out, size_t cap);
 /* om_batch_encode into bytes of its own. */

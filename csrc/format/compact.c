@@ -6,10 +6,10 @@
  *   filter     what is older than that goes        offsets stay: a batch keeps its base and its end
  *
  * A record without a value is a tombstone: it takes the older ones of its key with it, and must be
- * seen by whoever reads along; so it stays for a while. How long is written into the batch the first
- * time it is sifted (Kafka's delete horizon, in place of the base timestamp).
+ * seen by consumers that read along; so it stays for a while. The batch says for how long from the first
+ * time that it is filtered (Kafka's delete horizon, in place of the base timestamp).
  *
- * Compressed batches are opened by the caller, who can.
+ * The caller decompresses batches.
  */
 #include "base/bytes.h"
 #include "base/checksum.h"

@@ -106,7 +106,7 @@ int om_content_disown(uint8_t *batch, size_t len);
 
 /* A whole record of a batch, length first, with such a template behind it. Deltas as in batch.h.
  * Returns the length, OM_E_SHORT (cap), OM_E_INVALID (over INT32_MAX). With body.data NULL the body's
- * body.len bytes are left as they are, for the caller to fill in: *body_at tells where (may be
+ * body.len bytes are left as they are, for the caller to fill in: *body_at says where (may be
  * NULL). */
 #define OM_CONTENT_RECORD_OVERHEAD 31 /* cap: this, key, body and template */
 int64_t om_content_record(uint8_t *out, size_t cap, int64_t time_delta, int32_t offset_delta, om_span routing_key,

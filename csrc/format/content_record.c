@@ -4,7 +4,7 @@
  * like messages needs only once: writing copies ready-made header bytes, reading looks at the first
  * header's first bytes and at nothing behind it.
  *
- * Who may write a Kafka topic may write a header "amqp" into it, and say by it who published the message,
+ * A client that may write a Kafka topic may write a header "amqp" into it, and claim by it who published the message,
  * where, and where it died. So such a header gets a mark before it is appended (om_content_disown), we write
  * no compressed batches, and a record whose "amqp" is not ours is what it is: a Kafka producer's. Properties
  * are checked all the same before a client sees them (but not again when they equal the last ones).

@@ -1,7 +1,7 @@
 /* kafka_wire.h -- Kafka's primitives, read within bounds and written into room that is there.
  *
  * A reader that once ran past its end, or met a length that can't be, is `bad` and gives zeros from
- * then on: who parses looks at that once, at the end. An array's count is believed only if so many
+ * then on: a parser looks at that once, at the end. An array's count is accepted only if so many
  * elements of their least size fit into the bytes that are left.
  *
  *                  plain                    flexible

@@ -37,7 +37,7 @@ static int get_array(const om_properties *in, const char *name, om_span *out) {
     return 1;
 }
 
-/* The next death on record: entries that are no table tell nothing and are passed over. */
+/* The next death on record: entries that are no table are passed over. */
 static int next_death(const om_span *deaths, size_t *at, om_span *out) {
     om_field field;
     while (om_array_next(deaths->data, (size_t)deaths->len, at, &field) == OM_OK) {

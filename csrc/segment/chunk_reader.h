@@ -22,7 +22,7 @@ typedef struct om_chunk_reader {
 
 int om_chunk_reader_open(om_chunk_reader *chunks, int fd);
 void om_chunk_reader_close(om_chunk_reader *chunks); /* what it has in memory; the descriptor is the caller's */
-/* Have at least `need` bytes (no more than cap) at `at`, or all there are. *got tells how many lie there. */
+/* Have at least `need` bytes (no more than cap) at `at`, or all there are. *got says how many lie there. */
 int om_chunk_at(om_chunk_reader *chunks, uint64_t at, size_t need, const uint8_t **data, size_t *got);
 /* Is its CRC right? OM_OK, OM_E_SHORT, OM_E_CORRUPT (also: a part of it can't be read), or OM_E_*. */
 int om_chunk_reader_check(om_chunk_reader *chunks, uint64_t at, const om_batch_info *batch);

@@ -2,7 +2,7 @@
  *
  * Promise: what is in use is never closed or unmapped; what is idle stays while it fits the
  * bounds. A warm mapping is taken in constant time under one short lock and without a system
- * call. Nothing is closed or unmapped by the one who lets go, only by om_file_cache_reap.
+ * call. Letting go closes and unmaps nothing: om_file_cache_reap does.
  */
 #define _GNU_SOURCE
 #include "segment/file_cache.h"
@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The kernel allows some 65,000 maps a process by default; others need some as well. */
+/* The kernel allows some 65,000 maps per process by default; the rest of the process needs some, too. */
 #define MAPPINGS_MAX 16384
 #define FIRST_MAPPING 65536
 /* A look-up lets the dead wait for a thread that may block, but not without bound. */
@@ -342,7 +342,7 @@ om_file *om_file_cache_by_fd(om_segment *segment, int fd) {
 
 static om_mapping *take_map(om_segment *segment, uint64_t end) {
     om_mapping *mapping = segment->map_slot;
-    /* Past a page that faulted there are zeros of ours: whoever needs that part maps anew. */
+    /* Past a page that faulted there are zeros of ours: a reader that needs that part maps anew. */
     if (!mapping || end > __atomic_load_n(&mapping->good, __ATOMIC_RELAXED))
         return NULL;
     if (mapping->slot.refs++ == 0)
@@ -368,7 +368,7 @@ static int map_file(om_segment *segment, int fd, uint64_t end, om_mapping **out)
     if (fstat(fd, &stat) < 0)
         return om_errno_result();
     /* Shorter than what was written to it: cut by someone else. Once that is known, readers keep to what
-     * is left, and the guard is there for who doesn't. */
+     * is left, and the guard is there for those that don't. */
     if ((uint64_t)stat.st_size < end && (om_segment_written(segment) < end || !om_segment_is_damaged(segment)))
         return om_segment_written(segment) < end ? OM_E_RANGE : OM_E_UNREADABLE;
     om_mapping *mapping = calloc(1, sizeof *mapping);

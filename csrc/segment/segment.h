@@ -35,7 +35,7 @@ typedef struct om_file_cache_stat {
 om_file_cache *om_file_cache_new(uint32_t max_open, uint64_t max_mapped);
 void om_file_cache_free(om_file_cache *files); /* after the last segment */
 void om_file_cache_stat_get(om_file_cache *files, om_file_cache_stat *out);
-/* Evicting or letting go never closes or unmaps anything itself: the engine may be the one who
+/* Evicting or letting go never closes or unmaps anything itself: the engine may be what
  * lets go, and the last close of a deleted file waits for the disk. This does it; so do the
  * writer's calls below, om_view_load, and a look-up that finds too much of it waiting. */
 void om_file_cache_reap(om_file_cache *files);
@@ -132,7 +132,8 @@ int om_segment_write(om_segment *segment, const om_segment_limits *limits, const
  * faster and its error state is the file system's own. */
 int om_segment_sync(om_segment *segment);
 /* Append the index entries not yet in the files: offsets/times point to a copy of them. What
- * another thread saved or a cut dropped meanwhile is left out. No entries, no file. A sealed segment that has all its entries saved lets its copy go. */
+ * another thread saved or a cut dropped meanwhile is left out. No entries, no file. A sealed segment
+ * that has all its entries saved lets its copy go. */
 int om_segment_save_index(om_segment *segment, const uint8_t *offsets, uint32_t offset_count, const uint8_t *times,
                           uint32_t time_count);
 int om_segment_trim_file(om_segment *segment, uint64_t size); /* sealed or cut: ftruncate to size */

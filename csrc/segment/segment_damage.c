@@ -4,7 +4,7 @@
  *                   ^ position                      ^ end
  *                     first .. last: the offsets it may have held
  *
- * Promise: damage costs what is damaged and nothing else. Whoever meets something that is no batch, whose
+ * Promise: damage costs what is damaged and nothing else. A reader that meets something that is no batch, whose
  * checksum is wrong or that the disk can't give, has the file surveyed: read as a whole, each batch checked.
  * From then on all readers step over the bad stretches, which are the same for each of them.
  *

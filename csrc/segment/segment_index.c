@@ -104,7 +104,7 @@ static void pass_bad(om_segment *fresh, const om_bad *bad) {
 }
 
 /* Walk the headers into a fresh segment of the same name: its index is the one wanted. Stops at
- * the first header that isn't one, unless it is known: whoever looks past it will find out. */
+ * the first header that isn't one, unless it is known: a reader that looks past it will find out. */
 static void walk_headers(const om_segment *segment, const om_view *view, om_segment *fresh) {
     *fresh = (om_segment){
         .files = segment->files,

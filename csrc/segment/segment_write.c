@@ -119,9 +119,10 @@ static void allocate(om_segment *segment, const om_segment_limits *limits, int f
 }
 
 /* The next piece to write: iov from byte `done` of entry `next` on, up to the next multiple of
- * WRITE_MOST in the file: blocks of the page cache are then written once and whole. Not more: the kernel takes page cache in blocks as large as the write, and large blocks are memory
- * that a virtual machine has often not touched before; the host then gives it page by page, at a
- * tenth of the speed. 64 KiB a call costs nothing (3 GB/s either way where the memory is there). */
+ * WRITE_MOST in the file: blocks of the page cache are then written once and whole. Not more: the
+ * kernel takes page cache in blocks as large as the write, and large blocks are memory that a virtual
+ * machine has often not touched before; the host then gives it page by page, at a tenth of the speed.
+ * 64 KiB per call costs nothing (3 GB/s either way where the memory is there). */
 static int next_piece(const struct iovec *iov, int iovcnt, int next, size_t done, uint64_t position,
                       struct iovec *window) {
     int count = 0;
@@ -388,7 +389,7 @@ int om_segment_trim_file(om_segment *segment, uint64_t size) {
     int result = om_file_cache_open(segment, &file);
     if (result != OM_OK)
         return result;
-    /* Readers first: who comes now maps no more than what will be left. */
+    /* Readers first: one that comes now maps no more than what will be left. */
     if (om_segment_written(segment) > size)
         __atomic_store_n(&segment->written, size, __ATOMIC_RELEASE);
     om_file_cache_set_dirty(segment->files, file, 1);

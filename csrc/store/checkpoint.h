@@ -1,4 +1,4 @@
-/* checkpoint.h -- checkpoints: the thread that takes them, and everybody who wants one now. */
+/* checkpoint.h -- checkpoints: the thread that takes them, and the ways to ask for one. */
 #ifndef OM_CHECKPOINT_H
 #define OM_CHECKPOINT_H
 #include "store/log_list.h"

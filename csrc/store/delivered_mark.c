@@ -14,7 +14,7 @@
  * many. So nothing here is synced or checksummed, and a slot's two words may be torn.
  *
  * What recovery has learned from a mark goes into the WAL, as the last thing of the life that was
- * killed: who is given out again in the next one has been given out twice, and a third life that
+ * killed: a record that the next one gives out again has been given out twice, and a third life that
  * replays both must not count one of them.
  *
  * Slots are taken when a log first gives something out, and given back when it is deleted; ids are

@@ -28,7 +28,7 @@
 
 /* ---- into the hot tail ---- */
 
-/* Staged and then not taken: whoever published in this tick must not be told that it was. */
+/* Staged and then not taken: publishers of this tick must not get a confirm. */
 static void skip_refused(om_log *log, int64_t first, int64_t last) {
     log->store->refused = 1;
     if (log->cursor)

@@ -4,7 +4,7 @@
  *   om_log_append_bytes (a producer's batch)  ------>|--> WAL buffer (om_batch_log) --> hot tail (om_log_push)
  *   fanout.c, atomic.c (batches for many logs) ----->'
  *
- * Whoever stages has asked om_log_admit (log.h). Logs of a fan-out: fanout.h; of a transaction: atomic.h.
+ * The caller has asked om_log_admit (log.h). Logs of a fan-out: fanout.h; of a transaction: atomic.h.
  */
 #ifndef OM_LOG_APPEND_H
 #define OM_LOG_APPEND_H

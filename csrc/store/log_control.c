@@ -41,8 +41,8 @@ uint64_t om_log_put_control(om_log *log, uint8_t type, int64_t offset, int32_t e
 /* ---- trim ---- */
 
 /* Of the first `gone` segments, how many can go. What of them wasn't written yet need never be: nobody
- * is given it any more. But what the writer has in its hands goes where it was told to: such a segment
- * stays until it is done. A batch never keeps a place in a segment that is gone. */
+ * is given it any more. But what the writer writes at the moment goes where it was placed: such a segment
+ * stays until that is done. A batch never keeps a place in a segment that is gone. */
 static uint32_t give_up_places(om_log *log, uint32_t gone) {
     const om_hot *first = log->hot.count ? om_hot_at(&log->hot, 0) : NULL;
     if (log->writing)
@@ -75,7 +75,7 @@ void om_log_start_at(om_log *log, int64_t offset) {
         om_log_note_missing(log);
 }
 
-/* Not urgent: whoever deletes the catalogue in the second after a declaration finds the queue empty. */
+/* Not urgent: if the catalogue is lost in the second after a declaration, the queue is empty. */
 void om_store_named(om_store *store, om_log *const *logs, size_t count) {
     om_store_enter(store);
     for (size_t i = 0; i < count; i++) {

@@ -1,4 +1,4 @@
-/* log_control.h -- a log's start moves, or it is cut: the effects, without their WAL records. Under the store's lock. */
+/* log_control.h -- a log's start moves, or it is cut: the effects, and the WAL's records of them. Under the lock. */
 #ifndef OM_LOG_CONTROL_H
 #define OM_LOG_CONTROL_H
 #include "om_store.h"

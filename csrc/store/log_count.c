@@ -13,7 +13,7 @@
 #include "store/hot.h"
 #include "store/log.h"
 
-/* Up to here the segments tell. */
+/* Up to here the segments know. */
 static int64_t placed_end(const om_log *log) {
     int64_t end = log->start_offset;
     if (log->segment_count && log->segments[log->segment_count - 1]->next_offset > end)

@@ -1,4 +1,4 @@
-/* log_cursor.c -- a log's cursor and its trail in the WAL.
+/* log_cursor.c -- a log's cursor and its records in the WAL.
  *
  * Changes gather while a tick lasts, runs of the same kind joined, and become one record at its
  * end: before the deliveries they describe leave. Nobody waits for their sync; a crash before
@@ -206,7 +206,7 @@ int64_t om_log_purge_ready(om_log *log) {
     int64_t purged = om_cursor_purge(log->cursor, end);
     if (hidden) {
         om_hidden_prune(log);
-        purged = purged > hidden ? purged - hidden : purged < 0 ? purged : 0; /* who purged saw so many */
+        purged = purged > hidden ? purged - hidden : purged < 0 ? purged : 0; /* a client saw so many */
     }
     if (purged > 0)
         om_removal_note_range(log, OM_RULE_PURGE, floor, end);

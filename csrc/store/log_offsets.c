@@ -38,7 +38,7 @@ int32_t om_log_bump_epoch(om_log *log) {
     return epoch;
 }
 
-/* Who has waited for a sequence reads at once: the tick that notes the lease may come later. */
+/* A caller that has waited for a sequence reads at once: the tick that notes the lease may come later. */
 static int64_t leased_end(const om_log *log) {
     int seen = !log->leased || log->lease_seq <= om_wal_durable_seq(log->store->wal);
     return seen ? log->lease_end : log->lease_durable;
@@ -123,7 +123,7 @@ static int64_t durable_end(const om_log *log) {
 }
 
 /* Offsets that a start skipped come into sight with the first record behind them: until then a reader
- * that wants all there is would wait in vain for what lies before the end. */
+ * that wants all there is would wait for ever for what lies before the end. */
 int64_t om_log_high_watermark(const om_log *log) {
     int64_t end = durable_end(log);
     if (!log->gap_end || end != log->gap_end)

@@ -18,7 +18,7 @@ int om_log_locate(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, 
 /* ---- a read's bytes: no lock ---- */
 /* Are they what they were when they were written? Every batch's CRC, guarded, nothing copied. For a caller that
  * sends straight from the mapping and has reason to doubt (a segment that was cold). The read then
- * ends before the first that isn't; OM_E_UNREADABLE: it is the first, and read->next_offset tells where
+ * ends before the first that isn't; OM_E_UNREADABLE: it is the first, and read->next_offset says where
  * reading may go on. OM_E_NOT_RESIDENT: that is being found out. */
 int om_read_check(om_read *read);
 /* Of a mapped read: the reader thread brings what comes behind it, and maps it, before anybody asks. */

@@ -1,4 +1,4 @@
-/* manifest.c -- a log's manifest: who it is and which segments it has, for people and for
+/* manifest.c -- a log's manifest: its name and which segments it has, for people and for
  * recovery. Without it a segment that somebody removed by hand would not be missed.
  *
  *   ottermq-manifest 1

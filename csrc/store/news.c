@@ -1,6 +1,6 @@
 /* news.c -- the committer's news: what became durable, a fence, a WAL that has no file to go on with.
  *
- * The committer rings, and so does whoever has brought something that an engine may wait for (news_fd). To serve it
+ * The committer rings, and so does each thread that has brought something an engine may wait for (news_fd). To serve it
  * is to take the lock and look (om_news_look), and to pass the news on afterwards (om_news_pass_on). The store has a
  * thread for that. An engine, which sleeps on its sockets and the news alike, serves the store instead: it ends this
  * thread (om_news_stop), and lets it begin again when it goes (om_news_start).

@@ -1,4 +1,4 @@
-/* news.h -- whoever serves the store: what the committer's news asks for. */
+/* news.h -- serving the store: what the committer's news asks for. */
 #ifndef OM_NEWS_H
 #define OM_NEWS_H
 #include "om_store.h"

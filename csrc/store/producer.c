@@ -126,8 +126,8 @@ uint32_t om_aborted_from(const om_producers *producers, int64_t offset) {
     return low;
 }
 
-/* In the order of markers. One that is known keeps what is known of it: who reads a log again from
- * its middle may not have seen where the transaction began. */
+/* In the order of markers. One that is known keeps what is known of it: recovery that reads
+ * a log from its middle may not have seen where the transaction began. */
 int om_producer_note_aborted(om_log *log, const om_aborted *aborted) {
     om_producers *producers = need_producers(log);
     if (!producers)

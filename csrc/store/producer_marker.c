@@ -77,7 +77,7 @@ int om_log_marker(om_log *log, int64_t producer_id, int16_t epoch, int32_t coord
         result = om_producer_marked(log, &info, coordinator_epoch, commit);
     out->first_offset = info.base_offset;
     out->seq = om_store_leave(log->store);
-    om_news_ring(log->store); /* who waited for the end of it may read on */
+    om_news_ring(log->store); /* readers that waited for the end of it go on */
     return result;
 }
 

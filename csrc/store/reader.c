@@ -14,7 +14,7 @@
 /* More than this many wishes at once are not kept: their readers will ask again. */
 #define REQUESTS_MAX 4096
 
-/* Whoever waits for it looks again. */
+/* The readers that wait for it look again. */
 static void done(om_store *store, om_read_request *request) {
     if (request->survey)
         om_segment_unref(request->survey);

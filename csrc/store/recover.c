@@ -211,7 +211,7 @@ static void finish(om_store *store, om_log_recovery *found) {
     next = log->lease_end > next ? log->lease_end : next;
     next = found->saved_next > next ? found->saved_next : next;
     if (next > end && next > found->saved_next) {
-        /* An unclean stop: whoever saw offsets we don't know of must not meet them again. */
+        /* An unclean stop: a client that saw offsets we don't know of must not meet them again. */
         log->leader_epoch++;
     }
     log->gap_end = next > log->gap_start ? next : 0;

@@ -1,4 +1,4 @@
-/* recover.h -- what a start knows of each log until all of them serve (recover.c tells how). */
+/* recover.h -- what a start knows of each log until all of them serve (recover.c says how). */
 #ifndef OM_RECOVER_H
 #define OM_RECOVER_H
 
@@ -55,7 +55,7 @@ typedef struct om_log_recovery {
     struct {
         uint64_t seq;
         int64_t offset;
-    } *cuts; /* the truncations that the WAL tells of */
+    } *cuts; /* the truncations in the WAL */
     uint32_t cut_count;
     om_damage *damages;
 } om_log_recovery;

@@ -31,7 +31,7 @@
 #define SHARE 50 /* one part in so many of a core */
 
 /* What can't be read is kept for an operator, whatever rule lets its segment go: a purge settles what nobody could
- * look at. Who deletes a queue wants nothing of it. */
+ * look at. Deleting a queue gives it up. */
 static int is_kept(const om_segment_node *node) {
     return om_segment_is_damaged(node->segment) && node->rule != OM_RULE_DELETE && !node->log->deleted;
 }

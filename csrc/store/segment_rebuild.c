@@ -192,7 +192,7 @@ static om_segment *make_segment(redo *redo, int *result) {
         return NULL;
     }
     om_scan scan;
-    /* From the rename on its name is another file's: who opens the old one then must be told so. */
+    /* From the rename on its name is another file's: a reader that opens the old one must find that out. */
     __atomic_store_n(&redo->old->deleted, 1, __ATOMIC_RELEASE);
     *result = om_segment_rewrite_commit(fresh, fd);
     if (*result == OM_OK)

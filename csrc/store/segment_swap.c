@@ -13,7 +13,7 @@
  *                   the others' files go, then the empty one
  *
  * Promise: a crash at any line leaves, after the start that follows, either the old files or the new one, whole.
- * The manifest tells a sealed segment's size, and two files can't be changed at once: so its lines go first, and
+ * The manifest has a sealed segment's size, and two files can't be changed at once: so its lines go first, and
  * a segment without one is read whole at the next start, whichever file it is. The next checkpoint names it again.
  *
  * Only segments before the one with the recovery point: all in those is synced, no WAL record will
@@ -280,7 +280,8 @@ int om_log_finish_merges(const om_log *log) {
 
 /* ---- the swap ---- */
 
-/* The first one's name goes over to the new file. Whoever opens the old segment's from here on must be told. */
+/* The first one's name goes over to the new file. A reader that opens the old segment's from here on must find that
+ * out. */
 static om_segment *take_name(om_log *log, const group *group, const om_rewritten *rewritten, int *result) {
     char suffix[SUFFIX_MAX] = ".log.rewrite";
     om_segment *old = group->items[0];

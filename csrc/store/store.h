@@ -9,7 +9,7 @@
  * One lock (om_ticket_lock) guards everything of the store and of its logs (log.h) unless a line says otherwise.
  * Its holder never touches a file: the writer, the reader and the checkpoint take what they need under it, let
  * go, do the slow thing, and come back for a moment to note the result. Each part has a header of its own, which
- * says who may touch what of it.
+ * says which thread may touch what of it.
  */
 #ifndef OM_STORE_H
 #define OM_STORE_H
@@ -43,7 +43,7 @@ struct om_store {
     om_file_cache *files; /* its own lock */
     om_wal *wal;          /* its own; NULL until recovery is over */
     int event_fd;         /* Python's */
-    int news_fd;          /* whoever serves the store sleeps on it (news.h) */
+    int news_fd;          /* the thread that serves the store sleeps on it (news.h) */
 
     om_log **table; /* by id: a chained hash */
     uint32_t table_size;

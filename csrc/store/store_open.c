@@ -157,8 +157,8 @@ static int open_wal(om_store *store, const om_wal_tail *tail, char *err, size_t 
     return OM_OK;
 }
 
-/* The leases that recovery found missing: what they cover is shown once they are on disk, and who
- * opens a store may expect to see what is there. */
+/* The leases that recovery found missing: what they cover is shown once they are on disk, and a
+ * store that is open should show what is there. */
 #define LEASE_PATIENCE_MS 10000
 
 static void lease_what_came_back(om_store *store) {

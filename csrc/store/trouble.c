@@ -1,13 +1,13 @@
-/* trouble.c -- what the store holds can't be put down: since when, and why.
+/* trouble.c -- what can't be written to the disk: since when, and why.
  *
  *   a segment can't be written     the writer tries again, the WAL keeps what was taken
  *   a checkpoint fails             tried again; until one succeeds the WAL grows
  *   the WAL doesn't move           something waits to be durable, or for room, and nothing becomes durable
  *
- * Each is told at once by who meets it (the WAL: when it is over the limit), with its cause. What goes on for
- * longer than LIMIT_NS is an alarm: publishers are held back and told so, before the WAL is full of what can't
- * be put down. Looked at by the engine's sweeps and by whoever asks; a process that stood still between two
- * looks doesn't count that time.
+ * The thread that meets it reports it at once, with its cause (the WAL: when it is over the limit). What goes on
+ * for longer than LIMIT_NS is an alarm: publishers are held back and told so, before the WAL is full. The engine's
+ * sweeps look at it, and each caller that asks; a process that stood still between two looks doesn't count that
+ * time.
  */
 #include "store/trouble.h"
 

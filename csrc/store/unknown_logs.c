@@ -1,4 +1,4 @@
-/* unknown_logs.c -- logs that the checkpoint or the WAL tells of, and that the catalogue didn't name.
+/* unknown_logs.c -- logs in the checkpoint or the WAL that the catalogue doesn't name.
  *
  * Most of them were deleted, and a few were never finished: a queue takes messages before its row
  * is on disk. But a catalogue that was lost or is older than the logs looks the same, so recovery

@@ -282,7 +282,7 @@ static int finish_run(om_store *store, run *run) {
     return result;
 }
 
-/* For who wants to know why nothing moves. */
+/* For operators that ask why nothing moves. */
 static void note_failure(om_store *store, const run *run) {
     const char *why = run->result == OM_E_IO ? strerror(run->error) : om_result_text(run->result);
     snprintf(store->writer.error, sizeof store->writer.error, "%s/%020lld.log: %s", run->log->folder,
@@ -349,7 +349,7 @@ static void seal_segments(om_store *store) {
 
 /* ---- a round, and the thread ---- */
 
-/* Whoever was told that the hot tail is full waits for this: nothing else may be going on. */
+/* Publishers that met a full hot tail wait for this: nothing else may be going on. */
 static void tell_room(om_store *store) {
     om_ticket_lock_take(&store->turn);
     int room = store->full_reported && store->hot_bytes <= store->options.hot_buffer_size;
@@ -432,7 +432,7 @@ static void begin_flush(om_store *store) {
     pthread_mutex_unlock(&store->writer.mutex);
 }
 
-/* Tell who waits for it, once the last of them is written or a write failed. */
+/* Wake the callers that wait for it, once the last of them is written or a write failed. */
 static void note_flush(om_store *store, int64_t wrote) {
     if (flush_state(store) != FLUSH_RUNNING)
         return;

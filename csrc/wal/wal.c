@@ -3,7 +3,7 @@
  * An append is a copy into the open buffer, or a note of where the bytes are when they are many: no
  * lock, no allocation, no system call. A submit is
  * one short lock; it wakes the committer only if that sleeps. CRCs, files and syncs are the
- * committer's business (wal_commit.c). See wal_internal.h for who owns what. */
+ * committer's business (wal_commit.c). wal_internal.h says which thread owns what. */
 #define _GNU_SOURCE
 #include "base/bytes.h"
 #include "wal/wal_internal.h"

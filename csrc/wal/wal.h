@@ -7,7 +7,7 @@
  *   record: | len u32 | crc u32 | type u8 | flags u8 | mark u16 | epoch u32 | seq u64 | log id u64 | payload | pad |
  *     len = 32 + payload; crc = CRC32C over len bytes with crc = 0, seeded with the crc of the
  *     record before (the first of a file: with the seed in that file's header).
- *     flags and mark tell the first record of a group and the later parts of a long record.
+ *     flags and mark show the first record of a group and the later parts of a long record.
  *
  * A file is known by the number in its header, not by its name: header = magic, version,
  * number, epoch (goes up with each start and each un-fencing), last seq before this file
@@ -16,7 +16,7 @@
  * a hole: reported, never stepped over. A payload over OM_WAL_RECORD_MAX is cut into parts (all
  * but the last have type OM_WAL_PART), each with a sequence of its own; the reader joins them,
  * and a record whose last part isn't there never happened: that is what makes atomic records of
- * any length. docs/wal.md tells every byte.
+ * any length. docs/wal.md describes every byte.
  *
  * Threads: appends and submits come from one thread at a time (the caller holds the engine's
  * lock); the committer takes what has gathered, chains the CRCs, writes, syncs, publishes;
@@ -42,7 +42,7 @@ typedef struct om_wal_options {
     uint64_t max_size;          /* all files together: at least 3 files */
     uint64_t reserve;           /* share of max_size kept for settles; leaves at least 2 files */
     uint64_t batch_max_size;    /* a commit takes at most this much at once */
-    uint64_t backlog_max;       /* unsynced bytes in memory before appends are told FULL */
+    uint64_t backlog_max;       /* unsynced bytes in memory before appends get FULL */
     uint32_t batch_max_wait_us; /* how long a commit may wait for company; 0: never */
     uint32_t lazy_sync_ms;      /* lazy records are synced after this at the latest (1000) */
     int flush_immediate;        /* each submit is a commit of its own */
@@ -104,7 +104,7 @@ uint64_t om_wal_used(const om_wal *wal); /* bytes between the oldest needed and 
 
 /* -- faults -- */
 /* There is no spare file, no space for one, and what is left of the head is for settles: appends are
- * told NO_SPACE. */
+ * refused with NO_SPACE. */
 int om_wal_starved(const om_wal *wal);
 /* ... and that is used up, too: what was taken waits. */
 int om_wal_stands_still(const om_wal *wal);

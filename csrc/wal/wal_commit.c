@@ -1,4 +1,4 @@
-/* wal_commit.c -- the committer: whoever syncs, syncs for all.
+/* wal_commit.c -- the committer: one sync for all that gathered.
  *
  * It never waits while there is urgent work: whatever was submitted while the last sync ran is
  * the next group. Load makes groups, idleness makes latency; batch_max_wait is the one knob that

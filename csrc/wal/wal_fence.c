@@ -115,7 +115,7 @@ int om_wal_fenced(const om_wal *wal, int *fence_kept, char *text, size_t text_le
 /* The committer is parked and the appending side is barred: everything is ours until the fence
  * comes down. Sequences go on after the refused ones, so that nobody who still holds one of
  * those can take a later group's sync for theirs. One number is left out between: it becomes
- * last_seq and durable_seq, so that whoever waits for "all until now" isn't told of the past. */
+ * last_seq and durable_seq, so that a wait for "all until now" isn't answered by the past. */
 int om_wal_unfence(om_wal *wal, char *err, size_t err_len) {
     if (!atomic_load(&wal->fenced))
         return OM_OK;

@@ -17,11 +17,11 @@
  *      '-- synced --'----- next group ------------'
  *
  * A large payload isn't copied there but lent: its record has its header and its padding in the
- * buffer, and a loan tells what belongs between them.
+ * buffer, and a loan says what belongs between them.
  *
  * Who may touch what: `open`, `from` and `used` belong to the appending side; `taken` and the
  * head file's position to the committer; what the lock guards is marked. While the fence is up
- * the appending side is barred, and whoever lifts it owns everything.
+ * the appending side is barred, and the thread that lifts it owns everything.
  */
 #ifndef OM_WAL_INTERNAL_H
 #define OM_WAL_INTERNAL_H
@@ -120,7 +120,7 @@ struct om_wal {
     pthread_cond_t work;    /* the committer sleeps here */
     pthread_cond_t room;    /* ... and here for a file */
     pthread_cond_t prepare; /* the preparer */
-    pthread_cond_t done;    /* whoever waits for a sequence */
+    pthread_cond_t done;    /* waits for a sequence */
     om_wal_buffer *head, *tail, *pool;
     uint32_t pool_count;
     uint64_t queued;        /* bytes submitted, not taken */
@@ -178,7 +178,7 @@ int om_wal_take_file(om_wal *wal, uint32_t epoch, uint64_t prev_last_seq, uint64
                      char *err, size_t err_len);
 /* Write and sync its header block by itself. A file that can't take it is removed. */
 int om_wal_write_header(om_wal *wal, om_wal_file *file, char *err, size_t err_len);
-/* Let it be the head file; the one before is sealed. The committer, or whoever stands in for it. */
+/* Let it be the head file; the one before is sealed. The committer, or a thread that stands in for it. */
 void om_wal_use_file(om_wal *wal, om_wal_file *file, int header_pending);
 /* With the lock held: files whose records are all released become spare or go. 1: some did. */
 int om_wal_recycle(om_wal *wal);

@@ -18,7 +18,7 @@
 
 #define SPARE_NAMES 1000000
 
-/* A temporary file whose number n also reserves the name spare-n.wal: whoever holds new-n.tmp
+/* A temporary file whose number n also reserves the name spare-n.wal: the owner of new-n.tmp
  * may take it, and the preparer and the committer may both be making files. */
 static int create_temporary(int dir_fd, char *temporary, char *name, size_t len) {
     for (int n = 1; n < SPARE_NAMES; n++) {
@@ -38,7 +38,7 @@ static int create_temporary(int dir_fd, char *temporary, char *name, size_t len)
     return -1;
 }
 
-/* errno is told, and gone with the file. */
+/* errno is reported, and the file removed. */
 static int give_up(om_wal_making *making, int dir_fd, const char *doing, char *err, size_t err_len) {
     int result = om_wal_io_result();
     snprintf(err, err_len, "%s: %m", doing);
@@ -78,8 +78,8 @@ int om_wal_make_step(om_wal_making *making, int dir_fd, uint64_t len, char *err,
     len = iov.iov_len;
     if (om_wal_file_write(making->file->fd, &iov, 1, making->filled) != OM_OK)
         return give_up(making, dir_fd, "filling a new WAL file", err, err_len);
-    /* Where it can't be had, the sync at the end does it all. An error is told here and only here: the
-     * kernel tells each of them once, so that sync would know nothing of it. */
+    /* Where it can't be had, the sync at the end does it all. An error shows here and only here: the
+     * kernel reports each of them once, so that sync would know nothing of it. */
     if (sync_file_range(making->file->fd, (off_t)making->filled, (off_t)len, through) != 0 && errno != ENOSYS &&
         errno != EINVAL && errno != ESPIPE)
         return give_up(making, dir_fd, "filling a new WAL file", err, err_len);

@@ -33,7 +33,7 @@ static const char *refuse_options(const om_wal_options *options) {
 }
 
 static int open_folder(const char *dir, char *err, size_t err_len) {
-    /* Each time: whoever made it may have been killed before it came to sync its name. */
+    /* Each time: the process that made it may have been killed before it synced its name. */
     if (mkdir(dir, 0750) == 0 || errno == EEXIST) {
         char parent[PATH_MAX];
         snprintf(parent, sizeof parent, "%s", dir);
