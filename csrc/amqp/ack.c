@@ -52,7 +52,7 @@ void om_settle_return(om_channel *channel, om_unacked *entry, int counted) {
         queue->lanes[entry->lane].seen = -1;
     }
     om_queue_activate(queue); /* a stream's reader has its credit back, too */
-    om_unacked_done(&channel->unacked, entry);
+    om_unacked_done(channel, entry);
 }
 
 void om_settle_return_all(om_channel *channel) {
@@ -99,7 +99,7 @@ static void settle_entry(om_channel *channel, om_unacked *entry, enum om_fate fa
     }
     channel->conn->acked++;
     channel->conn->engine->stat.acked++;
-    om_unacked_done(&channel->unacked, entry);
+    om_unacked_done(channel, entry);
 }
 
 /* As RabbitMQ has it, a multiple ack must name one that waits, too; what a transaction has settled
@@ -121,7 +121,7 @@ static enum om_verdict settle_tags(om_channel *channel, uint32_t method, uint64_
     else if (!is_known(ring, tag))
         return om_amqp_error(channel->conn, channel->number, 406, method,
                              "PRECONDITION_FAILED - unknown delivery tag %llu", (unsigned long long)tag);
-    if (channel->limit)
+    if (channel->subscriber.limit)
         om_channel_wake_queues(channel); /* before its own queue is, else that would have all of the limit */
     om_unacked *entry = om_unacked_from(ring, multiple ? 0 : tag);
     while (entry && entry->tag <= tag) {

@@ -4,7 +4,7 @@
  */
 #include "engine/engine.h"
 
-#include "base/bytes.h"
+#include "amqp/frame_write.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -147,20 +147,12 @@ static void drained(om_conn *conn) {
 }
 
 static void put_blocked(om_conn *conn, const char *reason) {
-    uint8_t frame[7 + 4 + 1 + 255 + 1], *at = frame + 7;
-    size_t len = reason ? strlen(reason) : 0;
-    om_put_be32(at, reason ? OM_CONNECTION_BLOCKED : OM_CONNECTION_UNBLOCKED);
-    at += 4;
-    if (reason) {
-        *at++ = (uint8_t)len;
-        memcpy(at, reason, len);
-        at += len;
-    }
-    frame[0] = OM_FRAME_METHOD;
-    om_put_be16(frame + 1, 0);
-    om_put_be32(frame + 3, (uint32_t)(at - frame - 7));
-    *at++ = OM_FRAME_END;
-    om_conn_put_bytes(conn, frame, (size_t)(at - frame));
+    uint8_t args[1 + 255], frame[OM_METHOD_HEAD + sizeof args + 1];
+    size_t len = 0;
+    if (reason)
+        len = (size_t)(om_put_shortstr(args, (om_span){(const uint8_t *)reason, (int32_t)strlen(reason)}) - args);
+    uint8_t *end = om_put_method(frame, 0, reason ? OM_CONNECTION_BLOCKED : OM_CONNECTION_UNBLOCKED, args, len);
+    om_conn_put_bytes(conn, frame, (size_t)(end - frame));
     conn->blocked = reason != NULL;
 }
 
@@ -219,7 +211,7 @@ static void stat(const om_conn *conn, om_conn_stat *stat) {
     for (uint32_t i = 0; i < amqp->channel_cap; i++) {
         const om_channel *channel = amqp->channels[i];
         stat->unacked += channel ? channel->unacked.live : 0;
-        stat->consumers += channel ? channel->consumer_count : 0;
+        stat->consumers += channel ? channel->subscriber.consumer_count : 0;
     }
 }
 

@@ -59,9 +59,9 @@ int om_channel_new(om_conn *conn, int number) {
         free(channel);
         return OM_E_NO_MEMORY;
     }
-    channel->conn = conn;
-    channel->number = (uint16_t)number;
-    channel->state = OM_CH_OPEN;
+    channel->conn = channel->subscriber.conn = conn;
+    channel->number = channel->subscriber.number = (uint16_t)number;
+    channel->subscriber.ops = &om_amqp_delivery;
     channel->unacked.next_tag = 1;
     amqp->channels[slot_of(amqp, (uint32_t)number)] = channel;
     amqp->channel_count++;
@@ -69,10 +69,16 @@ int om_channel_new(om_conn *conn, int number) {
     return OM_OK;
 }
 
+void om_channel_drop_consumer(om_channel *channel, om_consumer *consumer) {
+    if (channel->reply_to == consumer)
+        channel->reply_to = NULL;
+    om_consumer_drop(consumer);
+}
+
 /* Consumers first: what goes back must not come again to one of its own. */
 void om_channel_let_go(om_channel *channel) {
-    while (channel->consumers)
-        om_consumer_drop(channel->consumers);
+    while (channel->subscriber.consumers)
+        om_channel_drop_consumer(channel, channel->subscriber.consumers);
     om_settle_return_all(channel);
     om_tx_free(channel);
     om_publish_reset(channel);
@@ -99,13 +105,13 @@ void om_channel_free(om_channel *channel) {
 }
 
 void om_channel_wake_queues(om_channel *channel) {
-    for (om_consumer *consumer = channel->consumers; consumer; consumer = consumer->next)
+    for (om_consumer *consumer = channel->subscriber.consumers; consumer; consumer = consumer->next)
         if (consumer->queue)
             om_queue_activate(consumer->queue);
-    om_consumer *first = channel->consumers, **end = &channel->consumers;
+    om_consumer *first = channel->subscriber.consumers, **end = &channel->subscriber.consumers;
     if (!first || !first->next)
         return;
-    channel->consumers = first->next;
+    channel->subscriber.consumers = first->next;
     while (*end)
         end = &(*end)->next;
     *end = first;

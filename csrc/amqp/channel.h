@@ -1,44 +1,12 @@
-/* channel.h -- a channel: its consumers, what they have not acked, what its publisher is owed. */
+/* channel.h -- a channel: its consumers, what they have not acked, which confirms its publisher waits for. */
 #ifndef OM_CHANNEL_H
 #define OM_CHANNEL_H
 
 #include "format/content.h"
 #include "format/batch.h"
-#include "queue/queue.h"
+#include "queue/consumer.h"
 
 typedef struct om_channel om_channel;
-typedef struct om_conn om_conn;
-
-/* ---- consumers (consumer.c) --------------------------------------------------------------- */
-
-struct om_consumer {
-    om_queue *queue;     /* held */
-    om_channel *channel; /* NULL once cancelled */
-    uint32_t refs;       /* its queue's list, its channel's, unacked entries */
-    uint32_t flags, prefetch, unacked;
-    int32_t priority;
-    uint8_t tag_len;
-    uint8_t *tag;
-    int64_t timeout_ms; /* 0: the queue's */
-    om_consumer *next;  /* in the channel */
-    /* streams */
-    int64_t offset; /* the next one to give */
-    om_queue_reader *feed;
-    uint8_t *filter; /* each behind its length */
-    uint32_t filter_len;
-    uint8_t match_unfiltered;
-};
-
-/* As om_consumer_add and om_consumer_add_reply_to. */
-int om_consumer_start(om_channel *channel, const om_consume *consume, const uint8_t *ok, size_t len);
-int om_consumer_start_reply_to(om_channel *channel, om_span tag, const uint8_t *ok, size_t len);
-om_consumer *om_consumer_find(om_channel *channel, om_span tag);
-void om_consumer_unref(om_consumer *consumer);
-/* Off its queue and its channel; unacked ones stay with the channel. */
-void om_consumer_drop(om_consumer *consumer);
-int om_consumer_can_take(const om_consumer *consumer);
-/* Quorum: to a higher priority, once nothing is in flight; OM_E_FULL: until then nobody gets anything. */
-int om_consumer_hand_over(om_queue *queue);
 
 /* ---- unacked deliveries (unacked.c): tag -> (queue, offset) ------------------------------- */
 
@@ -58,8 +26,7 @@ typedef struct om_unacked {
 typedef struct om_unacked_ring {
     om_unacked *slots;
     uint32_t head, count, cap;
-    uint32_t live;     /* entries with a queue */
-    uint32_t consumed; /* of those, what a consumer was given, and not basic.get: counts towards a limit */
+    uint32_t live; /* entries with a queue */
     uint64_t next_tag;
     uint64_t looked_at; /* where the search for overdue ones goes on: a tag */
 } om_unacked_ring;
@@ -72,7 +39,7 @@ int64_t om_unacked_timeout(const om_unacked *entry);              /* ms that it 
 /* One that was kept for longer than its queue or consumer allows; `shortest`: that any of them does. A long
  * ring takes more than one call. */
 const om_unacked *om_unacked_overdue(om_unacked_ring *ring, int64_t now_ms, int64_t shortest);
-void om_unacked_done(om_unacked_ring *ring, om_unacked *entry); /* lets go of what it holds; others may move */
+void om_unacked_done(om_channel *channel, om_unacked *entry); /* lets go of what it holds; others may move */
 
 /* ---- confirms (confirm.c) ------------------------------------------------------------------ */
 
@@ -92,7 +59,6 @@ void om_confirm_clear(om_channel *channel);
 
 /* ---- channels (channel.c) ------------------------------------------------------------------ */
 
-enum om_channel_state { OM_CH_OPEN = 1, OM_CH_CLOSING = 2 };
 enum om_content_stage { OM_STAGE_IDLE = 0, OM_STAGE_HEADER = 1, OM_STAGE_BODY = 2 };
 
 /* Where the last publish went: the same method bytes go there again. */
@@ -122,9 +88,10 @@ typedef struct om_props_cache {
 struct om_tx;
 
 struct om_channel {
+    om_subscriber subscriber; /* its consumers; has conn and number, too, as queues know nothing else of a channel */
     om_conn *conn;
     uint16_t number;
-    uint8_t state, stage, confirms;
+    uint8_t stage, confirms;
     uint8_t on_published, on_confirming;
     uint8_t parked;      /* a whole message waits for its route */
     uint8_t tick_logged; /* this tick's publishes wait for the disk */
@@ -143,9 +110,6 @@ struct om_channel {
     uint32_t pending_head, pending_count, pending_cap;
 
     om_unacked_ring unacked;
-    uint32_t limit; /* basic.qos global; 0: none */
-    om_consumer *consumers;
-    uint32_t consumer_count;
     om_consumer *reply_to; /* direct reply-to: its consumer, without a queue */
     uint64_t reply_secret;
     struct om_tx *tx;
@@ -153,9 +117,14 @@ struct om_channel {
     om_channel *next_published, *next_confirming;
 };
 
+static inline om_channel *om_channel_of(om_subscriber *subscriber) {
+    return (om_channel *)subscriber;
+}
+
 int om_channel_new(om_conn *conn, int number);
 om_channel *om_channel_find(const om_conn *conn, int number);
 void om_channel_free(om_channel *channel);
+void om_channel_drop_consumer(om_channel *channel, om_consumer *consumer);
 void om_channel_let_go(om_channel *channel); /* consumers, unacked, half messages, tx */
 /* Credit came back, or will in this tick: whose consumers may take first changes from one call to the next. */
 void om_channel_wake_queues(om_channel *channel);

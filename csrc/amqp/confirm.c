@@ -7,7 +7,7 @@
  */
 #include "engine/engine.h"
 
-#include "base/bytes.h"
+#include "amqp/frame_write.h"
 
 #include <stdlib.h>
 
@@ -49,14 +49,11 @@ void om_confirm_clear(om_channel *channel) {
 }
 
 static void put_verdict(om_channel *channel, uint32_t method, uint64_t tag, int multiple) {
-    uint8_t *at = om_conn_put(channel->conn, 21);
-    at[0] = OM_FRAME_METHOD;
-    om_put_be16(at + 1, channel->number);
-    om_put_be32(at + 3, 13);
-    om_put_be32(at + 7, method);
-    om_put_be64(at + 11, tag);
-    at[19] = (uint8_t)multiple; /* basic.nack's second bit, requeue, means nothing to a publisher */
-    at[20] = OM_FRAME_END;
+    uint8_t *at = om_conn_put(channel->conn, OM_METHOD_HEAD + 9 + 1);
+    at = om_put_method_head(at, channel->number, method, 9);
+    om_put_be64(at, tag);
+    at[8] = (uint8_t)multiple; /* basic.nack's second bit, requeue, means nothing to a publisher */
+    om_put_frame_end(at + 9);
 }
 
 void om_confirm_published(om_channel *channel, int logged) {
@@ -94,7 +91,7 @@ void om_confirm_note(om_engine *engine, uint64_t seq) {
         om_channel *channel = engine->published;
         engine->published = channel->next_published;
         channel->on_published = 0;
-        if (channel->state != OM_CH_OPEN)
+        if (channel->subscriber.closing)
             continue;
         if (lost || om_confirm_push(channel, channel->tick_logged ? seq : 0, channel->good_tag, NULL, 0) != OM_OK)
             om_conn_break(channel->conn, "out of memory");

@@ -31,6 +31,15 @@ om_channel *om_reply_find(om_engine *engine, om_span key) {
     return channel && channel->reply_to && channel->reply_secret == secret ? channel : NULL;
 }
 
+int om_reply_start(om_channel *channel, om_span tag, const uint8_t *ok, size_t len) {
+    if (channel->reply_to)
+        return OM_E_LOCKED;
+    int result = om_consumer_start_unqueued(&channel->subscriber, tag, &channel->reply_to);
+    if (result == OM_OK)
+        om_conn_put_bytes(channel->conn, ok, len);
+    return result;
+}
+
 static int deliver(om_engine *engine, om_span key, const om_content *content) {
     om_channel *channel = om_reply_is_address(key) ? om_reply_find(engine, key) : NULL;
     if (!channel)

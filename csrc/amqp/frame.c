@@ -129,7 +129,7 @@ static enum om_verdict on_method(om_conn *conn, int number, const uint8_t *paylo
             return OM_GO_ON;
         return om_amqp_error(conn, number, 504, method, "CHANNEL_ERROR - expected 'channel.open'");
     }
-    if (channel->state == OM_CH_CLOSING)
+    if (channel->subscriber.closing)
         return method == OM_CHANNEL_CLOSE || method == OM_CHANNEL_CLOSE_OK ? ask_python(conn, number, payload, len)
                                                                            : OM_GO_ON;
     return on_open_channel(channel, payload, len);
@@ -148,7 +148,7 @@ static enum om_verdict on_content(om_conn *conn, int type, int number, const uin
     if (!channel)
         return om_amqp_error(conn, number, 505, 0,
                              "UNEXPECTED_FRAME - expected method frame, got non method frame instead");
-    if (channel->state == OM_CH_CLOSING)
+    if (channel->subscriber.closing)
         return OM_GO_ON;
     int wanted = type == OM_FRAME_HEADER ? OM_STAGE_HEADER : OM_STAGE_BODY;
     if (channel->stage != wanted)

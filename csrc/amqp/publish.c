@@ -8,7 +8,7 @@
 #include "base/attributes.h"
 #include "engine/engine.h"
 
-#include "base/bytes.h"
+#include "amqp/frame_write.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -270,14 +270,9 @@ void om_publish_return(om_channel *channel, om_span exchange, om_span key, om_sp
         om_properties_hide_bcc(&told, engine->rewrite, engine->rewrite_cap) == OM_OK)
         properties = (om_span){told.data, (int32_t)told.len};
     om_put_be16(at, 312);
-    memcpy(at + 2, "\x08NO_ROUTE", 9);
-    at += 11;
-    *at++ = (uint8_t)exchange.len;
-    memcpy(at, exchange.data, (size_t)exchange.len);
-    at += exchange.len;
-    *at++ = (uint8_t)key.len;
-    memcpy(at, key.data, (size_t)key.len);
-    at += key.len;
+    at = om_put_shortstr(at + 2, (om_span){(const uint8_t *)"NO_ROUTE", 8});
+    at = om_put_shortstr(at, exchange);
+    at = om_put_shortstr(at, key);
     om_content content = {.body = body};
     om_deliver_frames(channel->conn, channel, OM_BASIC_RETURN, args, (size_t)(at - args), &content, properties, NULL);
     engine->stat.returned++;

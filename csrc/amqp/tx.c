@@ -194,7 +194,7 @@ static void conclude(om_channel *channel) {
         if (!om_reply_answer(channel, exchange, key, properties, body) && entry->mandatory && to.first == to.end)
             om_publish_return(channel, exchange, key, properties, body);
     }
-    if (channel->limit)
+    if (channel->subscriber.limit)
         om_channel_wake_queues(channel); /* in its order, and not in the order of what was settled */
     for (uint32_t i = 0; i < tx->settle_count; i++) {
         om_unacked *unacked = om_unacked_at(&channel->unacked, tx->settles[i].tag);
@@ -210,7 +210,7 @@ static void conclude(om_channel *channel) {
             om_dead_letter_add(queue, unacked->lane, unacked->offset, unacked->weight, OM_DEATH_REJECTED);
         queue->acked++;
         om_queue_activate(queue);
-        om_unacked_done(&channel->unacked, unacked);
+        om_unacked_done(channel, unacked);
     }
     forget(channel);
 }

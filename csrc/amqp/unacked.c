@@ -102,12 +102,13 @@ static void close_holes(om_unacked_ring *ring) {
     ring->count = kept;
 }
 
-void om_unacked_done(om_unacked_ring *ring, om_unacked *entry) {
+void om_unacked_done(om_channel *channel, om_unacked *entry) {
+    om_unacked_ring *ring = &channel->unacked;
     om_queue_unref(entry->queue);
     entry->queue = NULL;
     if (entry->consumer) {
         entry->consumer->unacked--;
-        ring->consumed--;
+        channel->subscriber.unacked--;
         om_consumer_unref(entry->consumer);
         entry->consumer = NULL;
     }

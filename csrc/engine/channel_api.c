@@ -25,7 +25,7 @@ int om_channel_close(om_engine *engine, uint64_t id, int number, int closing) {
     if (channel) {
         om_channel_let_go(channel);
         om_confirm_clear(channel); /* nothing is said on it any more */
-        channel->state = OM_CH_CLOSING;
+        channel->subscriber.closing = 1;
         if (!closing)
             om_channel_free(channel);
     }
@@ -42,7 +42,7 @@ int om_channel_confirm(om_engine *engine, uint64_t id, int number) {
 int om_channel_limit(om_engine *engine, uint64_t id, int number, uint32_t prefetch) {
     om_channel *channel = enter(engine, id, number);
     if (channel) {
-        channel->limit = prefetch;
+        channel->subscriber.limit = prefetch;
         om_channel_wake_queues(channel);
     }
     return leave(engine, channel);

@@ -63,7 +63,7 @@ int om_consumer_add(om_engine *engine, uint64_t id, int number, const om_consume
     om_engine_enter(engine);
     om_amqp_conn *amqp = om_amqp_find(engine, id);
     om_channel *channel = amqp ? om_channel_find(&amqp->conn, number) : NULL;
-    int result = channel ? om_consumer_start(channel, consume, ok, len) : OM_E_GONE;
+    int result = channel ? om_consumer_start(&channel->subscriber, consume, ok, len) : OM_E_GONE;
     om_engine_leave(engine);
     return result;
 }
@@ -73,7 +73,7 @@ int om_consumer_add_reply_to(om_engine *engine, uint64_t id, int number, const u
     om_engine_enter(engine);
     om_amqp_conn *amqp = om_amqp_find(engine, id);
     om_channel *channel = amqp ? om_channel_find(&amqp->conn, number) : NULL;
-    int result = channel ? om_consumer_start_reply_to(channel, (om_span){tag, (int32_t)tag_len}, ok, len) : OM_E_GONE;
+    int result = channel ? om_reply_start(channel, (om_span){tag, (int32_t)tag_len}, ok, len) : OM_E_GONE;
     om_engine_leave(engine);
     return result;
 }
@@ -83,9 +83,9 @@ int om_consumer_cancel(om_engine *engine, uint64_t id, int number, const uint8_t
     om_engine_enter(engine);
     om_amqp_conn *amqp = om_amqp_find(engine, id);
     om_channel *channel = amqp ? om_channel_find(&amqp->conn, number) : NULL;
-    om_consumer *consumer = channel ? om_consumer_find(channel, (om_span){tag, (int32_t)tag_len}) : NULL;
+    om_consumer *consumer = channel ? om_consumer_find(&channel->subscriber, (om_span){tag, (int32_t)tag_len}) : NULL;
     if (consumer) {
-        om_consumer_drop(consumer);
+        om_channel_drop_consumer(channel, consumer);
         om_conn_put_bytes(&amqp->conn, ok, len);
     }
     om_engine_leave(engine);

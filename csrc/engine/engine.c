@@ -217,18 +217,6 @@ static void serve_ready(om_engine *engine, const struct epoll_event *ready, int 
     }
 }
 
-void om_queues_wake(om_engine *engine) {
-    om_queue *queue = engine->waiting;
-    engine->waiting = NULL;
-    while (queue) {
-        om_queue *next = queue->next_waiting;
-        queue->on_waiting = 0;
-        om_queue_activate(queue);
-        om_queue_unref(queue);
-        queue = next;
-    }
-}
-
 /* Returns when the next one may begin, on the clock of om_now_ns; 0: at once. */
 static uint64_t tick(om_engine *engine, const struct epoll_event *ready, int count, int news) {
     om_store *store = engine->store;

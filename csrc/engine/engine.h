@@ -17,13 +17,19 @@
 
 #include "amqp/amqp_conn.h"
 #include "amqp/channel.h"
+#include "amqp/deliver.h"
 #include "amqp/frame.h"
+#include "amqp/get.h"
 #include "format/content.h"
 #include "net/conn.h"
 #include "net/output.h"
 #include "net/socket.h"
 #include "net/tick_coalesce.h"
+#include "queue/consumer.h"
 #include "queue/queue.h"
+#include "queue/queue_head.h"
+#include "queue/queue_length.h"
+#include "queue/queue_pump.h"
 #include "store/atomic.h"
 #include "store/fanout.h"
 #include "store/log.h"
@@ -121,7 +127,7 @@ void om_routes_forget_all(om_engine *engine);
 void om_routes_clear(om_engine *engine);
 void om_routes_sweep(om_engine *engine); /* some of them, a sweep */
 
-/* ---- delivering (deliver.c, queue_reader.c) ------------------------------------------------------------ */
+/* ---- delivering (queue_reader.c) ------------------------------------------------------------ */
 
 om_queue_reader *om_queue_reader_new(void);
 void om_queue_reader_free(om_queue_reader *feed);
@@ -141,37 +147,10 @@ void om_queue_reader_doubt(om_queue_reader *feed, om_log *log);
  * NULL: they are in memory only, or the file can't be opened. */
 om_backing *om_queue_reader_backing(om_queue_reader *feed, const uint8_t *data, uint64_t *position);
 
-void om_queue_pump(om_queue *queue);
-/* To consumers that wait, before the tick is over: a queue that refuses what is too much isn't full while
- * they empty it. How many of those that can't be had yet, but soon, they will take. */
-int64_t om_queue_hand_on(om_queue *queue);
-int64_t om_queue_credit(const om_queue *queue); /* how many more its consumers may be given; INT64_MAX: any number */
-/* The head of the queue: its lane and offset, those expired by then taken out. OM_OK; OM_END: empty;
- * OM_E_NOT_RESIDENT: there is one, to be had later; OM_E_*. */
-int om_queue_head(om_queue *queue, int64_t as_of, int32_t *lane, int64_t *offset, om_content *content);
-/* The arguments of basic.deliver; without a consumer, the start of get-ok's. Returns their end. */
-#define OM_DELIVER_ARGS (1 + 255 + 8 + 1 + 1 + 255 + 1 + 255)
-uint8_t *om_deliver_args(uint8_t *at, const om_consumer *consumer, uint64_t tag, int again, om_span exchange,
-                         om_span key);
-/* The channel has it, until it settles it. */
-int om_deliver_take(om_channel *channel, om_consumer *consumer, om_queue *queue, int32_t lane,
-                    const om_content *content);
-/* What a content header, which is one frame whatever its size, has room for beside class and body size. */
-#define OM_HEADER_ROOM(frame_max) ((size_t)(frame_max) - OM_FRAME_OVERHEAD - 12)
-#define OM_TOO_LONG_FOR_IT "message properties exceed frame_max"
-/* Frames of one message for that channel; kind: deliver, get-ok or return. OM_E_INVALID: the properties don't fit
- * into a frame of this connection's, and nothing was written. */
-int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const uint8_t *args, size_t args_len,
-                      const om_content *content, om_span properties, om_queue_reader *feed);
-/* OM_E_NOT_RESIDENT: nothing was answered, as it can't be told yet whether there is a message. */
-int om_get(om_channel *channel, om_queue *queue, int no_ack);
-/* The same, and the connection stands still until it can be told. queue NULL: it is gone. */
-void om_get_later(om_channel *channel, om_queue *queue, int no_ack);
-void om_get_again(om_conn *conn); /* the one that had to wait */
-
 /* ---- streams (stream.c): each consumer has its own place ------------------------------------- */
 
 void om_stream_start_at(om_consumer *consumer, const om_consume *consume);
+int om_stream_wants(const om_consumer *consumer, const om_properties *properties); /* its filter */
 void om_stream_pump(om_queue *queue);
 
 /* ---- settling (ack.c) ------------------------------------------------------------------------ */
@@ -200,8 +179,7 @@ int om_dead_letter_answer(om_queue *queue, const uint64_t *queues, int32_t count
 int64_t om_dead_letter_purge(om_queue *queue); /* forget those that wait; how many they were */
 void om_dead_letter_commit(om_engine *engine); /* what gathered in this tick */
 int om_dead_letter_is_expired(const om_queue *queue, const om_content *content, int64_t now_ms, int64_t *deadline);
-void om_queue_trim_length(om_queue *queue); /* drop-head */
-void om_delay_pump(om_queue *queue);        /* what is due goes on its way */
+void om_delay_pump(om_queue *queue); /* what is due goes on its way */
 
 /* ---- transactions (tx.c) ------------------------------------------------------------------------- */
 
@@ -216,6 +194,8 @@ void om_tx_free(om_channel *channel);
 
 #define OM_REPLY_TO "amq.rabbitmq.reply-to"
 int om_reply_is_address(om_span key);
+/* As om_consumer_add_reply_to. */
+int om_reply_start(om_channel *channel, om_span tag, const uint8_t *ok, size_t len);
 om_channel *om_reply_find(om_engine *engine, om_span address); /* NULL: nobody waits there */
 /* A publish to the default exchange: to the channels that its key, CC and BCC name. How many are there. */
 int om_reply_answer(om_channel *from, om_span exchange, om_span key, om_span properties, om_span body);

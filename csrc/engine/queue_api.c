@@ -106,8 +106,8 @@ int64_t om_queue_consumers(om_engine *engine, uint64_t id, om_consumer_info *out
     for (int64_t i = 0; i < count && i < cap; i++) {
         const om_consumer *consumer = queue->consumers[i];
         out[i] = (om_consumer_info){
-            .conn = consumer->channel->conn->id,
-            .channel = consumer->channel->number,
+            .conn = consumer->subscriber->conn->id,
+            .channel = consumer->subscriber->number,
             .flags = consumer->flags,
             .prefetch = consumer->prefetch,
             .priority = consumer->priority,

@@ -199,4 +199,8 @@ int64_t om_x_death_rewrite(uint8_t *out, size_t cap, const om_properties *in, co
  * drops it. in: what om_x_death_rewrite wrote, parsed. 1 or 0; always 0 after a rejection. */
 int om_x_death_cycle(const om_properties *in, om_span queue);
 
+/* What a content header, which is one frame whatever its size, has room for beside the frame's head and end, class and
+ * body size. */
+#define OM_HEADER_ROOM(frame_max) ((size_t)(frame_max)-20)
+
 #endif

@@ -4,21 +4,35 @@
 #include <stdlib.h>
 
 int om_consumer_can_take(const om_consumer *consumer) {
-    const om_channel *channel = consumer->channel;
-    if (!channel || channel->state != OM_CH_OPEN)
+    const om_subscriber *subscriber = consumer->subscriber;
+    if (!subscriber || subscriber->closing)
         return 0;
     if (!(consumer->flags & OM_CONSUME_NO_ACK) && consumer->prefetch && consumer->unacked >= consumer->prefetch)
         return 0;
     /* The channel's limit holds those back, too, who needn't ack, as in RabbitMQ. */
-    if (channel->limit && channel->unacked.consumed >= channel->limit)
+    if (subscriber->limit && subscriber->unacked >= subscriber->limit)
         return 0;
-    om_conn *conn = channel->conn;
+    om_conn *conn = subscriber->conn;
     if (conn->broken)
         return 0;
     if (conn->out.bytes < OM_OUTPUT_LIMIT)
         return 1;
     conn->throttled = 1;
     return 0;
+}
+
+int64_t om_consumer_credit(const om_consumer *consumer) {
+    const om_subscriber *subscriber = consumer->subscriber;
+    int64_t own = INT64_MAX, of_all = INT64_MAX;
+    if (!om_consumer_can_take(consumer))
+        return 0;
+    if (consumer->flags & OM_CONSUME_NO_ACK)
+        return INT64_MAX;
+    if (consumer->prefetch)
+        own = (int64_t)consumer->prefetch - consumer->unacked;
+    if (subscriber->limit)
+        of_all = (int64_t)subscriber->limit - subscriber->unacked;
+    return own < of_all ? own : of_all;
 }
 
 void om_consumer_unref(om_consumer *consumer) {
@@ -38,8 +52,8 @@ static void tell_active(om_queue *queue, const om_consumer *consumer) {
     om_event event = {
         .kind = OM_EV_ACTIVE,
         .queue = queue->id,
-        .conn = consumer->channel->conn->id,
-        .channel = consumer->channel->number,
+        .conn = consumer->subscriber->conn->id,
+        .channel = consumer->subscriber->number,
         .key = {consumer->tag, consumer->tag_len},
     };
     om_event_push(queue->engine, &event);
@@ -110,37 +124,35 @@ static void leave_queue(om_queue *queue, om_consumer *consumer) {
 /* ---- coming and going ---- */
 
 void om_consumer_drop(om_consumer *consumer) {
-    om_channel *channel = consumer->channel;
-    if (!channel)
+    om_subscriber *subscriber = consumer->subscriber;
+    if (!subscriber)
         return;
-    om_consumer **link = &channel->consumers;
+    om_consumer **link = &subscriber->consumers;
     while (*link && *link != consumer)
         link = &(*link)->next;
     if (*link) {
         *link = consumer->next;
-        channel->consumer_count--;
+        subscriber->consumer_count--;
     }
-    if (channel->reply_to == consumer)
-        channel->reply_to = NULL;
-    consumer->channel = NULL;
+    consumer->subscriber = NULL;
     if (consumer->queue)
         leave_queue(consumer->queue, consumer);
     om_consumer_unref(consumer);
 }
 
-static int has_too_many(const om_channel *channel) {
-    uint32_t most = channel->conn->engine->options.consumers_per_channel;
-    return most && channel->consumer_count >= most;
+static int has_too_many(const om_subscriber *subscriber) {
+    uint32_t most = subscriber->conn->engine->options.consumers_per_channel;
+    return most && subscriber->consumer_count >= most;
 }
 
-static void join_channel(om_channel *channel, om_consumer *consumer) {
-    consumer->next = channel->consumers;
-    channel->consumers = consumer;
-    channel->consumer_count++;
+static void join_subscriber(om_subscriber *subscriber, om_consumer *consumer) {
+    consumer->next = subscriber->consumers;
+    subscriber->consumers = consumer;
+    subscriber->consumer_count++;
 }
 
-om_consumer *om_consumer_find(om_channel *channel, om_span tag) {
-    om_consumer *consumer = channel->consumers;
+om_consumer *om_consumer_find(om_subscriber *subscriber, om_span tag) {
+    om_consumer *consumer = subscriber->consumers;
     while (consumer && !(consumer->tag_len == tag.len && memcmp(consumer->tag, tag.data, (size_t)tag.len) == 0))
         consumer = consumer->next;
     return consumer;
@@ -153,18 +165,18 @@ static uint8_t *copy(om_span span) {
     return data;
 }
 
-static om_consumer *consumer_new(om_channel *channel, om_queue *queue, const om_consume *consume) {
+static om_consumer *consumer_new(om_subscriber *subscriber, om_queue *queue, const om_consume *consume) {
     om_consumer *consumer = calloc(1, sizeof *consumer);
     if (!consumer)
         return NULL;
     consumer->refs = 1;
-    consumer->channel = channel;
+    consumer->subscriber = subscriber;
     consumer->flags = consume->flags;
     consumer->prefetch = consume->prefetch;
     consumer->priority = consume->priority;
     consumer->timeout_ms = consume->timeout_ms;
     if (consume->timeout_ms)
-        om_engine_note_timeout(channel->conn->engine, consume->timeout_ms);
+        om_engine_note_timeout(subscriber->conn->engine, consume->timeout_ms);
     consumer->tag_len = (uint8_t)consume->tag.len;
     consumer->tag = copy(consume->tag);
     consumer->filter = consume->filter.len > 0 ? copy(consume->filter) : NULL;
@@ -180,20 +192,20 @@ static om_consumer *consumer_new(om_channel *channel, om_queue *queue, const om_
     return consumer;
 }
 
-int om_consumer_start(om_channel *channel, const om_consume *consume, const uint8_t *ok, size_t len) {
-    om_engine *engine = channel->conn->engine;
+int om_consumer_start(om_subscriber *subscriber, const om_consume *consume, const uint8_t *ok, size_t len) {
+    om_engine *engine = subscriber->conn->engine;
     om_queue *queue = om_queue_find(engine, consume->queue);
     if (!queue)
         return OM_E_GONE;
     if (consume->tag.len > 255 || consume->tag.len < 0)
         return OM_E_INVALID;
-    if (om_consumer_find(channel, consume->tag))
+    if (om_consumer_find(subscriber, consume->tag))
         return OM_E_EXISTS;
-    if (has_too_many(channel))
+    if (has_too_many(subscriber))
         return OM_E_LIMIT;
     if (queue->exclusive || ((consume->flags & OM_CONSUME_EXCLUSIVE) && queue->consumer_count))
         return OM_E_LOCKED;
-    om_consumer *consumer = consumer_new(channel, queue, consume);
+    om_consumer *consumer = consumer_new(subscriber, queue, consume);
     if (!consumer)
         return OM_E_NO_MEMORY;
     if (om_queue_is_stream(queue))
@@ -202,26 +214,22 @@ int om_consumer_start(om_channel *channel, const om_consume *consume, const uint
         om_consumer_unref(consumer);
         return OM_E_NO_MEMORY;
     }
-    join_channel(channel, consumer);
-    om_conn_put_bytes(channel->conn, ok, len);
+    join_subscriber(subscriber, consumer);
+    om_conn_put_bytes(subscriber->conn, ok, len);
     return OM_OK;
 }
 
-int om_consumer_start_reply_to(om_channel *channel, om_span tag, const uint8_t *ok, size_t len) {
+int om_consumer_start_unqueued(om_subscriber *subscriber, om_span tag, om_consumer **out) {
     om_consume consume = {.tag = tag, .flags = OM_CONSUME_NO_ACK};
-    if (channel->reply_to)
-        return OM_E_LOCKED;
     if (tag.len > 255)
         return OM_E_INVALID;
-    if (om_consumer_find(channel, tag))
+    if (om_consumer_find(subscriber, tag))
         return OM_E_EXISTS;
-    if (has_too_many(channel))
+    if (has_too_many(subscriber))
         return OM_E_LIMIT;
-    om_consumer *consumer = consumer_new(channel, NULL, &consume);
-    if (!consumer)
+    *out = consumer_new(subscriber, NULL, &consume);
+    if (!*out)
         return OM_E_NO_MEMORY;
-    join_channel(channel, consumer);
-    channel->reply_to = consumer;
-    om_conn_put_bytes(channel->conn, ok, len);
+    join_subscriber(subscriber, *out);
     return OM_OK;
 }

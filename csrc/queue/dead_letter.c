@@ -442,33 +442,3 @@ void om_dead_letter_commit(om_engine *engine) {
     }
     engine->leaver_count = 0;
 }
-
-/* ---- limits ---- */
-
-static int is_over(const om_queue *queue) {
-    const om_queue_options *options = &queue->options;
-    return (options->max_length >= 0 && om_queue_length(queue) > options->max_length) ||
-           (options->max_length_bytes >= 0 && om_queue_ready_bytes(queue) > options->max_length_bytes);
-}
-
-void om_queue_trim_length(om_queue *queue) {
-    if (queue->options.flags & (OM_QUEUE_REJECT_PUBLISH | OM_QUEUE_REJECT_DLX))
-        return;
-    for (int dropped = 0; is_over(queue); dropped++) {
-        int32_t lane;
-        int64_t offset;
-        om_content content;
-        if (dropped == ATONCE) {
-            om_queue_activate(queue);
-            return;
-        }
-        if (om_log_admit_settle(queue->lanes[0].log) != OM_OK) {
-            om_queue_wait(queue);
-            return;
-        }
-        if (om_queue_head(queue, queue->engine->wall_ms, &lane, &offset, &content) != OM_OK ||
-            om_log_acquire_one(queue->lanes[lane].log, offset, content.body.len) != OM_OK)
-            return;
-        om_dead_letter_add(queue, lane, offset, (uint32_t)content.body.len, OM_DEATH_MAXLEN);
-    }
-}

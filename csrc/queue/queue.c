@@ -2,7 +2,6 @@
 #include "engine/engine.h"
 
 #include "cursor/cursor.h"
-#include "store/producer.h"
 
 #include <stdlib.h>
 
@@ -218,43 +217,20 @@ void om_queue_wait(om_queue *queue) {
     engine->waiting = queue;
 }
 
+void om_queues_wake(om_engine *engine) {
+    om_queue *queue = engine->waiting;
+    engine->waiting = NULL;
+    while (queue) {
+        om_queue *next = queue->next_waiting;
+        queue->on_waiting = 0;
+        om_queue_activate(queue);
+        om_queue_unref(queue);
+        queue = next;
+    }
+}
+
 /* ---- questions ---- */
 
 int om_queue_is_stream(const om_queue *queue) {
     return (queue->options.flags & OM_QUEUE_STREAM) != 0;
-}
-
-int64_t om_queue_length(const om_queue *queue) {
-    int64_t length = 0;
-    for (int32_t i = 0; i < queue->lane_count; i++) {
-        const om_log *log = queue->lanes[i].log;
-        if (log->cursor)
-            length += log->cursor->ready_count + (log->open ? log->open->count : 0) +
-                      (log->fanout ? log->fanout->build.count : 0);
-    }
-    return length;
-}
-
-int64_t om_queue_ready(const om_queue *queue) {
-    int64_t hidden = 0;
-    for (int32_t i = 0; i < queue->lane_count; i++) {
-        const om_log *log = queue->lanes[i].log;
-        if (log->cursor && log->producers)
-            hidden += log->producers->hidden;
-        if (log->cursor && log->damaged)
-            hidden += om_log_lost_ahead(log);
-    }
-    int64_t length = om_queue_length(queue);
-    return length > hidden ? length - hidden : 0;
-}
-
-int64_t om_queue_ready_bytes(const om_queue *queue) {
-    int64_t bytes = 0;
-    for (int32_t i = 0; i < queue->lane_count; i++) {
-        const om_log *log = queue->lanes[i].log;
-        if (log->cursor)
-            bytes +=
-                log->cursor->ready_bytes + (log->open ? log->open_weight : 0) + (log->fanout ? log->fanout->weight : 0);
-    }
-    return bytes;
 }

@@ -108,9 +108,6 @@ void om_queue_activate(om_queue *queue); /* has or may have something to do this
 void om_queue_wait(om_queue *queue);     /* look again when the disk has news */
 void om_queues_wake(om_engine *engine);  /* all that wait */
 int om_queue_is_stream(const om_queue *queue);
-int64_t om_queue_length(const om_queue *queue); /* records, those of the open batches and transactions included */
-int64_t om_queue_ready(const om_queue *queue);  /* without those of open transactions, and what can't be read */
-int64_t om_queue_ready_bytes(const om_queue *queue);
 void om_queue_look_again(om_queue *queue); /* at its heads: they or their time may have changed */
 void om_queue_rest(om_queue *queue);       /* empty: lets go of batches, keeps its readers */
 

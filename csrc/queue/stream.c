@@ -45,7 +45,7 @@ void om_stream_start_at(om_consumer *consumer, const om_consume *consume) {
 
 /* ---- filters ---- */
 
-static int wants(const om_consumer *consumer, const om_properties *properties) {
+int om_stream_wants(const om_consumer *consumer, const om_properties *properties) {
     om_field field;
     if (!consumer->filter_len)
         return 1;
@@ -60,40 +60,6 @@ static int wants(const om_consumer *consumer, const om_properties *properties) {
 }
 
 /* ---- giving ---- */
-
-static int give(om_queue *queue, om_consumer *consumer, const om_content *content) {
-    om_engine *engine = queue->engine;
-    om_channel *channel = consumer->channel;
-    om_properties properties;
-    om_queue_reader_guard(consumer->feed);
-    int result = om_properties_parse(content->properties.data, (size_t)content->properties.len, &properties);
-    int wanted = result == OM_OK && wants(consumer, &properties);
-    om_extra extra = {.name = "x-stream-offset", .type = 'l', .number = content->offset};
-    size_t room = OM_HEADER_ROOM(om_amqp_of(channel->conn)->frame_max);
-    int64_t len = wanted ? om_headers_with(engine->rewrite, room, &properties, &extra, 1) : 0;
-    if (om_queue_reader_unguard(consumer->feed) != OM_OK)
-        return OM_E_UNREADABLE;
-    if (result != OM_OK || !wanted)
-        return OM_OK;
-    om_span told = len < 0 ? content->properties : (om_span){engine->rewrite, (int32_t)len};
-    uint8_t args[OM_DELIVER_ARGS];
-    uint8_t *at =
-        om_deliver_args(args, consumer, channel->unacked.next_tag, 0, content->exchange, content->routing_key);
-    result = om_deliver_frames(channel->conn, channel, OM_BASIC_DELIVER, args, (size_t)(at - args), content, told,
-                               consumer->feed);
-    if (result == OM_E_INVALID && (size_t)content->properties.len > OM_HEADER_ROOM(engine->options.frame_max))
-        return OM_OK; /* nobody can have it: it doesn't keep them from what comes behind it */
-    if (result != OM_OK)
-        return result;
-    if (consumer->flags & OM_CONSUME_NO_ACK)
-        om_unacked_skip(&channel->unacked);
-    else if (om_deliver_take(channel, consumer, queue, 0, content) != OM_OK)
-        return OM_E_NO_MEMORY;
-    queue->delivered++;
-    channel->conn->delivered++;
-    engine->stat.delivered++;
-    return OM_OK;
-}
 
 static void serve(om_queue *queue, om_consumer *consumer) {
     om_log *log = queue->lanes[0].log;
@@ -118,17 +84,16 @@ static void serve(om_queue *queue, om_consumer *consumer) {
             consumer->offset = skip_to > consumer->offset ? skip_to : consumer->offset + 1;
             continue;
         }
-        result = give(queue, consumer, &content);
+        result = consumer->subscriber->ops->deliver_copy(consumer, &content);
         if (result == OM_E_UNREADABLE) { /* a page of it couldn't be had, this very moment */
             om_queue_reader_doubt(consumer->feed, log);
             om_queue_wait(queue);
             return;
         }
-        if (result != OM_OK) {
-            const char *why = result == OM_E_INVALID ? OM_TOO_LONG_FOR_IT : "out of memory";
-            om_conn_break(consumer->channel->conn, why);
+        if (result != OM_OK && result != OM_E_INVALID)
+            om_conn_break(consumer->subscriber->conn, "out of memory");
+        if (result != OM_OK)
             return;
-        }
         consumer->offset++;
     }
     om_queue_reader_rest(consumer->feed);
