@@ -3,10 +3,12 @@
  * Consumers ack in the order they were given, so neighbours are settled as one run: one step of
  * the cursor, one record in the WAL, however many messages it speaks for.
  */
-#include "engine/engine.h"
-
+#include "amqp/ack.h"
+#include "amqp/amqp_conn.h"
+#include "amqp/tx.h"
 #include "base/bytes.h"
-#include "cursor/cursor.h"
+#include "net/engine_core.h"
+#include "store/log_cursor.h"
 
 typedef struct run {
     om_queue *queue;

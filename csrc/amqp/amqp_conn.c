@@ -2,14 +2,17 @@
  *
  * Input is read into the buffer that all connections share; only the rest of a frame stays with its connection.
  */
-#include "engine/engine.h"
-
+#include "amqp/amqp_conn.h"
+#include "amqp/body_assembly.h"
 #include "amqp/frame_write.h"
+#include "amqp/get.h"
+#include "net/engine_core.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 
 om_amqp_conn *om_amqp_find(om_engine *engine, uint64_t id) {

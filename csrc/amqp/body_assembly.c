@@ -8,7 +8,7 @@
  * A large message stays there: its log takes the batch over (om_log_stage_landed), and what it costs is one
  * copy. A small one is copied into the batch that it shares with others.
  */
-#include "engine/engine.h"
+#include "amqp/body_assembly.h"
 
 int om_assembly_put(om_channel *channel, om_span part) {
     const om_props_cache *stamp = &channel->stamp;

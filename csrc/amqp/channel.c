@@ -1,5 +1,11 @@
 /* channel.c -- channels: opened and closed by Python, found by number. */
-#include "engine/engine.h"
+#include "amqp/channel.h"
+#include "amqp/ack.h"
+#include "amqp/amqp.h"
+#include "amqp/amqp_conn.h"
+#include "amqp/deliver.h"
+#include "amqp/tx.h"
+#include "queue/queues.h"
 
 #include <stdlib.h>
 
@@ -94,9 +100,9 @@ static void leave_list(om_channel **link, const om_channel *channel, size_t next
 void om_channel_free(om_channel *channel) {
     om_engine *engine = channel->conn->engine;
     if (channel->on_published)
-        leave_list(&engine->published, channel, offsetof(om_channel, next_published));
+        leave_list(&engine->amqp->published, channel, offsetof(om_channel, next_published));
     if (channel->on_confirming)
-        leave_list(&engine->confirming, channel, offsetof(om_channel, next_confirming));
+        leave_list(&engine->amqp->confirming, channel, offsetof(om_channel, next_confirming));
     om_confirm_clear(channel);
     free(channel->unacked.slots);
     engine->stat.channels--;
@@ -123,7 +129,7 @@ void om_channel_check_overdue(om_channel *channel) {
     om_engine *engine = channel->conn->engine;
     if (!channel->unacked.live || channel->overdue_told)
         return;
-    const om_unacked *late = om_unacked_overdue(&channel->unacked, engine->now_ms, engine->shortest_timeout_ms);
+    const om_unacked *late = om_unacked_overdue(&channel->unacked, engine->now_ms, engine->queues->shortest_timeout_ms);
     if (!late)
         return;
     channel->overdue_told = 1;

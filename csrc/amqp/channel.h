@@ -2,88 +2,13 @@
 #ifndef OM_CHANNEL_H
 #define OM_CHANNEL_H
 
-#include "format/content.h"
+#include "amqp/confirm.h"
+#include "amqp/publish.h"
+#include "amqp/unacked.h"
 #include "format/batch.h"
 #include "queue/consumer.h"
 
 typedef struct om_channel om_channel;
-
-/* ---- unacked deliveries (unacked.c): tag -> (queue, offset) ------------------------------- */
-
-typedef struct om_unacked {
-    om_queue *queue;       /* held; NULL: settled, or a hole */
-    om_consumer *consumer; /* held; NULL: by basic.get */
-    uint64_t tag;
-    int64_t offset;
-    uint32_t weight;
-    uint32_t since_s; /* of the engine's clock, cut to seconds */
-    uint8_t lane;
-    uint8_t in_tx; /* acked in a transaction that isn't committed */
-} om_unacked;
-
-/* By their tags, which count from 1. Settled ones are holes until they reach the head, or there are
- * too many of them. */
-typedef struct om_unacked_ring {
-    om_unacked *slots;
-    uint32_t head, count, cap;
-    uint32_t live; /* entries with a queue */
-    uint64_t next_tag;
-    uint64_t looked_at; /* where the search for overdue ones goes on: a tag */
-} om_unacked_ring;
-
-om_unacked *om_unacked_push(om_unacked_ring *ring);               /* zeroed but for its tag; NULL: no memory */
-uint64_t om_unacked_skip(om_unacked_ring *ring);                  /* a tag that needs no ack */
-om_unacked *om_unacked_at(om_unacked_ring *ring, uint64_t tag);   /* NULL: not there */
-om_unacked *om_unacked_from(om_unacked_ring *ring, uint64_t tag); /* the first with that tag or a later one */
-int64_t om_unacked_timeout(const om_unacked *entry);              /* ms that it may stay so; below 0: for ever */
-/* One that was kept for longer than its queue or consumer allows; `shortest`: that any of them does. A long
- * ring takes more than one call. */
-const om_unacked *om_unacked_overdue(om_unacked_ring *ring, int64_t now_ms, int64_t shortest);
-void om_unacked_done(om_channel *channel, om_unacked *entry); /* lets go of what it holds; others may move */
-
-/* ---- confirms (confirm.c) ------------------------------------------------------------------ */
-
-typedef struct om_pending {
-    uint64_t seq;   /* when this is durable ... */
-    uint64_t tag;   /* ... all up to this tag are confirmed */
-    uint8_t *frame; /* or this (tx.commit-ok) is sent; owned */
-    uint32_t frame_len;
-} om_pending;
-
-void om_confirm_published(om_channel *channel, int logged); /* one publish done */
-void om_confirm_nack(om_channel *channel);                  /* the last publish was refused */
-void om_confirm_note(om_engine *engine, uint64_t seq);      /* end of the tick */
-void om_confirm_send(om_engine *engine);                    /* the disk has news */
-int om_confirm_push(om_channel *channel, uint64_t seq, uint64_t tag, uint8_t *frame, uint32_t len);
-void om_confirm_clear(om_channel *channel);
-
-/* ---- channels (channel.c) ------------------------------------------------------------------ */
-
-enum om_content_stage { OM_STAGE_IDLE = 0, OM_STAGE_HEADER = 1, OM_STAGE_BODY = 2 };
-
-/* Where the last publish went: the same method bytes go there again. */
-typedef struct om_publish_target {
-    uint8_t *method; /* the arguments of basic.publish, as they came */
-    uint32_t method_len, method_cap;
-    om_span exchange, key; /* in there */
-    uint8_t bits;          /* 1 mandatory, 2 immediate */
-    om_route *route;       /* held; NULL: not known yet */
-    uint64_t permissions;  /* the generation it was allowed under */
-    uint32_t salt;
-    uint8_t allowed, by_event;
-} om_publish_target;
-
-/* The last property part, and what follows from it. */
-typedef struct om_props_cache {
-    uint8_t *data; /* the property part */
-    uint32_t len, cap;
-    uint8_t *tail; /* the record headers, made with `exchange` */
-    uint32_t tail_len, tail_cap;
-    uint8_t exchange_len;
-    uint8_t exchange[255];
-    uint8_t known, persistent, priority, by_event, direct_reply, user_ok;
-    int64_t delay_ms; /* x-delay; -1: none */
-} om_props_cache;
 
 struct om_tx;
 

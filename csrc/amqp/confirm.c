@@ -5,9 +5,12 @@
  * (multiple). Entries are a queue: what needed no disk waits behind what does, since a multiple
  * ack speaks for all tags below its own.
  */
-#include "engine/engine.h"
-
+#include "amqp/confirm.h"
+#include "amqp/amqp.h"
+#include "amqp/amqp_conn.h"
+#include "amqp/channel.h"
 #include "amqp/frame_write.h"
+#include "net/engine_core.h"
 
 #include <stdlib.h>
 
@@ -31,11 +34,11 @@ int om_confirm_push(om_channel *channel, uint64_t seq, uint64_t tag, uint8_t *fr
     }
     channel->pending_count++;
     *entry_at(channel, channel->pending_count - 1) = (om_pending){seq, tag, frame, len};
-    engine->confirm_due |= seq <= engine->confirmed_seq;
+    engine->amqp->confirm_due |= seq <= engine->amqp->confirmed_seq;
     if (!channel->on_confirming) {
         channel->on_confirming = 1;
-        channel->next_confirming = engine->confirming;
-        engine->confirming = channel;
+        channel->next_confirming = engine->amqp->confirming;
+        engine->amqp->confirming = channel;
     }
     return OM_OK;
 }
@@ -65,8 +68,8 @@ void om_confirm_published(om_channel *channel, int logged) {
         return;
     om_engine *engine = channel->conn->engine;
     channel->on_published = 1;
-    channel->next_published = engine->published;
-    engine->published = channel;
+    channel->next_published = engine->amqp->published;
+    engine->amqp->published = channel;
 }
 
 void om_confirm_nack(om_channel *channel) {
@@ -87,9 +90,9 @@ static int is_lost(om_store *store) {
 
 void om_confirm_note(om_engine *engine, uint64_t seq) {
     int lost = is_lost(engine->store);
-    while (engine->published) {
-        om_channel *channel = engine->published;
-        engine->published = channel->next_published;
+    while (engine->amqp->published) {
+        om_channel *channel = engine->amqp->published;
+        engine->amqp->published = channel->next_published;
         channel->on_published = 0;
         if (channel->subscriber.closing)
             continue;
@@ -141,11 +144,11 @@ static int settle_channel(om_channel *channel, uint64_t durable, int fenced) {
 void om_confirm_send(om_engine *engine) {
     uint64_t durable = om_wal_durable_seq(engine->store->wal);
     int fenced = engine->store->fence_handled;
-    if (durable == engine->confirmed_seq && !engine->confirm_due && !fenced)
+    if (durable == engine->amqp->confirmed_seq && !engine->amqp->confirm_due && !fenced)
         return;
-    engine->confirmed_seq = durable;
-    engine->confirm_due = 0;
-    om_channel **link = &engine->confirming;
+    engine->amqp->confirmed_seq = durable;
+    engine->amqp->confirm_due = 0;
+    om_channel **link = &engine->amqp->confirming;
     while (*link) {
         om_channel *channel = *link;
         if (settle_channel(channel, durable, fenced)) {

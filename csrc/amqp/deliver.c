@@ -5,11 +5,16 @@
  * Small bodies are copied into the output; large ones stay where they lie, and only the frames' heads and ends are
  * written. A delivery that waits for its ack gets an entry in the channel's ring (unacked.c).
  */
-#include "base/attributes.h"
-#include "engine/engine.h"
-
+#include "amqp/deliver.h"
+#include "amqp/amqp_conn.h"
 #include "amqp/frame_write.h"
-#include "cursor/cursor.h"
+#include "base/attributes.h"
+#include "net/engine_core.h"
+#include "queue/queue_length.h"
+#include "queue/stream.h"
+#include "store/log_cursor.h"
+
+#include <string.h>
 
 #define COPY_MAX (16u << 10) /* larger bodies in the hot tail are not copied, only referred to */
 

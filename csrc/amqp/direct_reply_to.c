@@ -4,10 +4,14 @@
  *
  * The secret is the channel's own: nobody can answer who hasn't been asked.
  */
-#include "engine/engine.h"
+#include "amqp/direct_reply_to.h"
+#include "amqp/amqp_conn.h"
+#include "amqp/deliver.h"
+#include "net/engine_core.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 
 #define PREFIX OM_REPLY_TO "."

@@ -7,11 +7,15 @@
  * on, more bytes are needed, or the connection stands still (paused for Python, or stalled for the
  * disk). Lengths are checked once, here; whoever gets a payload checks what is inside.
  */
-#include "engine/engine.h"
-
+#include "amqp/frame.h"
+#include "amqp/ack.h"
+#include "amqp/amqp_conn.h"
+#include "amqp/get.h"
 #include "base/bytes.h"
+#include "net/engine_core.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static const uint8_t GREETING[8] = {'A', 'M', 'Q', 'P', 0, 0, 9, 1};
 

@@ -7,7 +7,7 @@
  *
  * Bytes that aren't ASCII are always numbers here: a reply's text is UTF-8.
  */
-#include "engine/engine.h"
+#include "amqp/amqp_conn.h"
 
 #include <stdio.h>
 

@@ -2,9 +2,14 @@
  *
  * What can't be told yet (its segment is being read) is told later; until then the connection stands still.
  */
-#include "engine/engine.h"
-
+#include "amqp/get.h"
+#include "amqp/amqp_conn.h"
+#include "amqp/deliver.h"
 #include "amqp/frame_write.h"
+#include "net/engine_core.h"
+#include "queue/queue_head.h"
+#include "queue/queue_pump.h"
+#include "store/log_append.h"
 
 static void put_empty(om_channel *channel) {
     static const uint8_t args[] = {0};

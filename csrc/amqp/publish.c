@@ -5,13 +5,22 @@
  * kept with the channel, and a message that begins with the same bytes is only its body: one copy,
  * from the read buffer into the batch of its log.
  */
-#include "base/attributes.h"
-#include "engine/engine.h"
-
+#include "amqp/publish.h"
+#include "amqp/amqp_conn.h"
+#include "amqp/body_assembly.h"
+#include "amqp/deliver.h"
+#include "amqp/direct_reply_to.h"
 #include "amqp/frame_write.h"
+#include "amqp/tx.h"
+#include "base/attributes.h"
+#include "net/engine_core.h"
+#include "queue/queue_pump.h"
+#include "store/fanout.h"
+#include "store/log_append.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define FANOUT_MAX 1024
 

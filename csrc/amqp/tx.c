@@ -7,9 +7,15 @@
  * A full queue may refuse what is published to it: the rest happens all the same, and the client is
  * told that it wasn't all, as by RabbitMQ.
  */
-#include "engine/engine.h"
+#include "amqp/tx.h"
+#include "amqp/ack.h"
+#include "amqp/amqp.h"
+#include "amqp/direct_reply_to.h"
+#include "net/engine_core.h"
+#include "store/atomic.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct entry {
     struct entry *next;
@@ -49,7 +55,7 @@ int om_tx_publish(om_channel *channel, om_route *route, om_span body) {
         (size_t)address->exchange.len + (size_t)address->key.len + stamp->tail_len + stamp->len + (size_t)body.len;
     om_engine *engine = channel->conn->engine;
     /* Holding such a publisher back would hold its commit back, too: it is refused. */
-    if (engine->tx_bytes + size > engine->options.memory_limit / 2)
+    if (engine->amqp->tx_bytes + size > engine->options.memory_limit / 2)
         return OM_E_LIMIT;
     entry *added = malloc(sizeof *added + size);
     if (!added)
@@ -72,7 +78,7 @@ int om_tx_publish(om_channel *channel, om_route *route, om_span body) {
     put(at, body.data, (size_t)body.len);
     route->refs++;
     channel->tx_bytes += sizeof *added + size;
-    engine->tx_bytes += sizeof *added + size;
+    engine->amqp->tx_bytes += sizeof *added + size;
     *(tx->last ? &tx->last->next : &tx->first) = added;
     tx->last = added;
     return OM_OK;
@@ -96,7 +102,7 @@ int om_tx_settle(om_channel *channel, om_unacked *unacked, int fate) {
 
 static void forget(om_channel *channel) {
     om_tx *tx = channel->tx;
-    channel->conn->engine->tx_bytes -= channel->tx_bytes;
+    channel->conn->engine->amqp->tx_bytes -= channel->tx_bytes;
     channel->tx_bytes = 0;
     while (tx->first) {
         entry *gone = tx->first;

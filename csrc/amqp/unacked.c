@@ -4,7 +4,8 @@
  * as nearly all are, take from the head. Behind one that is kept for long, holes are closed when they
  * are many, and a tag is then searched for: memory is for what waits, not for all that has passed by.
  */
-#include "engine/engine.h"
+#include "amqp/unacked.h"
+#include "amqp/channel.h"
 
 #include <stdlib.h>
 

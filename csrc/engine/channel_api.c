@@ -1,4 +1,7 @@
 /* channel_api.c -- Python's calls about channels and their transactions. */
+#include "amqp/ack.h"
+#include "amqp/amqp_conn.h"
+#include "amqp/tx.h"
 #include "engine/engine.h"
 
 static om_channel *enter(om_engine *engine, uint64_t id, int number) {

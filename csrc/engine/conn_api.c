@@ -1,7 +1,9 @@
 /* conn_api.c -- Python's calls about connections: between two ticks. */
-#include "kafka/kafka.h"
+#include "amqp/amqp_conn.h"
+#include "engine/engine.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 int om_conn_send(om_engine *engine, uint64_t id, const uint8_t *data, size_t len) {
     om_engine_enter(engine);

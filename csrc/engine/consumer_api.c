@@ -1,4 +1,7 @@
 /* consumer_api.c -- Python's calls about consuming: consumers, basic.get, direct reply-to. */
+#include "amqp/amqp_conn.h"
+#include "amqp/direct_reply_to.h"
+#include "amqp/get.h"
 #include "engine/engine.h"
 
 #include <stdlib.h>

@@ -3,33 +3,22 @@
  * The thread has its own epoll set and never needs the GIL. It serves the store as well (news.c).
  */
 #define _GNU_SOURCE
-#include "kafka/kafka.h"
+#include "engine/engine.h"
+#include "amqp/confirm.h"
 #include "base/clock.h"
+#include "kafka/kafka.h"
+#include "store/log_append.h"
+#include "store/news.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
 #define READY_MAX 512
-#define PUMP_ROUNDS 4 /* dead letters may feed queues that are pumped already */
-#define SWEEP_MS 500  /* half of the shortest heartbeat */
+#define SWEEP_MS 500 /* half of the shortest heartbeat */
 
 /* ---- the end of a tick ---- */
-
-static void pump_queues(om_engine *engine) {
-    for (int round = 0; engine->active && !engine->paused && round < PUMP_ROUNDS; round++) {
-        om_queue *queue = engine->active;
-        engine->active = engine->active_tail = NULL;
-        while (queue) {
-            om_queue *next = queue->next_active;
-            queue->on_active = 0;
-            om_queue_pump(queue);
-            om_queue_unref(queue);
-            queue = next;
-        }
-        om_dead_letter_commit(engine);
-    }
-}
 
 static void seal_staged(om_store *store) {
     for (om_log *log = store->staged.head; log; log = log->next_staged)
@@ -55,12 +44,14 @@ static void flush_conns(om_engine *engine) {
 
 /* When there is something to do, though nothing comes: ms of the engine's clock; 0: now; INT64_MAX: never. */
 static int64_t next_due(const om_engine *engine) {
-    if ((engine->active && !engine->paused) || engine->retry)
+    if (om_queues_are_due(engine) || engine->retry)
         return 0;
-    if (!engine->conn_count && !engine->timer_count && !engine->alarm && !engine->waiting && engine->listening &&
+    if (!engine->conn_count && om_deadline_next(engine) == INT64_MAX && !engine->loop->alarm &&
+        !engine->queues->waiting && engine->loop->listening &&
         om_wal_durable_seq(engine->store->wal) == om_wal_last_seq(engine->store->wal))
         return INT64_MAX;
-    int64_t due = engine->swept_ms + SWEEP_MS, timer = om_deadline_next(engine), fetch = om_kafka_next_timer(engine);
+    int64_t due = engine->loop->swept_ms + SWEEP_MS, timer = om_deadline_next(engine),
+            fetch = om_kafka_next_timer(engine);
     due = timer < due ? timer : due;
     return fetch < due ? fetch : due;
 }
@@ -68,7 +59,7 @@ static int64_t next_due(const om_engine *engine) {
 void om_engine_leave(om_engine *engine) {
     om_store *store = engine->store;
     seal_staged(store);
-    pump_queues(engine);
+    om_queues_pump(engine);
     om_kafka_serve_woken(engine);
     /* In the WAL before the deliveries leave. */
     uint64_t seq = om_store_end_tick(store);
@@ -77,7 +68,8 @@ void om_engine_leave(om_engine *engine) {
     om_kafka_delayed_produce_open(engine);
     flush_conns(engine);
     /* Somebody else's call, while the engine sleeps, may bring what is due before it would wake. */
-    int oversleeps = !pthread_equal(pthread_self(), engine->thread) && next_due(engine) < engine->sleeps_until;
+    int oversleeps =
+        !pthread_equal(pthread_self(), engine->loop->thread) && next_due(engine) < engine->loop->sleeps_until;
     om_store_let_go(store);
     if (oversleeps)
         om_news_ring(store);
@@ -95,12 +87,6 @@ void om_engine_enter(om_engine *engine) {
 }
 
 /* ---- holding publishers back ---- */
-
-/* Fenced publishes are taken, to be refused one by one. */
-int om_engine_takes(om_engine *engine) {
-    int takes = om_store_takes(engine->store);
-    return (takes == OM_OK || takes == OM_E_FENCED) && !engine->memory_full;
-}
 
 /* What connections hold of messages: output that isn't taken, halves of bodies. Worked out with
  * each sweep; in between, a connection's own limits bound it. Strangers have bounds of their own. */
@@ -120,8 +106,8 @@ static void weigh_memory(om_engine *engine) {
 /* A short wait for the disk is TCP's business; an alarm is told. */
 static void set_alarm(om_engine *engine, const char *reason) {
     int on = reason != NULL;
-    if (on != engine->alarm) {
-        engine->alarm = on;
+    if (on != engine->loop->alarm) {
+        engine->loop->alarm = on;
         om_event event = {
             .kind = OM_EV_ALARM,
             .text = {(const uint8_t *)(on ? reason : ""), on ? (int32_t)strlen(reason) : 0},
@@ -140,7 +126,7 @@ static void retry_stalled(om_engine *engine) {
         set_alarm(engine, engine->memory_full                      ? "low on memory"
                           : om_store_short_of_space(engine->store) ? "low on disk"
                                                                    : "the disk takes nothing");
-    else if (engine->alarm && takes != OM_E_FULL)
+    else if (engine->loop->alarm && takes != OM_E_FULL)
         set_alarm(engine, NULL);
     int open = om_engine_takes(engine);
     om_conn *conn = engine->stalled;
@@ -161,11 +147,6 @@ static void retry_stalled(om_engine *engine) {
 
 /* ---- the tick ---- */
 
-void om_engine_note_timeout(om_engine *engine, int64_t timeout_ms) {
-    if (timeout_ms >= 0 && timeout_ms < engine->shortest_timeout_ms)
-        engine->shortest_timeout_ms = timeout_ms;
-}
-
 /* The process stood still, or had no core, for longer than a sweep: what connections sent meanwhile may be
  * unread yet, with Python in between for TLS. They are given their time once more, and nobody is
  * judged in this sweep. */
@@ -181,8 +162,8 @@ static void forgive(om_engine *engine, int64_t late_ms) {
 }
 
 static void sweep(om_engine *engine) {
-    int64_t late_ms = engine->now_ms - engine->swept_ms - SWEEP_MS;
-    engine->swept_ms = engine->now_ms;
+    int64_t late_ms = engine->now_ms - engine->loop->swept_ms - SWEEP_MS;
+    engine->loop->swept_ms = engine->now_ms;
     if (late_ms > SWEEP_MS) {
         forgive(engine, late_ms);
         return;
@@ -201,7 +182,7 @@ static void serve_ready(om_engine *engine, const struct epoll_event *ready, int 
         if (what == OM_NEWS_EVENT)
             continue;
         if (what >= OM_LISTENER_EVENT) {
-            if ((int)(what - OM_LISTENER_EVENT) < engine->listener_count)
+            if ((int)(what - OM_LISTENER_EVENT) < engine->loop->listener_count)
                 om_listener_accept(engine, (int)(what - OM_LISTENER_EVENT));
             continue;
         }
@@ -223,28 +204,28 @@ static uint64_t tick(om_engine *engine, const struct epoll_event *ready, int cou
     om_store_enter(store);
     om_news_look(store);
     om_engine_read_clocks(engine);
-    om_coalesce_tick(&engine->crowd, engine->now_ns);
+    om_coalesce_tick(&engine->coalesce, engine->now_ns);
     engine->stat.ticks++;
     if (news) {
         om_queues_wake(engine);
         om_kafka_wake_cold(engine);
         om_kafka_delayed_produce_open(engine);
     }
-    if (engine->retry || (news && (engine->stalled || engine->alarm)))
+    if (engine->retry || (news && (engine->stalled || engine->loop->alarm)))
         retry_stalled(engine);
     serve_ready(engine, ready, count);
     om_deadline_run(engine);
     om_kafka_run_timers(engine);
-    if (engine->now_ms - engine->swept_ms >= SWEEP_MS) {
+    if (engine->now_ms - engine->loop->swept_ms >= SWEEP_MS) {
         sweep(engine);
         om_queues_wake(engine); /* whatever they wait for: a call that failed may succeed by now */
         om_kafka_wake_cold(engine);
         om_listeners_watch(engine, 1);
         om_trouble_look(store);
-        if (engine->stalled || engine->alarm)
+        if (engine->stalled || engine->loop->alarm)
             retry_stalled(engine);
     }
-    uint64_t next = om_coalesce_next(&engine->crowd);
+    uint64_t next = om_coalesce_next(&engine->coalesce);
     om_engine_leave(engine);
     return next;
 }
@@ -252,9 +233,9 @@ static uint64_t tick(om_engine *engine, const struct epoll_event *ready, int cou
 static int sleep_ms(om_engine *engine) {
     om_ticket_lock_take(&engine->store->turn);
     int64_t ms = -1;
-    engine->sleeps_until = next_due(engine);
-    if (engine->sleeps_until != INT64_MAX) {
-        ms = engine->sleeps_until - (int64_t)(om_now_ns() / 1000000);
+    engine->loop->sleeps_until = next_due(engine);
+    if (engine->loop->sleeps_until != INT64_MAX) {
+        ms = engine->loop->sleeps_until - (int64_t)(om_now_ns() / 1000000);
         ms = ms < 0 ? 0 : ms;
     }
     om_ticket_lock_give(&engine->store->turn);
@@ -289,7 +270,7 @@ int om_engine_turn(om_engine *engine, int most_ms) {
 
 void *om_engine_main(void *arg) {
     om_engine *engine = arg;
-    while (!__atomic_load_n(&engine->stopping, __ATOMIC_ACQUIRE))
+    while (!__atomic_load_n(&engine->loop->stopping, __ATOMIC_ACQUIRE))
         if (om_engine_turn(engine, -1) != OM_OK)
             break;
     return NULL;

@@ -4,8 +4,11 @@
  * *_api.c of its object: om_conn_* in conn_api.c, om_queue_* in queue_api.c, and so on.
  */
 #define _GNU_SOURCE
+#include "amqp/amqp.h"
+#include "amqp/amqp_conn.h"
+#include "engine/engine.h"
 #include "kafka/kafka.h"
-#include "queue/decompressed.h"
+#include "store/news.h"
 
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -22,60 +25,74 @@ static int start_thread(om_engine *engine) {
         return OM_E_IO;
     om_news_stop(store);
     om_store_enter(store);
-    engine->running = pthread_create(&engine->thread, NULL, om_engine_main, engine) == 0;
+    engine->loop->running = pthread_create(&engine->loop->thread, NULL, om_engine_main, engine) == 0;
     om_store_leave(store);
-    if (!engine->running) {
+    if (!engine->loop->running) {
         om_news_start(store);
         return OM_E_NO_MEMORY;
     }
-    pthread_setname_np(engine->thread, "otter-engine"); /* for top and perf */
+    pthread_setname_np(engine->loop->thread, "otter-engine"); /* for top and perf */
     return OM_OK;
 }
 
 static void stop_thread(om_engine *engine) {
-    __atomic_store_n(&engine->stopping, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&engine->loop->stopping, 1, __ATOMIC_RELEASE);
     om_news_ring(engine->store);
-    pthread_join(engine->thread, NULL);
-    engine->running = 0;
+    pthread_join(engine->loop->thread, NULL);
+    engine->loop->running = 0;
     om_news_start(engine->store); /* without memory nobody does: the store is closed next */
 }
 
-om_engine *om_engine_new(om_store *store, const om_engine_options *options) {
-    om_engine *engine = calloc(1, sizeof *engine);
-    if (!engine)
+/* One block: each part is known to its folder, and to those above it. */
+typedef struct whole {
+    om_engine engine;
+    om_queues queues;
+    om_amqp amqp;
+    struct om_kafka kafka;
+    om_loop loop;
+} whole;
+
+static om_engine *allocate(om_store *store, const om_engine_options *options) {
+    whole *whole = calloc(1, sizeof *whole);
+    if (!whole)
         return NULL;
+    om_engine *engine = &whole->engine;
+    engine->queues = &whole->queues;
+    engine->amqp = &whole->amqp;
+    engine->kafka = &whole->kafka;
+    engine->loop = &whole->loop;
     engine->store = store;
     engine->options = *options;
     engine->protocols[OM_PROTOCOL_AMQP] = &om_amqp_protocol;
     engine->protocols[OM_PROTOCOL_KAFKA] = &om_kafka_protocol;
-    engine->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    return engine;
+}
+
+static int init(om_engine *engine) {
+    const om_engine_options *options = &engine->options;
+    om_engine_read_clocks(engine);
+    engine->events.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     engine->poll_fd = epoll_create1(EPOLL_CLOEXEC);
-    engine->queue_buckets = engine->exchange_buckets = 256;
-    engine->route_buckets = 1024;
-    while (engine->route_buckets < options->route_cache)
-        engine->route_buckets *= 2;
-    engine->permissions = engine->listening = engine->paused = 1;
-    engine->rewrite_cap = (size_t)options->frame_max + 4096;
-    pthread_mutex_init(&engine->event_mutex, NULL);
-    engine->by_id = calloc(engine->queue_buckets, sizeof *engine->by_id);
-    engine->by_name = calloc(engine->queue_buckets, sizeof *engine->by_name);
-    engine->exchanges = calloc(engine->exchange_buckets, sizeof *engine->exchanges);
-    engine->routes = calloc(engine->route_buckets, sizeof *engine->routes);
+    engine->permissions = engine->loop->listening = 1;
+    engine->loop->swept_ms = engine->now_ms;
+    engine->loop->sleeps_until = INT64_MAX;
+    pthread_mutex_init(&engine->events.mutex, NULL);
     /* What is left of a frame, and what a connection may bring. */
     engine->scratch = malloc((size_t)options->frame_max + OM_FRAME_OVERHEAD + 2 * OM_READ_BUDGET);
+    engine->rewrite_cap = (size_t)options->frame_max + 4096;
     engine->rewrite = malloc(engine->rewrite_cap);
-    engine->foreign = malloc(OM_FOREIGN);
     engine->unauth = om_unauth_new();
-    int has_kafka = om_kafka_new(engine) == OM_OK;
-    if (engine->event_fd < 0 || engine->poll_fd < 0 || !engine->by_id || !engine->by_name || !engine->exchanges ||
-        !engine->routes || !engine->scratch || !engine->rewrite || !engine->foreign || !engine->unauth || !has_kafka) {
-        om_engine_free(engine);
+    int queues = om_queues_init(engine), kafka = om_kafka_init(engine);
+    if (engine->events.fd < 0 || engine->poll_fd < 0)
+        return OM_E_IO;
+    return engine->scratch && engine->rewrite && engine->unauth && queues == OM_OK ? kafka : OM_E_NO_MEMORY;
+}
+
+om_engine *om_engine_new(om_store *store, const om_engine_options *options) {
+    om_engine *engine = allocate(store, options);
+    if (!engine)
         return NULL;
-    }
-    om_engine_read_clocks(engine);
-    engine->swept_ms = engine->kafka->wheel.now = engine->now_ms;
-    engine->shortest_timeout_ms = engine->sleeps_until = INT64_MAX;
-    if (start_thread(engine) != OM_OK) {
+    if (init(engine) != OM_OK || start_thread(engine) != OM_OK) {
         om_engine_free(engine);
         return NULL;
     }
@@ -84,32 +101,23 @@ om_engine *om_engine_new(om_store *store, const om_engine_options *options) {
 
 void om_engine_start(om_engine *engine) {
     om_engine_enter(engine);
-    engine->paused = 0;
-    for (uint32_t i = 0; i < engine->queue_buckets; i++)
-        for (om_queue *queue = engine->by_id[i]; queue; queue = queue->next_by_id)
-            queue->touched_ms = engine->now_ms; /* nobody could use it before */
+    om_queues_start(engine);
     om_engine_leave(engine);
     om_news_ring(engine->store);
 }
 
 static void free_queues(om_engine *engine) {
-    for (uint32_t i = 0; engine->by_id && i < engine->queue_buckets; i++)
-        while (engine->by_id[i])
-            om_queue_remove(engine, engine->by_id[i]->id);
+    const om_queues *queues = engine->queues;
+    for (uint32_t i = 0; i < queues->buckets; i++)
+        while (queues->by_id[i])
+            om_queue_remove(engine, queues->by_id[i]->id);
     om_engine_enter(engine);
-    om_queues_wake(engine);
-    while (engine->active) {
-        om_queue *queue = engine->active;
-        engine->active = queue->next_active;
-        queue->on_active = 0;
-        om_queue_unref(queue);
-    }
-    engine->active_tail = NULL;
+    om_queues_clear(engine);
     om_store_leave(engine->store);
 }
 
 void om_engine_free(om_engine *engine) {
-    if (engine->running) {
+    if (engine->loop->running) {
         om_engine_stop_listening(engine);
         om_engine_enter(engine);
         for (uint32_t i = 0; i < engine->conn_cap; i++)
@@ -124,30 +132,22 @@ void om_engine_free(om_engine *engine) {
         stop_thread(engine);
     }
     om_kafka_free(engine);
-    om_decompressed_free(engine);
+    om_queues_free(engine);
     om_event *event;
     while ((event = om_engine_next_event(engine)))
         om_event_free(event);
-    if (engine->event_fd >= 0)
-        close(engine->event_fd);
+    if (engine->events.fd >= 0)
+        close(engine->events.fd);
     if (engine->poll_fd >= 0)
         close(engine->poll_fd);
-    pthread_mutex_destroy(&engine->event_mutex);
+    pthread_mutex_destroy(&engine->events.mutex);
     om_spares_clear(&engine->spares);
     free(engine->conns);
     free(engine->free_slots);
-    free(engine->by_id);
-    free(engine->by_name);
-    free(engine->timers);
-    free(engine->exchanges);
-    free(engine->routes);
-    free(engine->leavers);
-    free(engine->refusals.list);
     free(engine->scratch);
     free(engine->rewrite);
-    free(engine->foreign);
     free(engine->unauth);
-    free(engine);
+    free(engine); /* the block's first member */
 }
 
 int om_engine_listen(om_engine *engine, int fd, int protocol) {
@@ -177,13 +177,13 @@ void om_engine_stat_get(om_engine *engine, om_engine_stat *out) {
     om_engine_enter(engine);
     *out = engine->stat;
     out->connections = engine->conn_count;
-    out->queues = engine->queue_count;
-    out->routes = engine->route_count;
-    out->blocked = engine->alarm;
+    out->queues = engine->queues->count;
+    out->routes = engine->queues->routes.count;
+    out->blocked = engine->loop->alarm;
     for (uint32_t i = 0; i < engine->conn_cap; i++)
         out->output_bytes += engine->conns[i] ? engine->conns[i]->out.bytes : 0;
-    for (uint32_t i = 0; i < engine->queue_buckets; i++)
-        for (const om_queue *queue = engine->by_id[i]; queue; queue = queue->next_by_id)
+    for (uint32_t i = 0; i < engine->queues->buckets; i++)
+        for (const om_queue *queue = engine->queues->by_id[i]; queue; queue = queue->next_by_id)
             out->consumers += queue->consumer_count;
     om_engine_leave(engine);
 }

@@ -1,7 +1,9 @@
 /* kafka_api.c -- Python's calls about Kafka connections: between two ticks. */
+#include "engine/engine.h"
 #include "kafka/kafka.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static om_conn *find(om_engine *engine, uint64_t id) {
     om_conn *conn = om_conn_find(engine, id);

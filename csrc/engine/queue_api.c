@@ -1,7 +1,12 @@
 /* queue_api.c -- Python's calls about queues. */
 #include "engine/engine.h"
-#include "queue/decompressed.h"
+#include "queue/consumer.h"
+#include "queue/queue_length.h"
+#include "queue/queues.h"
 #include "store/log_count.h"
+#include "store/log_cursor.h"
+
+#include <string.h>
 
 int om_queue_add(om_engine *engine, uint64_t id, uint32_t vhost, const uint8_t *name, size_t len, om_log **logs,
                  int32_t log_count, const om_queue_options *options) {

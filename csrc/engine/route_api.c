@@ -1,5 +1,8 @@
 /* route_api.c -- Python's calls about routes: where a message goes, and which routes are stale. */
+#include "amqp/amqp_conn.h"
+#include "amqp/channel.h"
 #include "engine/engine.h"
+#include "queue/queues.h"
 
 #include <stdlib.h>
 
@@ -9,7 +12,7 @@ int om_publish_route(om_engine *engine, uint64_t id, int number, const uint64_t 
     om_amqp_conn *amqp = om_amqp_find(engine, id);
     om_channel *channel = amqp ? om_channel_find(&amqp->conn, number) : NULL;
     int result = channel && channel->parked ? OM_OK : OM_E_GONE;
-    if (result == OM_OK && generation != engine->generation)
+    if (result == OM_OK && generation != engine->queues->routes.generation)
         result = OM_E_STALE;
     om_route *route = NULL;
     if (result == OM_OK) {
@@ -37,7 +40,7 @@ int om_dead_letter_route(om_engine *engine, uint64_t id, const uint64_t *queues,
     om_engine_enter(engine);
     om_queue *queue = om_queue_find(engine, id);
     int result = queue && queue->asked_route ? OM_OK : OM_E_GONE; /* else nobody has asked */
-    if (result == OM_OK && generation != engine->generation)
+    if (result == OM_OK && generation != engine->queues->routes.generation)
         result = OM_E_STALE;
     if (result == OM_OK) {
         queue->asked_route = 0;
@@ -49,7 +52,7 @@ int om_dead_letter_route(om_engine *engine, uint64_t id, const uint64_t *queues,
 }
 
 uint64_t om_route_generation(om_engine *engine) {
-    return __atomic_load_n(&engine->generation, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&engine->queues->routes.generation, __ATOMIC_ACQUIRE);
 }
 
 /* It takes the lock only: no tick is due for it. */

@@ -15,7 +15,9 @@
 #define OM_KAFKA_H
 
 #include "base/timing_wheel.h"
-#include "engine/engine.h"
+#include "format/batch.h"
+#include "net/engine_core.h"
+#include "queue/queues.h"
 #include "store/log_waiters.h"
 
 #define OM_KAFKA_PRODUCE 0
@@ -82,13 +84,14 @@ struct om_kafka {
     uint64_t opened_to; /* gates up to this sequence are open */
     om_conn *woken;     /* fetches that waited, and are to be looked at in this tick */
     om_conn *cold;      /* ... for pages that aren't in memory */
+    om_conn *gated;     /* produces that wait for the disk */
     uint64_t repacking; /* bytes of batches that Python has, or has given back */
 };
 
 int om_kafka_topic_put(om_engine *engine, const uint8_t *name, size_t len, const uint8_t *id,
                        const om_kafka_partition *partitions, int32_t count, const om_kafka_topic_options *options);
 int om_kafka_topic_drop(om_engine *engine, const uint8_t *name, size_t len);
-int om_kafka_new(om_engine *engine);
+int om_kafka_init(om_engine *engine);   /* OM_E_NO_MEMORY: om_kafka_free is due all the same */
 void om_kafka_clear(om_engine *engine); /* all topics: the engine ends */
 void om_kafka_free(om_engine *engine);
 om_kafka_topic *om_kafka_topic_named(om_engine *engine, const uint8_t *name, size_t len);

@@ -1,6 +1,8 @@
 /* kafka_batch.c -- is this a batch that a producer may send to that topic? Each no with Kafka's own error. */
 #include "kafka/kafka.h"
 
+#include <string.h>
+
 #define ZSTD_FROM 7 /* the version of Produce */
 #define CODEC_ZSTD 4
 /* More bytes come out of no batch (ottermq/storage/codecs.py), and a record has 7: more records are a lie, which

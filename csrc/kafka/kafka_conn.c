@@ -8,12 +8,13 @@
  * what has come, never with what was claimed.
  */
 #include "kafka/kafka.h"
-
 #include "format/kafka_wire.h"
 #include "net/socket.h"
 
+
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #define REQUEST_MIN 8 /* without a client id there is this much */
@@ -26,7 +27,7 @@
 
 static void end(om_conn *conn) {
     om_kafka_conn *kafka = om_kafka_of(conn);
-    om_conn **link = &conn->engine->kafka_gated;
+    om_conn **link = &conn->engine->kafka->gated;
     while (kafka->on_gated && *link != conn)
         link = &om_kafka_of(*link)->next_gated;
     if (kafka->on_gated)

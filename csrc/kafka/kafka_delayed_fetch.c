@@ -74,8 +74,6 @@ void om_kafka_run_timers(om_engine *engine) {
 void om_kafka_set_timer(om_conn *conn, om_wheel_timer *timer, enum om_kafka_timer kind, int64_t at) {
     timer->kind = (uint8_t)kind;
     om_wheel_set(&conn->engine->kafka->wheel, timer, at);
-    if (!pthread_equal(pthread_self(), conn->engine->thread))
-        om_news_ring(conn->engine->store); /* it may sleep for longer than that */
 }
 
 int64_t om_kafka_next_timer(const om_engine *engine) {

@@ -10,6 +10,7 @@
 #include "format/kafka_wire.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define VERSION_MIN 4
 #define VERSION_MAX 17

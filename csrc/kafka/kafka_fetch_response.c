@@ -9,12 +9,14 @@
  * they go out with the data between them: by reference from the hot tail, by sendfile from a segment.
  */
 #include "kafka/kafka.h"
-
 #include "format/kafka_wire.h"
+#include "store/log_offsets.h"
 #include "store/log_read.h"
 #include "store/producer.h"
 
+
 #include <stdlib.h>
+#include <string.h>
 
 #define FLEXIBLE_FROM 12
 #define SMALL 4096 /* a batch below this is copied: cheaper than to be referred to */

@@ -7,6 +7,7 @@
 #include "kafka/kafka.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 int om_kafka_delayed_produce_is_full(const om_conn *conn) {
     const om_kafka_conn *kafka = om_kafka_of(conn);
@@ -65,8 +66,8 @@ uint8_t *om_kafka_delayed_produce_put(om_conn *conn, uint64_t seq, size_t len) {
         (om_kafka_delayed_produce){seq, (uint32_t)len};
     if (!kafka->on_gated) {
         kafka->on_gated = 1;
-        kafka->next_gated = engine->kafka_gated;
-        engine->kafka_gated = conn;
+        kafka->next_gated = engine->kafka->gated;
+        engine->kafka->gated = conn;
     }
     uint8_t *at = kafka->held + kafka->held_len;
     kafka->held_len += (uint32_t)len;
@@ -96,7 +97,7 @@ void om_kafka_delayed_produce_open(om_engine *engine) {
     if (durable == engine->kafka->opened_to && !engine->store->fence_handled)
         return; /* with a crowd of producers, most ticks bring no news of the disk */
     engine->kafka->opened_to = durable;
-    om_conn **link = &engine->kafka_gated;
+    om_conn **link = &engine->kafka->gated;
     while (*link) {
         om_conn *conn = *link;
         om_kafka_conn *kafka = om_kafka_of(conn);

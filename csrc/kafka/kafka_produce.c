@@ -11,12 +11,14 @@
  * answered UNSUPPORTED_VERSION.
  */
 #include "kafka/kafka.h"
-
 #include "base/clock.h"
 #include "format/kafka_wire.h"
+#include "store/log_append.h"
 #include "store/producer.h"
 
+
 #include <stdlib.h>
+#include <string.h>
 
 #define FLEXIBLE_FROM 9
 #define VERSION_MAX 11

@@ -11,10 +11,11 @@
  * bounded: the next one waits, in its client's hands. A connection that ends takes its parcels along.
  */
 #include "kafka/kafka.h"
-
 #include "base/bytes.h"
 
+
 #include <stdlib.h>
+#include <string.h>
 
 struct om_kafka_repacked_batch {
     uint32_t place;

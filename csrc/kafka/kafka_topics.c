@@ -5,10 +5,11 @@
  * partition unknown. Rights are kept by a topic's serial: a topic that is made again is another one.
  */
 #include "kafka/kafka.h"
-
 #include "base/bytes.h"
 
+
 #include <stdlib.h>
+#include <string.h>
 
 #define NAME_MAX_LEN 255
 
@@ -22,11 +23,10 @@ static uint32_t id_bucket(const struct om_kafka *kafka, const uint8_t id[16]) {
     return (uint32_t)(om_get_be64(id + 8) ^ om_get_be64(id)) & (kafka->buckets - 1);
 }
 
-int om_kafka_new(om_engine *engine) {
-    struct om_kafka *kafka = engine->kafka = calloc(1, sizeof *kafka);
-    if (!kafka)
-        return OM_E_NO_MEMORY;
+int om_kafka_init(om_engine *engine) {
+    struct om_kafka *kafka = engine->kafka;
     kafka->buckets = 64;
+    kafka->wheel.now = engine->now_ms;
     kafka->by_name = calloc(kafka->buckets, sizeof *kafka->by_name);
     kafka->by_id = calloc(kafka->buckets, sizeof *kafka->by_id);
     return kafka->by_name && kafka->by_id ? OM_OK : OM_E_NO_MEMORY;
@@ -138,14 +138,10 @@ void om_kafka_clear(om_engine *engine) {
 
 void om_kafka_free(om_engine *engine) {
     struct om_kafka *kafka = engine->kafka;
-    if (!kafka)
-        return;
     free(kafka->by_name);
     free(kafka->by_id);
     free(kafka->reply);
     free(kafka->plans);
-    free(kafka);
-    engine->kafka = NULL;
 }
 
 /* ---- as Python tells them ---- */

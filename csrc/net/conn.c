@@ -5,11 +5,13 @@
  * nothing. epoll is level-triggered. A paused connection is unwatched only when bytes come all the same: a
  * client that waits for its answer, as they do, costs no system call.
  */
-#include "engine/engine.h"
+#include "net/conn.h"
+#include "net/engine_core.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -250,7 +252,7 @@ void om_conn_heard(om_conn *conn, size_t len) {
     om_engine *engine = conn->engine;
     conn->received_bytes += len;
     engine->stat.received_bytes += len;
-    om_coalesce_heard(&engine->crowd, engine->now_ms - conn->last_in);
+    om_coalesce_heard(&engine->coalesce, engine->now_ms - conn->last_in);
     conn->last_in = engine->now_ms;
 }
 

@@ -10,6 +10,8 @@
 
 typedef struct om_conn om_conn;
 
+#define OM_READ_BUDGET (256u << 10) /* bytes a connection may bring a tick */
+
 enum om_conn_state {
     OM_CONN_GREETING = 1, /* waits for the protocol header */
     OM_CONN_HANDSHAKE = 2,

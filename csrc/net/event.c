@@ -3,10 +3,12 @@
  * At most one event a connection is under way (its input stands still meanwhile), besides those
  * about queues and the end of a connection: the list is bounded by what there is.
  */
-#include "engine/engine.h"
+#include "net/event.h"
+#include "net/engine_core.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static size_t span_len(om_span span) {
@@ -22,6 +24,7 @@ static void keep(om_span *span, uint8_t **at) {
 }
 
 void om_event_push(om_engine *engine, const om_event *event) {
+    om_event_queue *events = &engine->events;
     size_t bytes = span_len(event->payload) + span_len(event->exchange) + span_len(event->key) +
                    span_len(event->header) + span_len(event->text);
     om_event_node *node = malloc(sizeof *node + bytes);
@@ -35,27 +38,28 @@ void om_event_push(om_engine *engine, const om_event *event) {
     keep(&node->event.key, &at);
     keep(&node->event.header, &at);
     keep(&node->event.text, &at);
-    pthread_mutex_lock(&engine->event_mutex);
-    if (engine->events_tail)
-        engine->events_tail->next = node;
+    pthread_mutex_lock(&events->mutex);
+    if (events->last)
+        events->last->next = node;
     else
-        engine->events = node;
-    engine->events_tail = node;
-    pthread_mutex_unlock(&engine->event_mutex);
+        events->first = node;
+    events->last = node;
+    pthread_mutex_unlock(&events->mutex);
     uint64_t one = 1;
-    while (write(engine->event_fd, &one, sizeof one) < 0 && errno == EINTR)
+    while (write(events->fd, &one, sizeof one) < 0 && errno == EINTR)
         continue;
 }
 
 om_event *om_engine_next_event(om_engine *engine) {
-    pthread_mutex_lock(&engine->event_mutex);
-    om_event_node *node = engine->events;
+    om_event_queue *events = &engine->events;
+    pthread_mutex_lock(&events->mutex);
+    om_event_node *node = events->first;
     if (node) {
-        engine->events = node->next;
-        if (!engine->events)
-            engine->events_tail = NULL;
+        events->first = node->next;
+        if (!events->first)
+            events->last = NULL;
     }
-    pthread_mutex_unlock(&engine->event_mutex);
+    pthread_mutex_unlock(&events->mutex);
     return node ? &node->event : NULL;
 }
 
@@ -64,5 +68,5 @@ void om_event_free(om_event *event) {
 }
 
 int om_engine_event_fd(om_engine *engine) {
-    return engine->event_fd;
+    return engine->events.fd;
 }

@@ -5,12 +5,12 @@
  * without passing through us. A file's part is announced to the kernel by MSG_MORE, so that frame
  * headers and body leave together.
  */
-#include "engine/engine.h"
-
-#include "segment/file_cache.h"
+#include "net/output.h"
+#include "net/socket.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>

@@ -4,8 +4,9 @@
  * so it is bounded here. Where a bound is met, the oldest goes: a client that means well is through
  * its login by then, and one that sits and waits isn't. A newcomer is never turned away for them.
  */
+#include "net/unauth.h"
 #include "base/checksum.h"
-#include "engine/engine.h"
+#include "net/engine_core.h"
 
 #include <arpa/inet.h>
 #include <stdlib.h>

@@ -1,7 +1,10 @@
 /* consumer.c -- who takes from a queue: coming, going, and being the single active one. */
-#include "engine/engine.h"
+#include "queue/consumer.h"
+#include "queue/queues.h"
+#include "queue/stream.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 int om_consumer_can_take(const om_consumer *consumer) {
     const om_subscriber *subscriber = consumer->subscriber;
@@ -176,7 +179,7 @@ static om_consumer *consumer_new(om_subscriber *subscriber, om_queue *queue, con
     consumer->priority = consume->priority;
     consumer->timeout_ms = consume->timeout_ms;
     if (consume->timeout_ms)
-        om_engine_note_timeout(subscriber->conn->engine, consume->timeout_ms);
+        om_queues_note_timeout(subscriber->conn->engine, consume->timeout_ms);
     consumer->tag_len = (uint8_t)consume->tag.len;
     consumer->tag = copy(consume->tag);
     consumer->filter = consume->filter.len > 0 ? copy(consume->filter) : NULL;

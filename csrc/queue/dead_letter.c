@@ -4,13 +4,16 @@
  * WAL has room. Then its new life (x-death rewritten) and its settling here become one atomic
  * record, shared with all that died in the same tick: after a crash it is in exactly one place.
  */
+#include "queue/dead_letter.h"
 #include "base/attributes.h"
-#include "engine/engine.h"
-
 #include "base/bytes.h"
-#include "cursor/cursor.h"
+#include "queue/queues.h"
+#include "store/atomic.h"
+#include "store/log_cursor.h"
+#include "store/log_damage.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define ATONCE 1024            /* messages in one go, so that others get their turn */
 #define LEAVING_MAX (4u << 20) /* bytes in one record, but for the last message */
@@ -228,25 +231,25 @@ int om_dead_letter_answer(om_queue *queue, const uint64_t *queues, int32_t count
 
 /* ---- on its way ---- */
 
-static int remember(om_engine *engine, om_queue *queue, const om_dying *dying) {
-    if (engine->leaver_count == engine->leaver_cap) {
-        uint32_t cap = engine->leaver_cap ? engine->leaver_cap * 2 : 64;
-        om_leaver *leavers = realloc(engine->leavers, cap * sizeof *leavers);
+static int remember(om_dead_letters *letters, om_queue *queue, const om_dying *dying) {
+    if (letters->count == letters->cap) {
+        uint32_t cap = letters->cap ? letters->cap * 2 : 64;
+        om_leaver *leavers = realloc(letters->leavers, cap * sizeof *leavers);
         if (!leavers)
             return OM_E_NO_MEMORY;
-        engine->leavers = leavers;
-        engine->leaver_cap = cap;
+        letters->leavers = leavers;
+        letters->cap = cap;
     }
-    engine->leavers[engine->leaver_count++] = (om_leaver){queue, *dying};
+    letters->leavers[letters->count++] = (om_leaver){queue, *dying};
     om_queue_ref(queue);
     return OM_OK;
 }
 
-static int send_to(om_engine *engine, om_queue *target, const letter *letter, om_span tail) {
+static int send_to(om_dead_letters *letters, om_queue *target, const letter *letter, om_span tail) {
     target->published++;
     om_queue_activate(target);
-    return om_reject_publish_stage(engine->leaving, &engine->refusals, target, letter->properties.priority, letter->key,
-                                   letter->content.body, tail);
+    return om_reject_publish_stage(letters->record, &letters->refusals, target, letter->properties.priority,
+                                   letter->key, letter->content.body, tail);
 }
 
 static int goes_to(const om_dying *dying, const letter *letter, const om_queue *target) {
@@ -302,13 +305,14 @@ static int make_tail(const om_dying *dying, const letter *letter, om_span *tail)
 
 static int leave(om_queue *queue, const om_dying *dying, letter *letter, const om_route *route) {
     om_engine *engine = queue->engine;
+    om_dead_letters *letters = &engine->queues->dead_letters;
     om_span tail;
-    if (!engine->leaving && !(engine->leaving = om_atomic_new(engine->store)))
+    if (!letters->record && !(letters->record = om_atomic_new(engine->store)))
         return OM_E_NO_MEMORY;
     int result = make_tail(dying, letter, &tail);
     if (result != OM_OK)
         return result;
-    result = remember(engine, queue, dying);
+    result = remember(letters, queue, dying);
     om_queue_reader *feed = queue->lanes[dying->lane].feed;
     om_queue_reader_guard(feed);
     /* The first queue of a delayed exchange's route is its delay log. */
@@ -322,13 +326,13 @@ static int leave(om_queue *queue, const om_dying *dying, letter *letter, const o
     }
     for (int32_t i = first; i < count && result == OM_OK; i++) {
         if (goes_to(dying, letter, route->queues[i]))
-            result = send_to(engine, route->queues[i], letter, tail);
+            result = send_to(letters, route->queues[i], letter, tail);
     }
     om_queue_reader_unguard(feed); /* a page of zeros then, and the segment is fenced and reported */
     free((uint8_t *)tail.data);
-    engine->leaving_bytes += (uint64_t)letter->content.body.len + letter->properties.len;
+    letters->bytes += (uint64_t)letter->content.body.len + letter->properties.len;
     if (result == OM_OK)
-        result = om_atomic_settle(engine->leaving, queue->lanes[dying->lane].log, dying->offset, dying->offset,
+        result = om_atomic_settle(letters->record, queue->lanes[dying->lane].log, dying->offset, dying->offset,
                                   dying->weight);
     queue->dead_lettered += result == OM_OK;
     return result;
@@ -370,7 +374,7 @@ void om_dead_letter_pump(om_queue *queue) {
             om_queue_wait(queue);
             return;
         }
-        if (engine->leaving_bytes > LEAVING_MAX)
+        if (engine->queues->dead_letters.bytes > LEAVING_MAX)
             break; /* in the next record */
         letter letter;
         int result = read_letter(queue, &dying, &letter);
@@ -421,16 +425,17 @@ int64_t om_dead_letter_purge(om_queue *queue) {
 }
 
 void om_dead_letter_commit(om_engine *engine) {
-    if (!engine->leaving)
+    om_dead_letters *letters = &engine->queues->dead_letters;
+    if (!letters->record)
         return;
     uint64_t seq;
-    om_refusals_seal(&engine->refusals);
-    int result = om_atomic_commit_held(engine->leaving, &seq);
-    engine->leaving = NULL;
-    engine->leaving_bytes = 0;
-    om_refusals_end(&engine->refusals, result == OM_OK);
-    for (uint32_t i = 0; i < engine->leaver_count; i++) {
-        om_leaver *leaver = &engine->leavers[i];
+    om_refusals_seal(&letters->refusals);
+    int result = om_atomic_commit_held(letters->record, &seq);
+    letters->record = NULL;
+    letters->bytes = 0;
+    om_refusals_end(&letters->refusals, result == OM_OK);
+    for (uint32_t i = 0; i < letters->count; i++) {
+        om_leaver *leaver = &letters->leavers[i];
         if (result == OM_OK) {
             is_gone(leaver->queue, &leaver->dying);
         } else if (!leaver->queue->removed) {
@@ -440,5 +445,10 @@ void om_dead_letter_commit(om_engine *engine) {
         }
         om_queue_unref(leaver->queue);
     }
-    engine->leaver_count = 0;
+    letters->count = 0;
+}
+
+void om_dead_letters_free(om_engine *engine) {
+    free(engine->queues->dead_letters.leavers);
+    free(engine->queues->dead_letters.refusals.list);
 }

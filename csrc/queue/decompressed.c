@@ -1,11 +1,10 @@
 /* decompressed.c -- compressed batches on their way to AMQP readers: asked for once, kept while read. */
 #include "queue/decompressed.h"
-
 #include "base/bytes.h"
-#include "engine/engine.h"
-#include "format/batch.h"
+#include "queue/queues.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct om_decompressed_slot slot;
 
@@ -56,10 +55,11 @@ static void shrink(om_decompressed *opened, const slot *but) {
 }
 
 static int ask(om_engine *engine, uint64_t log, int64_t base_offset, const uint8_t *batch, size_t len) {
-    slot *it = make_room(engine->opened);
+    om_decompressed *opened = engine->queues->decompressed;
+    slot *it = make_room(opened);
     if (!it)
         return OM_E_NOT_RESIDENT; /* an answer wakes all who wait: then there is room */
-    *it = (slot){.log = log, .base_offset = base_offset, .used = ++engine->opened->uses, .asked = 1};
+    *it = (slot){.log = log, .base_offset = base_offset, .used = ++opened->uses, .asked = 1};
     memcpy(it->head, batch, OM_BATCH_OVERHEAD);
     om_event event = {
         .kind = OM_EV_DECOMPRESS,
@@ -76,16 +76,17 @@ int om_decompressed_get(om_engine *engine, uint64_t log, int64_t base_offset, co
                         om_buffer **out) {
     if (len < OM_BATCH_OVERHEAD)
         return OM_E_UNREADABLE;
-    if (!engine->opened && !(engine->opened = calloc(1, sizeof *engine->opened)))
+    om_decompressed *opened = engine->queues->decompressed;
+    if (!opened && !(opened = engine->queues->decompressed = calloc(1, sizeof *opened)))
         return OM_E_NOT_RESIDENT;
-    slot *it = find(engine->opened, log, base_offset);
+    slot *it = find(opened, log, base_offset);
     if (it && !it->asked && memcmp(it->head, batch, OM_BATCH_OVERHEAD) != 0) {
-        let_go(engine->opened, it); /* compacted, or cut and written again: another batch has its place */
+        let_go(opened, it); /* compacted, or cut and written again: another batch has its place */
         it = NULL;
     }
     if (!it)
         return ask(engine, log, base_offset, batch, len);
-    it->used = ++engine->opened->uses;
+    it->used = ++opened->uses;
     if (it->asked)
         return OM_E_NOT_RESIDENT;
     if (!it->bytes)
@@ -118,7 +119,7 @@ static om_buffer *plain_batch(const slot *it, const uint8_t *records, size_t len
 }
 
 int om_decompressed_put(om_engine *engine, uint64_t log, int64_t base_offset, const uint8_t *records, int64_t len) {
-    om_decompressed *opened = engine->opened;
+    om_decompressed *opened = engine->queues->decompressed;
     slot *it = opened ? find(opened, log, base_offset) : NULL;
     if (!it || !it->asked)
         return OM_E_GONE;
@@ -131,8 +132,9 @@ int om_decompressed_put(om_engine *engine, uint64_t log, int64_t base_offset, co
 }
 
 void om_decompressed_free(om_engine *engine) {
-    for (int i = 0; engine->opened && i < OM_OPENED_SLOTS; i++)
-        let_go(engine->opened, &engine->opened->slots[i]);
-    free(engine->opened);
-    engine->opened = NULL;
+    om_decompressed *opened = engine->queues->decompressed;
+    for (int i = 0; opened && i < OM_OPENED_SLOTS; i++)
+        let_go(opened, &opened->slots[i]);
+    free(opened);
+    engine->queues->decompressed = NULL;
 }

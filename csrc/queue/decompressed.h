@@ -9,6 +9,7 @@
 #define OM_DECOMPRESSED_H
 
 #include "base/buffer.h"
+#include "format/batch.h"
 #include "om_engine.h"
 
 #define OM_OPENED_SLOTS 64

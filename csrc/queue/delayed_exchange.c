@@ -4,9 +4,11 @@
  * again from the log at a start. A message that is due leaves as the dead do: its way on and its
  * settling here are one record.
  */
-#include "engine/engine.h"
-
-#include "cursor/cursor.h"
+#include "queue/delayed_exchange.h"
+#include "net/engine_core.h"
+#include "queue/queue.h"
+#include "queue/queue_deadlines.h"
+#include "store/log_offsets.h"
 
 #include <stdlib.h>
 

@@ -1,57 +1,59 @@
 /* queue.c -- queues by number and by name, and what is asked of them. */
-#include "engine/engine.h"
-
-#include "cursor/cursor.h"
+#include "queue/queue.h"
+#include "queue/queues.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- the tables ---- */
 
-static uint32_t id_bucket(const om_engine *engine, uint64_t id) {
-    return (uint32_t)(id * 0x9E3779B97F4A7C15u >> 32) & (engine->queue_buckets - 1);
+static uint32_t id_bucket(const om_queues *queues, uint64_t id) {
+    return (uint32_t)(id * 0x9E3779B97F4A7C15u >> 32) & (queues->buckets - 1);
 }
 
-static uint32_t name_bucket(const om_engine *engine, uint32_t vhost, const uint8_t *name, size_t len) {
-    return om_crc32c(vhost, name, len) & (engine->queue_buckets - 1);
+static uint32_t name_bucket(const om_queues *queues, uint32_t vhost, const uint8_t *name, size_t len) {
+    return om_crc32c(vhost, name, len) & (queues->buckets - 1);
 }
 
 om_queue *om_queue_find(om_engine *engine, uint64_t id) {
-    om_queue *queue = engine->by_id[id_bucket(engine, id)];
+    const om_queues *queues = engine->queues;
+    om_queue *queue = queues->by_id[id_bucket(queues, id)];
     while (queue && queue->id != id)
         queue = queue->next_by_id;
     return queue;
 }
 
 om_queue *om_queue_named(om_engine *engine, uint32_t vhost, const uint8_t *name, size_t len) {
-    om_queue *queue = engine->by_name[name_bucket(engine, vhost, name, len)];
+    const om_queues *queues = engine->queues;
+    om_queue *queue = queues->by_name[name_bucket(queues, vhost, name, len)];
     while (queue && !(queue->vhost == vhost && queue->name_len == len && memcmp(queue->name, name, len) == 0))
         queue = queue->next_by_name;
     return queue;
 }
 
-static void link_queue(om_engine *engine, om_queue *queue) {
-    om_queue **slot = &engine->by_id[id_bucket(engine, queue->id)];
+static void link_queue(om_queues *queues, om_queue *queue) {
+    om_queue **slot = &queues->by_id[id_bucket(queues, queue->id)];
     queue->next_by_id = *slot;
     *slot = queue;
-    slot = &engine->by_name[name_bucket(engine, queue->vhost, queue->name, queue->name_len)];
+    slot = &queues->by_name[name_bucket(queues, queue->vhost, queue->name, queue->name_len)];
     queue->next_by_name = *slot;
     *slot = queue;
 }
 
-static void unlink_queue(om_engine *engine, om_queue *queue) {
-    om_queue **slot = &engine->by_id[id_bucket(engine, queue->id)];
+static void unlink_queue(om_queues *queues, om_queue *queue) {
+    om_queue **slot = &queues->by_id[id_bucket(queues, queue->id)];
     while (*slot != queue)
         slot = &(*slot)->next_by_id;
     *slot = queue->next_by_id;
-    slot = &engine->by_name[name_bucket(engine, queue->vhost, queue->name, queue->name_len)];
+    slot = &queues->by_name[name_bucket(queues, queue->vhost, queue->name, queue->name_len)];
     while (*slot != queue)
         slot = &(*slot)->next_by_name;
     *slot = queue->next_by_name;
 }
 
-static int grow_tables(om_engine *engine) {
-    uint32_t old = engine->queue_buckets;
-    om_queue **by_id = engine->by_id, **by_name = engine->by_name;
+static int grow_tables(om_queues *queues) {
+    uint32_t old = queues->buckets;
+    om_queue **by_id = queues->by_id, **by_name = queues->by_name;
     om_queue **wider_id = calloc((size_t)old * 4, sizeof *wider_id);
     om_queue **wider_name = calloc((size_t)old * 4, sizeof *wider_name);
     if (!wider_id || !wider_name) {
@@ -59,13 +61,13 @@ static int grow_tables(om_engine *engine) {
         free(wider_name);
         return OM_E_NO_MEMORY;
     }
-    engine->by_id = wider_id;
-    engine->by_name = wider_name;
-    engine->queue_buckets = old * 4;
+    queues->by_id = wider_id;
+    queues->by_name = wider_name;
+    queues->buckets = old * 4;
     for (uint32_t i = 0; i < old; i++) {
         for (om_queue *queue = by_id[i], *next; queue; queue = next) {
             next = queue->next_by_id;
-            link_queue(engine, queue);
+            link_queue(queues, queue);
         }
     }
     free(by_id);
@@ -133,7 +135,7 @@ int om_queue_set_options(om_queue *queue, const om_queue_options *options) {
     if (copy_span(&queue->dlx, &wanted.dlx) != OM_OK || copy_span(&queue->dlrk, &wanted.dlrk) != OM_OK)
         return OM_E_NO_MEMORY;
     queue->options = wanted;
-    om_engine_note_timeout(queue->engine, wanted.consumer_timeout_ms);
+    om_queues_note_timeout(queue->engine, wanted.consumer_timeout_ms);
     om_queue_look_again(queue);
     if (queue->dead_route)
         om_route_unref(queue->dead_route);
@@ -175,18 +177,19 @@ int om_queue_new(om_engine *engine, uint64_t id, uint32_t vhost, const uint8_t *
     om_queue *queue = queue_new(engine, id, vhost, name, len, logs, log_count, options);
     if (!queue)
         return OM_E_NO_MEMORY;
-    if (engine->queue_count >= engine->queue_buckets)
-        grow_tables(engine); /* without memory the chains get longer */
-    link_queue(engine, queue);
-    engine->queue_count++;
+    om_queues *queues = engine->queues;
+    if (queues->count >= queues->buckets)
+        grow_tables(queues); /* without memory the chains get longer */
+    link_queue(queues, queue);
+    queues->count++;
     om_queue_activate(queue); /* what it holds from before may expire, or wait for its delay */
     return OM_OK;
 }
 
 void om_queue_drop(om_queue *queue) {
-    om_engine *engine = queue->engine;
-    unlink_queue(engine, queue);
-    engine->queue_count--;
+    om_queues *queues = queue->engine->queues;
+    unlink_queue(queues, queue);
+    queues->count--;
     if (queue->dead_route)
         om_route_unref(queue->dead_route);
     queue->dead_route = NULL;
@@ -197,36 +200,24 @@ void om_queue_drop(om_queue *queue) {
 /* ---- lists ---- */
 
 void om_queue_activate(om_queue *queue) {
-    om_engine *engine = queue->engine;
+    om_queues *queues = queue->engine->queues;
     if (queue->on_active || queue->removed)
         return;
     queue->on_active = 1;
     queue->next_active = NULL;
     om_queue_ref(queue);
-    *(engine->active_tail ? &engine->active_tail->next_active : &engine->active) = queue;
-    engine->active_tail = queue;
+    *(queues->active_tail ? &queues->active_tail->next_active : &queues->active) = queue;
+    queues->active_tail = queue;
 }
 
 void om_queue_wait(om_queue *queue) {
-    om_engine *engine = queue->engine;
+    om_queues *queues = queue->engine->queues;
     if (queue->on_waiting || queue->removed)
         return;
     queue->on_waiting = 1;
     om_queue_ref(queue);
-    queue->next_waiting = engine->waiting;
-    engine->waiting = queue;
-}
-
-void om_queues_wake(om_engine *engine) {
-    om_queue *queue = engine->waiting;
-    engine->waiting = NULL;
-    while (queue) {
-        om_queue *next = queue->next_waiting;
-        queue->on_waiting = 0;
-        om_queue_activate(queue);
-        om_queue_unref(queue);
-        queue = next;
-    }
+    queue->next_waiting = queues->waiting;
+    queues->waiting = queue;
 }
 
 /* ---- questions ---- */

@@ -2,31 +2,16 @@
 #ifndef OM_QUEUE_H
 #define OM_QUEUE_H
 
-#include "format/content.h"
-#include "net/output.h"
 #include "om_engine.h"
+#include "queue/dead_letter.h"
+#include "queue/delayed_exchange.h"
+#include "queue/queue_reader.h"
 #include "store/log.h"
 #include "store/store.h"
 
 typedef struct om_consumer om_consumer;
 typedef struct om_queue om_queue;
 typedef struct om_route om_route;
-
-/* ---- queues (queue.c) ------------------------------------------------------------------- */
-
-/* Where a queue's reader stands: a batch in memory or a stretch of a mapped segment (queue_reader.c). */
-typedef struct om_queue_reader {
-    om_content_iter iter;
-    om_buffer *bytes;    /* hot: held */
-    om_buffer *opened;   /* the batch at hand, opened: held; NULL: it wasn't compressed */
-    om_read read;        /* mapped: held while pins isn't NULL */
-    om_backing *backing; /* ... its file, once a large message was sent from it */
-    size_t read_at;      /* ... the batch under iter starts here */
-    int64_t next;        /* the offset iter gives next, if it has one; -1: no batch */
-    int64_t last;        /* the batch's last offset */
-    uint32_t batch_size;
-    uint64_t batch_position; /* mapped: of the batch in its segment's file */
-} om_queue_reader;
 
 typedef struct om_lane { /* one priority: a log and the place in it */
     om_log *log;
@@ -36,22 +21,6 @@ typedef struct om_lane { /* one priority: a log and the place in it */
     uint32_t refused;      /* so many in it were refused and leave again (reject-publish-dlx): ... */
     int64_t refused_from;  /* ... from here on, none is given out until they are gone */
 } om_lane;
-
-/* When a delayed message is due (delayed_exchange.c). */
-typedef struct om_due {
-    int64_t at_ms; /* wall clock */
-    int64_t offset;
-} om_due;
-
-/* A message that is to leave its queue another way than to a consumer (dead_letter.c). */
-typedef struct om_dying {
-    int64_t offset;
-    uint32_t weight;
-    uint8_t lane;
-    uint8_t reason;  /* enum om_x_death_reason, or OM_DYING_DELAYED */
-    uint8_t refused; /* it was never anybody's: see om_lane */
-} om_dying;
-#define OM_DYING_DELAYED 255
 
 struct om_queue {
     om_engine *engine;
@@ -106,16 +75,8 @@ om_queue *om_queue_find(om_engine *engine, uint64_t id);
 om_queue *om_queue_named(om_engine *engine, uint32_t vhost, const uint8_t *name, size_t len);
 void om_queue_activate(om_queue *queue); /* has or may have something to do this tick */
 void om_queue_wait(om_queue *queue);     /* look again when the disk has news */
-void om_queues_wake(om_engine *engine);  /* all that wait */
 int om_queue_is_stream(const om_queue *queue);
 void om_queue_look_again(om_queue *queue); /* at its heads: they or their time may have changed */
 void om_queue_rest(om_queue *queue);       /* empty: lets go of batches, keeps its readers */
-
-/* ---- timers (queue_deadlines.c): queues by the time of their head's end ------------------------------------ */
-
-void om_deadline_set(om_queue *queue, int64_t at_ms);
-void om_deadline_clear(om_queue *queue);
-void om_deadline_run(om_engine *engine);
-int64_t om_deadline_next(const om_engine *engine);
 
 #endif

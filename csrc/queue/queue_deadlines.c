@@ -2,79 +2,81 @@
  *
  * Only a queue whose head can expire is in it, once, whatever its length.
  */
-#include "engine/engine.h"
+#include "queue/queue_deadlines.h"
+#include "queue/queues.h"
 
 #include <stdlib.h>
 
-static void put(om_engine *engine, uint32_t index, om_queue *queue) {
-    engine->timers[index] = queue;
+static void put(om_deadlines *deadlines, uint32_t index, om_queue *queue) {
+    deadlines->heap[index] = queue;
     queue->timer_index = index;
 }
 
-static void rise(om_engine *engine, uint32_t index) {
-    om_queue *queue = engine->timers[index];
-    while (index > 1 && engine->timers[index / 2]->timer_at > queue->timer_at) {
-        put(engine, index, engine->timers[index / 2]);
+static void rise(om_deadlines *deadlines, uint32_t index) {
+    om_queue *queue = deadlines->heap[index];
+    while (index > 1 && deadlines->heap[index / 2]->timer_at > queue->timer_at) {
+        put(deadlines, index, deadlines->heap[index / 2]);
         index /= 2;
     }
-    put(engine, index, queue);
+    put(deadlines, index, queue);
 }
 
-static void sink(om_engine *engine, uint32_t index) {
-    om_queue *queue = engine->timers[index];
+static void sink(om_deadlines *deadlines, uint32_t index) {
+    om_queue *queue = deadlines->heap[index];
     for (;;) {
         uint32_t child = index * 2;
-        if (child > engine->timer_count)
+        if (child > deadlines->count)
             break;
-        if (child < engine->timer_count && engine->timers[child + 1]->timer_at < engine->timers[child]->timer_at)
+        if (child < deadlines->count && deadlines->heap[child + 1]->timer_at < deadlines->heap[child]->timer_at)
             child++;
-        if (engine->timers[child]->timer_at >= queue->timer_at)
+        if (deadlines->heap[child]->timer_at >= queue->timer_at)
             break;
-        put(engine, index, engine->timers[child]);
+        put(deadlines, index, deadlines->heap[child]);
         index = child;
     }
-    put(engine, index, queue);
+    put(deadlines, index, queue);
 }
 
 void om_deadline_clear(om_queue *queue) {
-    om_engine *engine = queue->engine;
+    om_deadlines *deadlines = &queue->engine->queues->deadlines;
     uint32_t index = queue->timer_index;
     if (!index)
         return;
     queue->timer_index = 0;
     queue->timer_at = INT64_MAX;
-    om_queue *last = engine->timers[engine->timer_count--];
+    om_queue *last = deadlines->heap[deadlines->count--];
     if (last == queue)
         return;
-    put(engine, index, last);
-    rise(engine, index);
-    sink(engine, last->timer_index);
+    put(deadlines, index, last);
+    rise(deadlines, index);
+    sink(deadlines, last->timer_index);
 }
 
 void om_deadline_set(om_queue *queue, int64_t at_ms) {
-    om_engine *engine = queue->engine;
+    om_deadlines *deadlines = &queue->engine->queues->deadlines;
     if (queue->timer_index) {
         queue->timer_at = at_ms;
-        rise(engine, queue->timer_index);
-        sink(engine, queue->timer_index);
+        rise(deadlines, queue->timer_index);
+        sink(deadlines, queue->timer_index);
         return;
     }
-    if (engine->timer_count + 2 > engine->timer_cap) {
-        uint32_t cap = engine->timer_cap ? engine->timer_cap * 2 : 64;
-        om_queue **timers = realloc(engine->timers, cap * sizeof *timers);
-        if (!timers)
+    if (deadlines->count + 2 > deadlines->cap) {
+        uint32_t cap = deadlines->cap ? deadlines->cap * 2 : 64;
+        om_queue **heap = realloc(deadlines->heap, cap * sizeof *heap);
+        if (!heap)
             return; /* its head goes when somebody next looks at it */
-        engine->timers = timers;
-        engine->timer_cap = cap;
+        deadlines->heap = heap;
+        deadlines->cap = cap;
     }
     queue->timer_at = at_ms;
-    put(engine, ++engine->timer_count, queue);
-    rise(engine, engine->timer_count);
+    put(deadlines, ++deadlines->count, queue);
+    rise(deadlines, deadlines->count);
 }
 
 void om_deadline_run(om_engine *engine) {
-    while (engine->timer_count && engine->timers[1]->timer_at <= engine->now_ms) {
-        om_queue *queue = engine->timers[1];
+    om_deadlines *deadlines = &engine->queues->deadlines;
+    while (deadlines->count && deadlines->heap[1]->timer_at <= engine->now_ms) {
+        om_queue *queue = deadlines->heap[1];
         om_deadline_clear(queue);
         om_queue_look_again(queue);
         om_queue_activate(queue);
@@ -82,5 +84,6 @@ void om_deadline_run(om_engine *engine) {
 }
 
 int64_t om_deadline_next(const om_engine *engine) {
-    return engine->timer_count ? engine->timers[1]->timer_at : INT64_MAX;
+    const om_deadlines *deadlines = &engine->queues->deadlines;
+    return deadlines->count ? deadlines->heap[1]->timer_at : INT64_MAX;
 }

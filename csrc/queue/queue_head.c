@@ -3,10 +3,13 @@
  * The highest priority that has a message goes first. Those found to be expired on the way leave as dead letters; gaps
  * and what can't be read are passed over.
  */
+#include "queue/queue_head.h"
 #include "base/attributes.h"
-#include "engine/engine.h"
-
-#include "cursor/cursor.h"
+#include "net/engine_core.h"
+#include "queue/queue_deadlines.h"
+#include "store/log_cursor.h"
+#include "store/log_damage.h"
+#include "store/log_offsets.h"
 #include "store/producer.h"
 
 #define EXPIRE_MAX 4096 /* messages found to be expired in one go, so that other queues get their turn */

@@ -3,9 +3,12 @@
  * Messages count from when they are published: those in the open batches, too. (A full queue that refuses:
  * reject_publish.c.)
  */
-#include "engine/engine.h"
-
-#include "cursor/cursor.h"
+#include "queue/queue_length.h"
+#include "net/engine_core.h"
+#include "queue/queue_head.h"
+#include "store/fanout.h"
+#include "store/log_cursor.h"
+#include "store/log_damage.h"
 #include "store/producer.h"
 
 #define TRIM_MAX 1024 /* messages in one go, so that others get their turn */

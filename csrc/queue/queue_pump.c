@@ -3,10 +3,16 @@
  * It is pumped when something may have changed for it: messages came, credit came back, a socket drained, the disk
  * caught up. Consumers take turns, those of a higher priority before the others.
  */
+#include "queue/queue_pump.h"
 #include "base/attributes.h"
-#include "engine/engine.h"
-
-#include "cursor/cursor.h"
+#include "net/engine_core.h"
+#include "queue/queue_deadlines.h"
+#include "queue/queue_head.h"
+#include "queue/queue_length.h"
+#include "queue/stream.h"
+#include "store/log_append.h"
+#include "store/log_cursor.h"
+#include "store/log_offsets.h"
 
 #define PUMP_MAX 2048 /* messages a queue gives in one go, so that others get their turn */
 

@@ -5,10 +5,9 @@
  * checked when it is taken in, unless nobody here is going to touch its bytes. A compressed batch is
  * read from where it was opened (decompressed.c).
  */
+#include "queue/queue_reader.h"
 #include "base/attributes.h"
-#include "engine/engine.h"
-#include "queue/decompressed.h"
-
+#include "queue/queues.h"
 #include "store/log_read.h"
 #include "store/producer.h"
 
@@ -46,19 +45,6 @@ void om_queue_reader_free(om_queue_reader *feed) {
         return;
     om_queue_reader_rest(feed);
     free(feed);
-}
-
-om_buffer *om_queue_reader_bytes(const om_queue_reader *feed) {
-    return feed->opened ? feed->opened : feed->bytes;
-}
-
-void om_queue_reader_guard(om_queue_reader *feed) {
-    if (!om_queue_reader_bytes(feed) && feed->read.pins)
-        om_read_guard(&feed->read);
-}
-
-int om_queue_reader_unguard(om_queue_reader *feed) {
-    return !om_queue_reader_bytes(feed) && feed->read.pins ? om_read_unguard(&feed->read) : OM_OK;
 }
 
 void om_queue_reader_doubt(om_queue_reader *feed, om_log *log) {
@@ -108,7 +94,8 @@ static int start_batch(om_engine *engine, om_queue_reader *feed, const om_log *l
         len = feed->opened->len;
     }
     size_t room = OM_HEADER_ROOM(engine->options.frame_max);
-    int result = om_content_iter_init(&feed->iter, data, len, engine->foreign, room < OM_FOREIGN ? room : OM_FOREIGN);
+    int result =
+        om_content_iter_init(&feed->iter, data, len, engine->queues->foreign, room < OM_FOREIGN ? room : OM_FOREIGN);
     if (result != OM_OK)
         return OM_E_UNREADABLE; /* not what it was */
     /* A fan-out's batch carries the head of another log. */

@@ -5,7 +5,11 @@
  * dead-letters what it refuses takes it in and hands it on at once: so its second death is told and
  * routed as any other.
  */
-#include "engine/engine.h"
+#include "queue/reject_publish.h"
+#include "net/engine_core.h"
+#include "queue/queue_length.h"
+#include "queue/queue_pump.h"
+#include "store/atomic.h"
 
 #include <stdlib.h>
 

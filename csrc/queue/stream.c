@@ -4,9 +4,11 @@
  * at the high watermark (what a power failure could take was never seen) and before an open
  * transaction.
  */
-#include "engine/engine.h"
-
+#include "queue/stream.h"
+#include "net/engine_core.h"
 #include "store/producer.h"
+
+#include <string.h>
 
 #define STREAM_MAX 1024 /* messages a consumer gets in one go */
 
