@@ -11,6 +11,7 @@ PIP := $(PY) -m pip --disable-pip-version-check install -q
 C_SOURCES := $(wildcard csrc/*/*.c)
 C_FILES := $(C_SOURCES) $(wildcard csrc/*.h csrc/*/*.h)
 CORE := setup.py $(wildcard csrc/*.py) $(C_FILES)
+ALL_C := $(C_FILES) $(shell find perf tests -name '*.[ch]')
 OURS := ottermq wal amqp cli
 
 # Arguments for `ottermq serve` and for pytest: make run ARGS="--data /tmp/x"
@@ -21,7 +22,7 @@ TESTS ?= -n 2 --dist loadfile
 # write no bytecode, each start of a broker would compile all of it again.
 BYTECODE = $(PY) -m compileall -q $(OURS)
 
-.PHONY: help run test check-all again lint asan bench record fuzz soak constraints sbom clean
+.PHONY: help run test check-all again lint asan bench record fuzz soak constraints sbom dist clean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -48,9 +49,10 @@ again: $(VENV)/.core $(VENV)/.tests ## what failed in the last test run, once mo
 # would be our amqp/.
 MYPY = $(CURDIR)/$(PY) -m mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache
 
-lint: $(VENV)/.core $(VENV)/.tests ## ruff, mypy --strict, gcc -Wall -Wextra -Werror
+lint: $(VENV)/.core $(VENV)/.tests ## ruff, clang-format, mypy --strict, gcc -Wall -Wextra -Werror
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	@$(VENV)/bin/clang-format --dry-run -Werror $(ALL_C)
 	@mkdir -p build/types/ottermq
 	@find build/types -type l -delete
 	@ln -s $(addprefix $(CURDIR)/,$(wildcard ottermq/*)) build/types/ottermq/
@@ -120,6 +122,9 @@ constraints: ## build/constraints.txt: each dependency with its version and hash
 
 sbom: constraints ## build/sbom.json: the same as CycloneDX
 	build/release/bin/cyclonedx-py requirements build/constraints.txt --pyproject pyproject.toml -o build/sbom.json
+
+dist: $(VENV)/.core $(VENV)/.tests ## dist/: the source release and a manylinux wheel, both installed and tried
+	@.ci/dist "$(PYTHON)"
 
 clean: ## remove all that was built; the data stays
 	rm -rf $(VENV) build dist *.egg-info ottermq/_core*.so ottermq/_core.c

@@ -13,12 +13,12 @@ import tomllib
 import zipfile
 from pathlib import Path
 
-import pika
 import pytest
 import trio
 
 from ottermq import __version__
-from tests.brokers import Broker, environment
+from tests.brokers import environment
+from tests.installed import serves_a_message
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -211,17 +211,8 @@ def test_a_wheel_installs_and_serves_a_message(version: str, wheel: Path, tmp_pa
     told = subprocess.run([home / "bin" / "ottermq", "--version"], capture_output=True, text=True)
     assert told.stdout == f"ottermq {__version__}\n", told.stderr
     config = home / "share" / "ottermq" / "config.yaml"
-    with Broker(tmp_path / "data", "--config", str(config), python=own) as broker:
-        loaded = Path(f"/proc/{broker.process.pid}/maps").read_text()
-        assert str(site / "ottermq" / "_core.abi3.so") in loaded
-        host, port = broker.address("amqp")
-        with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
-            channel = connection.channel()
-            channel.confirm_delivery()
-            channel.queue_declare("orders", durable=True)
-            persistent = pika.BasicProperties(delivery_mode=2)
-            channel.basic_publish("", "orders", b"hello", persistent, mandatory=True)
-            assert channel.basic_get("orders", auto_ack=True)[2] == b"hello"
+    core = serves_a_message(own, tmp_path / "data", "--config", str(config))
+    assert core == str(site / "ottermq" / "_core.abi3.so")
 
 
 def test_nobody_is_told_to_install_from_an_index_before_there_is_a_release() -> None:
