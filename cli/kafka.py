@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from ottermq.admin.http import HIDDEN
+from ottermq.admin.paths import HIDDEN
 from ottermq.cli import asking
 from ottermq.cli.group import Group
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from ottermq.admin.http import UNFENCE
+from ottermq.admin.paths import UNFENCE
 from ottermq.cli import asking
 
 PATIENCE = 60.0  # seconds: a new file of the WAL is written

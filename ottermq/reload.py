@@ -9,14 +9,13 @@ the log says why. A signal that comes while we start counts when we are ready. N
 """
 
 import dataclasses
-import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import trio
 
-from ottermq import auditlog, eventlog
+from ottermq import auditlog, definitions, eventlog
 from ottermq.amqp.context import AmqpContext
 from ottermq.config import Config
 from ottermq.config.messages import dotted
@@ -51,12 +50,6 @@ RELOADED: frozenset[Keys] = frozenset(
         ("kafka", "any_replication_factor"),
     }
 )
-
-
-def ignore_signals() -> None:
-    """Until somebody listens for them, and after: the default would end the process."""
-    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, signal.SIG_IGN)
 
 
 @dataclass(eq=False)
@@ -105,11 +98,6 @@ class Reloader:
         self.amqp.settings, self.kafka.settings = config.amqp, config.kafka
 
     async def _load_definitions(self) -> None:
-        if self.config.definitions is None:
-            return
-        # Here and not above: most brokers have no such file, and start quicker for it.
-        from ottermq import definitions
-
         context = self.amqp
         try:
             await definitions.load(

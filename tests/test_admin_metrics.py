@@ -7,11 +7,11 @@ from pathlib import Path
 import pika
 import pytest
 
-from ottermq.admin import metrics
-from ottermq.admin.metrics import COUNTER, GAUGE, Metric, exposition
+from ottermq.kafka import metrics
 from ottermq.kafka.groups.records import Place
 from ottermq.kafka.transactions.coordinator import Transactions
 from ottermq.kafka.transactions.transaction import Producer
+from ottermq.metrics import COUNTER, GAUGE, Metric, exposition
 from tests import brokers
 from tests.kafka.test_transactions import TransactionHarness, open_harness, write
 
@@ -81,7 +81,7 @@ async def begun(
 
 
 def held(transactions: Transactions) -> dict[str, float]:
-    text = exposition(metrics._held(transactions))
+    text = exposition([metrics.held(transactions)])
     name = "ottermq_kafka_transaction_holds_seconds"
     return {key.removeprefix(name): age for key, age in samples(text).items() if name in key}
 

@@ -5,10 +5,12 @@ only `serve` touches a socket. Who may ask what is guard.py's.
 """
 
 import json
+import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -16,23 +18,23 @@ import trio
 
 from ottermq import auditlog
 from ottermq.admin.guard import Guard
+from ottermq.admin.paths import HIDDEN, UNFENCE
 from ottermq.admin.waiting import Waiting
 from ottermq.errors import AccessRefused, LoginRefused
 from ottermq.net import close_reasons
-from ottermq.net.listeners import part
-from ottermq.wal import LogError
+from ottermq.net.listeners import Service, part
+from ottermq.wal import LogError, Store
 
 HEAD_LIMIT = 8192
 PATIENCE = 5.0  # seconds for the whole request, for a login, and again for the answer
 MOST_WAITING = 100  # connections whose client is to say something
+MOST = MOST_WAITING + 50  # connections, with those that are being answered
 
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _REQUEST = re.compile(rf"({_TOKEN}) ([!-~]+) HTTP/1\.([01])")
 _HEADER = re.compile(rf"({_TOKEN}):[ \t]*([\t -~\x80-\xff]*)")
 
 HEALTH = "/health"
-HIDDEN = "/kafka/hidden"
-UNFENCE = "/unfence"
 JSON = "application/json"
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -46,6 +48,15 @@ class Pages(NamedTuple):
     unfence: Callable[[], Awaitable[None]]  # LogError: the log can't be written, or isn't fenced
     damage: Callable[[], str | None] = lambda: None  # which records are lost or can't be read
     hindrance: Callable[[], str | None] = lambda: None  # why what was taken can't be written
+
+    @classmethod
+    def of(
+        cls, store: Store, metrics: Callable[[bool], str], hidden: Callable[[], list[str]]
+    ) -> "Pages":
+        unfence = partial(trio.to_thread.run_sync, store.unfence)
+        return cls(
+            store.trouble, metrics, hidden, unfence, lambda: store.damage.reason, store.hindrance
+        )
 
 
 @dataclass(frozen=True)
@@ -245,6 +256,16 @@ class Desk:
             except BadRequest as error:
                 return Answer(HTTPStatus.BAD_REQUEST, {"error": str(error)})
         return Answer(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "too many logins: try again"})
+
+
+def services(pages: Pages, guard: Guard, *, health: bool) -> list[Service]:
+    """health: whether a port of its own is there for health checks alone."""
+    desks = {"admin": Desk(pages, guard)}
+    if health:
+        desks["health"] = Desk(pages, guard, ONLY_HEALTH)
+    return [
+        Service(name, desk.serve, MOST, log_level=logging.DEBUG) for name, desk in desks.items()
+    ]
 
 
 def _host_of(stream: trio.abc.HalfCloseableStream) -> str:

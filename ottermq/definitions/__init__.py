@@ -12,10 +12,6 @@ load.py     from a path, at the start and on SIGHUP
 export.py   and back
 """
 
-from ottermq.definitions.apply import apply
-from ottermq.definitions.export import export
 from ottermq.definitions.load import load
-from ottermq.definitions.parse import parse
-from ottermq.definitions.records import Definitions, DefinitionsError
 
-__all__ = ["Definitions", "DefinitionsError", "apply", "export", "load", "parse"]
+__all__ = ["load"]

@@ -1,4 +1,4 @@
-"""What the Kafka handlers act on; the fields are filled by broker.py."""
+"""What the Kafka handlers act on; startup.py fills it."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -7,14 +7,16 @@ A port in use is told at once (bind), but nobody is let in before the log has re
 import errno
 import logging
 import socket
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields
 from ipaddress import IPv6Address
 
 import trio
 
 from ottermq import eventlog
 from ottermq.config import Address
+from ottermq.config.schema import ListenSettings
 from ottermq.errors import StartupError
 from ottermq.net import close_reasons
 
@@ -45,6 +47,19 @@ class Bound:
     def close(self) -> None:
         for sock in self.sockets:
             sock.close()
+
+
+@contextmanager
+def bind_all(settings: ListenSettings) -> Iterator[dict[str, Bound]]:
+    """Every port that is wanted, by its name; closed at the end."""
+    with ExitStack() as stack:
+        bound = {}
+        for field in fields(settings):
+            wanted = getattr(settings, field.name)
+            if wanted is not None:
+                bound[field.name] = bind(field.name, wanted)
+                stack.callback(bound[field.name].close)
+        yield bound
 
 
 def bind(name: str, wanted: Address) -> Bound:

@@ -9,14 +9,15 @@ we feed; the client holds it back by not reading, as our drain stops then.
 """
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import trio
 
-from ottermq.config import Address
+from ottermq.config import Address, Config
 from ottermq.net import close_reasons
+from ottermq.net.listeners import Service
 from ottermq.net.tls import Contexts, name_of
 
 CHUNK = 128 * 1024  # bytes drained at a time: a few TLS records in one write
@@ -92,6 +93,18 @@ class Tunnel:
             pipe.hang_up()
         await _part(secure)
         return None
+
+
+def services(
+    contexts: Contexts, config: Config, most: int, ports: Mapping[str, Callable[[Peer], Pipe]]
+) -> list[Service]:
+    """One for each TLS port that is wanted. most: connections at a time."""
+    patience = config.amqp.handshake_timeout.total_seconds()
+    return [
+        Service(name, Tunnel(contexts, config.tls.login_from, patience, open_pipe).serve, most)
+        for name, open_pipe in ports.items()
+        if getattr(config.listen, name) is not None
+    ]
 
 
 async def _take(secure: "trio.SSLStream[trio.SocketStream]", pipe: Pipe) -> None:

@@ -48,7 +48,7 @@ REPORTS = {
 async def open_store(
     config: Config, *, accept_missing_metadata: bool = False
 ) -> AsyncIterator[Store]:
-    """The one place where the log is opened and closed. It takes work once it is `recovered`."""
+    """The one place where the log is opened and closed. It takes work after `recovering`."""
     with told_in_one_line(config):
         store = await trio.to_thread.run_sync(_make, config, accept_missing_metadata)
     try:
@@ -58,10 +58,21 @@ async def open_store(
             await _close(store)
 
 
-async def recovered(config: Config, store: Store, stop: trio.Event) -> None:
-    """Return when it is. Interrupted: `stop` was set first."""
-    with told_in_one_line(config):
-        await recover(store, stop)
+@asynccontextmanager
+async def recovering(config: Config, store: Store, stop: trio.Event) -> AsyncIterator[None]:
+    """It recovers beside what is done in here, and has at the end; a doubtful one does first, as
+    meta.db isn't written to before the log has seen it. Interrupted: `stop` was set before."""
+
+    async def recovered() -> None:
+        with told_in_one_line(config):
+            await recover(store, stop)
+
+    async with trio.open_nursery() as nursery:
+        if store.is_doubtful:
+            await recovered()
+        else:
+            nursery.start_soon(recovered)
+        yield
 
 
 # What rows that aren't ours any more raise where they are understood.

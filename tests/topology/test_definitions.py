@@ -10,7 +10,10 @@ import pytest
 
 from ottermq.auth import Auth, open_auth
 from ottermq.config.schema import AuthSettings
-from ottermq.definitions import DefinitionsError, apply, export, parse
+from ottermq.definitions.apply import apply
+from ottermq.definitions.export import export
+from ottermq.definitions.parse import parse
+from ottermq.definitions.records import DefinitionsError
 from ottermq.topology import Change, MetaDb, Topology, restore
 
 # As `rabbitmqctl export_definitions` writes it; the hash is of "test12".

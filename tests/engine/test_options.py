@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from ottermq.broker import engine_options
 from ottermq.config import Config, load
+from ottermq.engine.options import engine_options
 
 
 def test_every_setting_reaches_the_engine() -> None:
