@@ -117,23 +117,22 @@ class Engine:
         return max(int(lib.om_conn_drain(self._engine, conn, out, len(room))), -1)
 
     def send(self, conn: int, data: bytes) -> bool:
-        return bool(lib.om_conn_send(self._engine, conn, data, len(data)) >= 0)
+        return _ok(lib.om_conn_send(self._engine, conn, data, len(data)))
 
     def resume(self, conn: int, data: bytes = b"") -> bool:
-        return bool(lib.om_conn_resume(self._engine, conn, data, len(data)) >= 0)
+        return _ok(lib.om_conn_resume(self._engine, conn, data, len(data)))
 
     def tune(self, conn: int, frame_max: int, channel_max: int, heartbeat: int) -> bool:
-        result: int = lib.om_conn_tune(self._engine, conn, frame_max, channel_max, heartbeat)
-        return result >= 0
+        return _ok(lib.om_conn_tune(self._engine, conn, frame_max, channel_max, heartbeat))
 
     def open(self, conn: int, vhost: int, user: str, flags: ConnFlags) -> bool:
-        return bool(lib.om_conn_open(self._engine, conn, vhost, user.encode(), int(flags)) >= 0)
+        return _ok(lib.om_conn_open(self._engine, conn, vhost, user.encode(), int(flags)))
 
     def closing(self, conn: int, data: bytes) -> bool:
-        return bool(lib.om_conn_closing(self._engine, conn, data, len(data)) >= 0)
+        return _ok(lib.om_conn_closing(self._engine, conn, data, len(data)))
 
     def hang_up(self, conn: int, data: bytes = b"") -> bool:
-        return bool(lib.om_conn_close(self._engine, conn, data, len(data)) >= 0)
+        return _ok(lib.om_conn_close(self._engine, conn, data, len(data)))
 
     def conn_stat(self, conn: int) -> ConnStat | None:
         out = ffi.new("om_conn_stat *")
@@ -144,22 +143,22 @@ class Engine:
     # -- channels
 
     def channel_open(self, conn: int, channel: int) -> bool:
-        return bool(lib.om_channel_open(self._engine, conn, channel) >= 0)
+        return _ok(lib.om_channel_open(self._engine, conn, channel))
 
     def channel_close(self, conn: int, channel: int, closing: bool) -> bool:
-        return bool(lib.om_channel_close(self._engine, conn, channel, closing) >= 0)
+        return _ok(lib.om_channel_close(self._engine, conn, channel, closing))
 
     def channel_confirm(self, conn: int, channel: int) -> bool:
-        return bool(lib.om_channel_confirm(self._engine, conn, channel) >= 0)
+        return _ok(lib.om_channel_confirm(self._engine, conn, channel))
 
     def channel_limit(self, conn: int, channel: int, prefetch: int) -> bool:
-        return bool(lib.om_channel_limit(self._engine, conn, channel, prefetch) >= 0)
+        return _ok(lib.om_channel_limit(self._engine, conn, channel, prefetch))
 
     def channel_recover(self, conn: int, channel: int) -> bool:
-        return bool(lib.om_channel_recover(self._engine, conn, channel) >= 0)
+        return _ok(lib.om_channel_recover(self._engine, conn, channel))
 
     def tx_select(self, conn: int, channel: int) -> bool:
-        return bool(lib.om_channel_tx_select(self._engine, conn, channel) >= 0)
+        return _ok(lib.om_channel_tx_select(self._engine, conn, channel))
 
     def tx_commit(self, conn: int, channel: int, ok: bytes) -> int:
         """`ok` leaves when it is on disk. OM_OK or OM_E_*: then nothing of it happened."""
@@ -167,16 +166,15 @@ class Engine:
         return result
 
     def tx_rollback(self, conn: int, channel: int) -> bool:
-        return bool(lib.om_channel_tx_rollback(self._engine, conn, channel) >= 0)
+        return _ok(lib.om_channel_tx_rollback(self._engine, conn, channel))
 
     # -- publishing
 
     def may_publish(self, conn: int, exchange: bytes, salt: int, by_event: bool) -> bool:
         flags = lib.OM_EXCHANGE_BY_EVENT if by_event else 0
-        result: int = lib.om_conn_may_publish(
-            self._engine, conn, exchange, len(exchange), salt, flags
+        return _ok(
+            lib.om_conn_may_publish(self._engine, conn, exchange, len(exchange), salt, flags)
         )
-        return result >= 0
 
     def publish_route(
         self, conn: int, channel: int, queues: Sequence[int], flags: RouteFlags, generation: int
@@ -225,10 +223,10 @@ class Engine:
 
     def set_queue(self, queue: int, options: QueueOptions) -> bool:
         settings, _alive = _queue_options(options)
-        return bool(lib.om_queue_set(self._engine, queue, settings) >= 0)
+        return _ok(lib.om_queue_set(self._engine, queue, settings))
 
     def remove_queue(self, queue: int) -> bool:
-        return bool(lib.om_queue_remove(self._engine, queue) >= 0)
+        return _ok(lib.om_queue_remove(self._engine, queue))
 
     def purge(self, queue: int) -> Purged:
         """Full: nothing went."""
@@ -266,10 +264,7 @@ class Engine:
         return Added(result) if result < 0 else Added.OK
 
     def cancel_consumer(self, conn: int, channel: int, tag: bytes, ok: bytes) -> bool:
-        result: int = lib.om_consumer_cancel(
-            self._engine, conn, channel, tag, len(tag), ok, len(ok)
-        )
-        return result >= 0
+        return _ok(lib.om_consumer_cancel(self._engine, conn, channel, tag, len(tag), ok, len(ok)))
 
     def add_reply_consumer(self, conn: int, channel: int, tag: bytes, ok: bytes) -> Added:
         result: int = lib.om_consumer_add_reply_to(
@@ -291,33 +286,33 @@ class Engine:
             room = count
 
     def get(self, conn: int, channel: int, queue: int, no_ack: bool) -> bool:
-        return bool(lib.om_basic_get(self._engine, conn, channel, queue, no_ack) >= 0)
+        return _ok(lib.om_basic_get(self._engine, conn, channel, queue, no_ack))
 
     # -- Kafka
 
     def kafka_trust(self, conn: int, trusted: bool) -> bool:
         """Whether it needs no login: then its requests may be as large as anybody's."""
-        return bool(lib.om_kafka_trust(self._engine, conn, trusted) >= 0)
+        return _ok(lib.om_kafka_trust(self._engine, conn, trusted))
 
     def kafka_open(self, conn: int, user: str) -> bool:
-        return bool(lib.om_kafka_open(self._engine, conn, user.encode()) >= 0)
+        return _ok(lib.om_kafka_open(self._engine, conn, user.encode()))
 
     def kafka_answer(self, conn: int, slot: int, data: bytes = b"") -> bool:
         """A whole response, size and header included; empty: none is due."""
-        return bool(lib.om_kafka_answer(self._engine, conn, slot, data, len(data)) >= 0)
+        return _ok(lib.om_kafka_answer(self._engine, conn, slot, data, len(data)))
 
     def kafka_permit(self, conn: int, topic: bytes, rights: KafkaRights) -> bool:
-        result: int = lib.om_kafka_permit(self._engine, conn, topic, len(topic), int(rights))
-        return result >= 0
+        return _ok(lib.om_kafka_permit(self._engine, conn, topic, len(topic), int(rights)))
 
     def kafka_permit_producer(self, conn: int, transactional_id: bytes, allowed: bool) -> bool:
-        result: int = lib.om_kafka_permit_producer(
-            self._engine, conn, transactional_id, len(transactional_id), allowed
+        return _ok(
+            lib.om_kafka_permit_producer(
+                self._engine, conn, transactional_id, len(transactional_id), allowed
+            )
         )
-        return result >= 0
 
     def kafka_retry(self, conn: int) -> bool:
-        return bool(lib.om_kafka_retry(self._engine, conn) >= 0)
+        return _ok(lib.om_kafka_retry(self._engine, conn))
 
     def kafka_repacked(self, conn: int, batches: Sequence[Repacked]) -> bool:
         """The answer to KafkaRepackWanted, for all of its batches."""
@@ -329,11 +324,10 @@ class Engine:
             if each.data is not None:
                 kept.append(ffi.from_buffer(each.data))
                 slot.data, slot.len = kept[-1], len(each.data)
-        result: int = lib.om_kafka_batches_repacked(self._engine, conn, array, len(batches))
-        return result >= 0
+        return _ok(lib.om_kafka_batches_repacked(self._engine, conn, array, len(batches)))
 
     def kafka_throttle(self, conn: int, milliseconds: int) -> bool:
-        return bool(lib.om_kafka_throttle(self._engine, conn, milliseconds) >= 0)
+        return _ok(lib.om_kafka_throttle(self._engine, conn, milliseconds))
 
     def set_kafka_topic(
         self,
@@ -361,17 +355,22 @@ class Engine:
         )
 
     def remove_kafka_topic(self, name: bytes) -> bool:
-        return bool(lib.om_kafka_topic_remove(self._engine, name, len(name)) >= 0)
+        return _ok(lib.om_kafka_topic_remove(self._engine, name, len(name)))
 
     def batch_opened(self, log: int, base_offset: int, records: bytes | None) -> bool:
         """The answer to DecompressWanted: plain records, or None if there are none to be had."""
         data, size = (records, len(records)) if records is not None else (ffi.NULL, -1)
-        return bool(lib.om_batch_opened(self._engine, log, base_offset, data, size) >= 0)
+        return _ok(lib.om_batch_opened(self._engine, log, base_offset, data, size))
 
     def stat(self) -> EngineStat:
         out = ffi.new("om_engine_stat *")
         lib.om_engine_stat_get(self._engine, out)
         return EngineStat(*(getattr(out, name) for name in EngineStat._fields))
+
+
+def _ok(result: int) -> bool:
+    """False: what the call names is gone, or there is no memory."""
+    return result >= 0
 
 
 def _or_any(milliseconds: int | None) -> int:

@@ -13,7 +13,7 @@ from functools import partial
 from ottermq.topology import rows
 from ottermq.topology.change import Change, Thing
 from ottermq.topology.exchange import Binding, Destination, Exchange
-from ottermq.topology.exchange.exchange import identity
+from ottermq.topology.exchange.binding import identity
 from ottermq.topology.queue import Queue
 from ottermq.topology.vhost import VHost
 

@@ -22,7 +22,8 @@ from ottermq.topology import arguments as queue_arguments
 from ottermq.topology import rows
 from ottermq.topology.change import Change, Statement, Thing
 from ottermq.topology.exchange import BUILT_IN, Binding, Destination, Exchange, Message, router_for
-from ottermq.topology.exchange.exchange import ALTERNATE, identity
+from ottermq.topology.exchange.binding import identity
+from ottermq.topology.exchange.exchange import ALTERNATE
 from ottermq.topology.graph import Graph
 from ottermq.topology.ledger import Ledger
 from ottermq.topology.metadb import MetaDb

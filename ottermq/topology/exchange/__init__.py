@@ -8,10 +8,11 @@ alternate ones included, is topology.py's.
 from collections.abc import Callable
 
 from ottermq.errors import PreconditionFailed
+from ottermq.topology.exchange.binding import Binding, Destination
 from ottermq.topology.exchange.consistent_hash import ConsistentHash
 from ottermq.topology.exchange.delayed import DELAYED_TYPE, inner_type
 from ottermq.topology.exchange.direct import Direct
-from ottermq.topology.exchange.exchange import Binding, Destination, Exchange
+from ottermq.topology.exchange.exchange import Exchange
 from ottermq.topology.exchange.fanout import Fanout
 from ottermq.topology.exchange.headers import Headers
 from ottermq.topology.exchange.local_random import LocalRandom

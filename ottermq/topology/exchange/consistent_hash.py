@@ -12,16 +12,13 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import xxhash
 
 from ottermq.errors import PreconditionFailed
+from ottermq.topology.exchange.binding import Binding, Destination
 from ottermq.topology.exchange.router import Message, Router
 from ottermq.topology.values import Table, binary, shown
-
-if TYPE_CHECKING:
-    from ottermq.topology.exchange.exchange import Binding, Destination
 
 HEADER = "hash-header"
 PROPERTY = "hash-property"
@@ -42,7 +39,7 @@ class ConsistentHash(Router):
         self._destinations: list[Destination] = []
         self._ends: list[int] = []  # of each one's buckets
 
-    def check(self, destination: "Destination", key: str, arguments: Table) -> None:
+    def check(self, destination: Destination, key: str, arguments: Table) -> None:
         if not re.fullmatch(r"[+-]?[0-9]+", key):  # int() takes more than Erlang does
             raise PreconditionFailed(f"The binding key must be an integer: {binary(key)}")
         weight = int(key)
@@ -51,11 +48,11 @@ class ConsistentHash(Router):
         if weight > MAX_WEIGHT:
             raise PreconditionFailed(f"The binding key must not exceed {MAX_WEIGHT}")
 
-    def add(self, binding: "Binding") -> None:
+    def add(self, binding: Binding) -> None:
         self._bindings[binding] = int(binding.key)
         self._share_out()
 
-    def remove(self, binding: "Binding") -> None:
+    def remove(self, binding: Binding) -> None:
         del self._bindings[binding]
         self._share_out()
 
@@ -67,7 +64,7 @@ class ConsistentHash(Router):
         self._destinations = list(weights)
         self._ends = list(accumulate(weights.values()))
 
-    def match(self, message: Message) -> Iterable["Destination"]:
+    def match(self, message: Message) -> Iterable[Destination]:
         if not self._ends:
             return ()
         bucket = _jump(_hash(self._value(message)), self._ends[-1])

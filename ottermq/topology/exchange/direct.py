@@ -1,14 +1,11 @@
 """direct: where the routing key is the binding's."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from ottermq.topology.exchange.binding import Binding, Destination
 from ottermq.topology.exchange.router import Message, Router
 from ottermq.topology.exchange.tally import Tally
 from ottermq.topology.values import Table
-
-if TYPE_CHECKING:
-    from ottermq.topology.exchange.exchange import Binding, Destination
 
 
 class Direct(Router):
@@ -17,14 +14,14 @@ class Direct(Router):
     def __init__(self, arguments: Table) -> None:
         self._by_key: dict[str, Tally] = {}
 
-    def add(self, binding: "Binding") -> None:
+    def add(self, binding: Binding) -> None:
         self._by_key.setdefault(binding.key, Tally()).add(binding.destination)
 
-    def remove(self, binding: "Binding") -> None:
+    def remove(self, binding: Binding) -> None:
         bound = self._by_key[binding.key]
         bound.remove(binding.destination)
         if not bound:
             del self._by_key[binding.key]
 
-    def match(self, message: Message) -> Iterable["Destination"]:
+    def match(self, message: Message) -> Iterable[Destination]:
         return [there for key in message.keys for there in self._by_key.get(key, ())]

@@ -1,29 +1,16 @@
-"""An exchange and its bindings."""
+"""An exchange."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from ottermq.topology.arguments import assert_same_arguments, refuse_inequivalent
+from ottermq.topology.exchange.binding import Binding
 from ottermq.topology.exchange.delayed import DELAYED_TYPE
 from ottermq.topology.exchange.router import Router
 from ottermq.topology.names import label
-from ottermq.topology.queue import Queue
-from ottermq.topology.values import Table, frozen
+from ottermq.topology.values import Table
 
 ALTERNATE = "alternate-exchange"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Binding:
-    source: "Exchange"
-    destination: "Destination"
-    key: str
-    arguments: Table
-
-    @property
-    def durable(self) -> bool:
-        return self.source.durable and self.destination.durable
 
 
 @dataclass(slots=True, eq=False)
@@ -67,11 +54,3 @@ class Exchange:
         refuse_inequivalent("auto_delete", self.auto_delete, auto_delete, self.label)
         refuse_inequivalent("internal", self.internal, internal, self.label)
         assert_same_arguments((ALTERNATE,), self.arguments, arguments, self.label)
-
-
-Destination: TypeAlias = Queue | Exchange
-
-
-def identity(destination: Destination, key: str, arguments: Table) -> Hashable:
-    """What makes a binding of one exchange the same as another."""
-    return (destination.id, key, frozen(arguments) if arguments else None)

@@ -1,14 +1,11 @@
 """fanout: everywhere, whatever the keys."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from ottermq.topology.exchange.binding import Binding, Destination
 from ottermq.topology.exchange.router import Message, Router
 from ottermq.topology.exchange.tally import Tally
 from ottermq.topology.values import Table
-
-if TYPE_CHECKING:
-    from ottermq.topology.exchange.exchange import Binding, Destination
 
 
 class Fanout(Router):
@@ -17,11 +14,11 @@ class Fanout(Router):
     def __init__(self, arguments: Table) -> None:
         self._bound = Tally()
 
-    def add(self, binding: "Binding") -> None:
+    def add(self, binding: Binding) -> None:
         self._bound.add(binding.destination)
 
-    def remove(self, binding: "Binding") -> None:
+    def remove(self, binding: Binding) -> None:
         self._bound.remove(binding.destination)
 
-    def match(self, message: Message) -> Iterable["Destination"]:
+    def match(self, message: Message) -> Iterable[Destination]:
         return self._bound

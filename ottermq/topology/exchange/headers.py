@@ -11,14 +11,11 @@ arguments would cost comes out of the message's budget before it is spent.
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ottermq.errors import PreconditionFailed
+from ottermq.topology.exchange.binding import Binding, Destination
 from ottermq.topology.exchange.router import Message, Router
 from ottermq.topology.values import Table, binary, frozen, kind_of, shown
-
-if TYPE_CHECKING:
-    from ottermq.topology.exchange.exchange import Binding, Destination
 
 X_MATCH = "x-match"
 A_STEP = 25  # arguments that are looked up in the time that a topic's step may take
@@ -34,7 +31,7 @@ MODES: dict[str, tuple[Callable[[Iterable[object]], bool], bool]] = {
 class _Wish:
     enough: Callable[[Iterable[object]], bool]
     values: tuple[tuple[str, Hashable], ...]
-    destination: "Destination"
+    destination: Destination
 
     def granted_by(self, headers: dict[str, Hashable]) -> bool:
         return self.enough(
@@ -51,7 +48,7 @@ class Headers(Router):
         self._values = Counter[bool]()  # of all wishes, by whether the first that fails is enough
         self._counts = Counter[bool]()
 
-    def check(self, destination: "Destination", key: str, arguments: Table) -> None:
+    def check(self, destination: Destination, key: str, arguments: Table) -> None:
         mode = arguments.get(X_MATCH, "all")
         if not isinstance(mode, str):
             raise PreconditionFailed(
@@ -64,7 +61,7 @@ class Headers(Router):
                 "expected all, any, all-with-x, or any-with-x"
             )
 
-    def add(self, binding: "Binding") -> None:
+    def add(self, binding: Binding) -> None:
         enough, with_x = MODES[binding.arguments.get(X_MATCH, "all")]
         values = tuple(
             (name, None if value is None else frozen(value))
@@ -74,14 +71,14 @@ class Headers(Router):
         wish = self._wishes[binding] = _Wish(enough, values, binding.destination)
         self._count(wish, 1)
 
-    def remove(self, binding: "Binding") -> None:
+    def remove(self, binding: Binding) -> None:
         self._count(self._wishes.pop(binding), -1)
 
     def _count(self, wish: _Wish, step: int) -> None:
         self._values[wish.enough is all] += step * len(wish.values)
         self._counts[wish.enough is all] += step
 
-    def match(self, message: Message) -> Iterable["Destination"]:
+    def match(self, message: Message) -> Iterable[Destination]:
         # Of a wish for all no more are looked up than the message has, and one.
         for_all = min(self._values[True], self._counts[True] * (len(message.headers) + 1))
         message.budget.spend((self._values[False] + for_all) // A_STEP)

@@ -1,18 +1,14 @@
 """x-local-random: to one of its classic queues, by lot. On one node all of them are local."""
 
-from typing import TYPE_CHECKING
-
 from ottermq.errors import PreconditionFailed
+from ottermq.topology.exchange.binding import Destination
 from ottermq.topology.exchange.random import Random
 from ottermq.topology.queue import Queue, QueueType
 from ottermq.topology.values import Table
 
-if TYPE_CHECKING:
-    from ottermq.topology.exchange.exchange import Destination
-
 
 class LocalRandom(Random):
-    def check(self, destination: "Destination", key: str, arguments: Table) -> None:
+    def check(self, destination: Destination, key: str, arguments: Table) -> None:
         if key:
             raise PreconditionFailed(f"Non empty binding '{key}' key not permitted")
         if not isinstance(destination, Queue):

@@ -4,20 +4,16 @@ The binding's key doesn't matter, nor the order in which they were bound. Keys l
 in RabbitMQ, which hashes Erlang terms; the promise is the same.
 """
 
-from typing import TYPE_CHECKING
-
 import xxhash
 
+from ottermq.topology.exchange.binding import Destination
 from ottermq.topology.exchange.one_of import OneOf
 from ottermq.topology.exchange.router import Message
-
-if TYPE_CHECKING:
-    from ottermq.topology.exchange.exchange import Destination
 
 
 class ModulusHash(OneOf):
     by_key = True
 
-    def pick(self, choices: "list[Destination]", message: Message) -> "Destination":
+    def pick(self, choices: "list[Destination]", message: Message) -> Destination:
         keys = "\0".join(message.keys).encode("utf-8", "surrogatepass")
         return choices[xxhash.xxh3_64_intdigest(keys) % len(choices)]

@@ -2,14 +2,11 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from ottermq.topology.exchange.binding import Binding, Destination
 from ottermq.topology.exchange.router import Message, Router
 from ottermq.topology.exchange.tally import Tally
 from ottermq.topology.values import Table
-
-if TYPE_CHECKING:
-    from ottermq.topology.exchange.exchange import Binding, Destination
 
 
 class OneOf(Router):
@@ -17,19 +14,19 @@ class OneOf(Router):
         self._bound = Tally()
         self._choices: list[Destination] | None = None
 
-    def add(self, binding: "Binding") -> None:
+    def add(self, binding: Binding) -> None:
         self._bound.add(binding.destination)
         self._choices = None
 
-    def remove(self, binding: "Binding") -> None:
+    def remove(self, binding: Binding) -> None:
         self._bound.remove(binding.destination)
         self._choices = None
 
-    def match(self, message: Message) -> Iterable["Destination"]:
+    def match(self, message: Message) -> Iterable[Destination]:
         if self._choices is None:
             # In an order of its own, so that a restart makes no difference.
             self._choices = sorted(self._bound, key=lambda each: (type(each).__name__, each.name))
         return (self.pick(self._choices, message),) if self._choices else ()
 
     @abstractmethod
-    def pick(self, choices: "list[Destination]", message: Message) -> "Destination": ...
+    def pick(self, choices: "list[Destination]", message: Message) -> Destination: ...

@@ -3,14 +3,10 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ottermq.errors import PreconditionFailed
+from ottermq.topology.exchange.binding import Binding, Destination
 from ottermq.topology.values import Table
-
-if TYPE_CHECKING:
-    from ottermq.topology.exchange.exchange import Binding, Destination
-
 
 STEPS = 20_000  # of a route: some 15 ms, in which no other client's declaration is heard
 
@@ -52,15 +48,15 @@ class Router(ABC):
     def __init__(self, arguments: Table) -> None:
         """PreconditionFailed: such an exchange can't be."""
 
-    def check(self, destination: "Destination", key: str, arguments: Table) -> None:
+    def check(self, destination: Destination, key: str, arguments: Table) -> None:
         """PreconditionFailed: such a binding can't be. Most types take any."""
         return None
 
     @abstractmethod
-    def add(self, binding: "Binding") -> None: ...
+    def add(self, binding: Binding) -> None: ...
 
     @abstractmethod
-    def remove(self, binding: "Binding") -> None: ...
+    def remove(self, binding: Binding) -> None: ...
 
     @abstractmethod
-    def match(self, message: Message) -> Iterable["Destination"]: ...
+    def match(self, message: Message) -> Iterable[Destination]: ...

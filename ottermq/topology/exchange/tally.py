@@ -1,20 +1,17 @@
 """Destinations, each with how many bindings lead to it."""
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ottermq.topology.exchange.exchange import Destination
+from ottermq.topology.exchange.binding import Destination
 
 
-class Tally(dict["Destination", int]):
+class Tally(dict[Destination, int]):
     """In the order they were first bound."""
 
     __slots__ = ()
 
-    def add(self, destination: "Destination") -> None:
+    def add(self, destination: Destination) -> None:
         self[destination] = self.get(destination, 0) + 1
 
-    def remove(self, destination: "Destination") -> None:
+    def remove(self, destination: Destination) -> None:
         left = self[destination] - 1
         if left:
             self[destination] = left

@@ -11,15 +11,12 @@ of a hundred words are a million steps: a binding has few `#`, and a message a b
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from ottermq.errors import PreconditionFailed
+from ottermq.topology.exchange.binding import Binding, Destination
 from ottermq.topology.exchange.router import Budget, Message, Router
 from ottermq.topology.exchange.tally import Tally
 from ottermq.topology.values import Table
-
-if TYPE_CHECKING:
-    from ottermq.topology.exchange.exchange import Binding, Destination
 
 WILD = ("*", "#")
 MOST_HASHES = 8  # in one binding
@@ -39,11 +36,11 @@ class Topic(Router):
     def __init__(self, arguments: Table) -> None:
         self._root = _Node()
 
-    def check(self, destination: "Destination", key: str, arguments: Table) -> None:
+    def check(self, destination: Destination, key: str, arguments: Table) -> None:
         if _words(key).count("#") > MOST_HASHES:
             raise PreconditionFailed(f"a binding key may hold '#' at most {MOST_HASHES} times")
 
-    def add(self, binding: "Binding") -> None:
+    def add(self, binding: Binding) -> None:
         node = self._root
         for word in _words(binding.key):
             step = node.next.get(word)
@@ -54,7 +51,7 @@ class Topic(Router):
             node.bound = Tally()
         node.bound.add(binding.destination)
 
-    def remove(self, binding: "Binding") -> None:
+    def remove(self, binding: Binding) -> None:
         node = self._root
         path = []
         for word in _words(binding.key):
@@ -71,13 +68,13 @@ class Topic(Router):
                 break
             del parent.next[word]
 
-    def match(self, message: Message) -> Iterable["Destination"]:
+    def match(self, message: Message) -> Iterable[Destination]:
         found: dict[Destination, None] = {}
         for key in message.keys:
             self._walk(_words(key), found, message.budget)
         return found
 
-    def _walk(self, words: list[str], found: dict["Destination", None], budget: Budget) -> None:
+    def _walk(self, words: list[str], found: dict[Destination, None], budget: Budget) -> None:
         end = len(words)
         todo = [(self._root, 0)]
         seen: set[tuple[int, int]] = set()
