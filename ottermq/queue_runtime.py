@@ -29,13 +29,13 @@ from ottermq.engine.engine import Engine
 from ottermq.engine.types import Consumer, QueueFlags, QueueOptions
 from ottermq.storage.legal_holds import Holds
 from ottermq.topology import Change, Exchange, Queue, QueueSettings, QueueType, Topology
+from ottermq.topology.log_names import log_of_delayed, logs_of_queue
 from ottermq.wal import Log, LogError, LogFlags, LogOptions, Rule, Store
 from ottermq.wal.catalog import Catalog, Statement
 from ottermq.wal.retention import Policy
 from ottermq.wal.store import SCRATCH_IDS
 
 SEGMENT_LEAST = 64 << 10  # bytes
-DELAY_PREFIX = "\0delay\0"
 OVERFLOW = {
     "drop-head": QueueFlags(0),
     "reject-publish": QueueFlags.REJECT_PUBLISH,
@@ -225,9 +225,9 @@ class Queues:
 
     def _names(self, thing: Queue | Exchange) -> list[str]:
         if isinstance(thing, Exchange):
-            return [DELAY_PREFIX + thing.name]
+            return [log_of_delayed(thing.name)]
         top = self._topology.effective(thing).max_priority or 0
-        return [thing.name, *(f"{thing.name}\0{priority}" for priority in range(1, top + 1))]
+        return logs_of_queue(thing.name, top)
 
     def _options(self, queue: Queue) -> QueueOptions:
         settings = self._topology.effective(queue)

@@ -1,8 +1,8 @@
 """A call goes down the layers, never up: one table for C, one for Python.
 
-C: what a file includes, and which functions of another folder it names. Python: what a module
-imports. What goes another way is in a list of exceptions, each with its reason; one that isn't
-needed any more is an error, too.
+C: what a file includes, and which functions of another folder it names; what goes another way is in
+a list of exceptions, each with its reason, and one that isn't needed any more is an error, too.
+Python: what a module imports, without exception.
 """
 
 import ast
@@ -69,10 +69,6 @@ COMMON_LAYERS = {  # they use each other only so
     "ottermq": "", "_core": "", "eventlog": "", "metrics": "", "patterns": "", "errors": "wal",
     "contained": "eventlog", "auditlog": "eventlog",
 }  # fmt: skip
-PYTHON_EXCEPTIONS = {
-    ("audit", "kafka"): "an audit reads groups' offsets as the coordinator wrote them",
-    ("audit", "queue_runtime"): "how the logs of priorities and delays are named",
-}
 
 
 # -- C
@@ -196,7 +192,7 @@ def test_every_package_of_python_stands_in_the_table() -> None:
 
 def test_python_imports_go_down() -> None:
     common = set(COMMON.split())
-    wrong, needed = [], set()
+    wrong = []
     for module, path in modules().items():
         own = layer_of(module)
         allowed = (
@@ -207,13 +203,9 @@ def test_python_imports_go_down() -> None:
         for target in imported(path):
             if target.split(".")[0] != "ottermq" or (other := layer_of(target)) == own:
                 continue
-            if other in allowed:
-                continue
-            needed.add((own, other))
-            if (own, other) not in PYTHON_EXCEPTIONS:
+            if other not in allowed:
                 wrong.append(f"{module} imports {target}")
     assert sorted(wrong) == []
-    assert set(PYTHON_EXCEPTIONS) - needed == set(), "these exceptions aren't needed any more"
 
 
 @pytest.mark.parametrize("layers", [C_LAYERS, PYTHON_LAYERS])

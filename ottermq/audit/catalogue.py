@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ottermq.queue_runtime import DELAY_PREFIX
 from ottermq.topology import Queue, QueueSettings, QueueType, Topology
+from ottermq.topology.log_names import delayed_exchange, queue_and_priority
 from ottermq.topology.restore import fill
 from ottermq.topology.super_streams import parts_of
 from ottermq.wal import LogFlags
@@ -72,13 +72,13 @@ def _places(topology: Topology) -> dict[Queue, tuple[str, int]]:
 def _named(entry: Entry, topology: Topology, places: dict[Queue, tuple[str, int]]) -> Named:
     if entry.vhost == INTERNAL_VHOST:
         return Named(entry, entry.name, 0, INTERNAL, None)
-    if entry.name.startswith(DELAY_PREFIX):
-        return Named(entry, f"{entry.name.removeprefix(DELAY_PREFIX)} (delayed)", 0, DELAYED, None)
-    name, _, priority = entry.name.partition("\0")
+    if (exchange := delayed_exchange(entry.name)) is not None:
+        return Named(entry, f"{exchange} (delayed)", 0, DELAYED, None)
+    name, priority = queue_and_priority(entry.name)
     host = topology.vhosts.get(entry.vhost)
     queue = host.queues.get(name) if host else None
     if queue is None:  # declared or deleted this very moment
         kind = QueueType.STREAM if entry.flags & LogFlags.NO_CURSOR else QueueType.CLASSIC
-        return Named(entry, name, int(priority or 0), kind.value, None)
-    shown, place = places.get(queue, (name, int(priority or 0)))
+        return Named(entry, name, priority, kind.value, None)
+    shown, place = places.get(queue, (name, priority))
     return Named(entry, shown, place, queue.type.value, topology.effective(queue))

@@ -12,14 +12,18 @@ from pathlib import Path
 
 from ottermq.audit.snapshot import Log
 from ottermq.config import Config
-from ottermq.kafka.configs import LONG_MAX, TOPIC_CONFIGS, listed
 from ottermq.storage.legal_holds import KAFKA_KEY
 from ottermq.storage.retention import policy_for
+from ottermq.storage.topic_retention import (
+    DELETE_RETENTION,
+    DELETE_RETENTION_MS,
+    is_compacted,
+    policy_of,
+)
 from ottermq.wal.catalog import open_to_look
 from ottermq.wal.retention import Policy
 
 Altered = dict[str, str]
-DELETE_RETENTION = "delete.retention.ms"
 
 
 class Policies:
@@ -46,28 +50,22 @@ class Policies:
 
     def is_compacted(self, log: Log) -> bool:
         altered = self._altered.get((log.vhost, log.queue), {})
-        return "compact" in listed(altered.get("cleanup.policy", ""))
+        return is_compacted(altered)
 
     def tombstones_stay(self, log: Log) -> timedelta:
         """How long a compacted topic keeps a record without a value."""
         altered = self._altered.get((log.vhost, log.queue), {})
-        said = altered.get(DELETE_RETENTION, TOPIC_CONFIGS[DELETE_RETENTION].default)
+        said = altered.get(DELETE_RETENTION, DELETE_RETENTION_MS)
         return timedelta(milliseconds=min(int(said), timedelta.max // timedelta(milliseconds=1)))
 
     def _of_topic(self, log: Log, altered: Altered, configured: Policy) -> Policy:
-        if "delete" not in listed(altered.get("cleanup.policy", "delete")):
-            return Policy()
         assert log.settings is not None
         age, size = log.settings.max_age_ms, log.settings.max_length_bytes
-        age = configured.max_age_ms if age is None else age
-        size = configured.max_size if size is None else size
-        if "retention.ms" in altered:
-            said = int(altered["retention.ms"])
-            age = said if 0 <= said < LONG_MAX else None
-        if "retention.bytes" in altered:
-            said = int(altered["retention.bytes"])
-            size = said if said >= 0 else None
-        return Policy(max_age_ms=age, max_size=size)
+        usual = Policy(
+            max_age_ms=configured.max_age_ms if age is None else age,
+            max_size=configured.max_size if size is None else size,
+        )
+        return policy_of(altered, usual)
 
 
 def _altered(data: Path) -> dict[int, Altered]:

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 from ottermq.config.schema import QueueSettings
 from ottermq.kafka import configs
-from ottermq.kafka.configs import LONG_MAX, BadValue, Source, listed
+from ottermq.kafka.configs import BadValue, Source
 from ottermq.kafka.topics import Topic, TopicOptions, Topics
 from ottermq.queue_runtime import segment_size
 from ottermq.storage.legal_holds import KAFKA_KEY, Holds
+from ottermq.storage.topic_retention import LONG_MAX, is_compacted, policy_of
 from ottermq.topology import MetaDb, Queue, Statement, Topology
 from ottermq.wal import FlushMode, Log, LogOptions, Store
 from ottermq.wal.retention import Policy
@@ -144,7 +145,7 @@ class Altered:
     def compacted(self) -> list[Log]:
         """The logs of compacted topics."""
         topics = {id(topic): topic for topic in self._topic_of.values()}
-        found = [topic for topic in topics.values() if "compact" in self._policy(topic)]
+        found = [topic for topic in topics.values() if is_compacted(self._texts(topic))]
         return [partition.log for topic in found for partition in topic.partitions]
 
     def holds(self, log: Log) -> bool:
@@ -155,23 +156,17 @@ class Altered:
         topic = self._topic_of.get(log.id)
         if topic is None:
             return None
-        return {name: found.value for name, found in self.effective(topic).items()}
+        return self._texts(topic)
 
     def retention_of(self, log: Log) -> Policy | None:
         """None: nothing was altered, or it is a work queue."""
         topic = self._topic_of.get(log.id)
         if topic is None or not topic.is_stream:
             return None
-        if "delete" not in self._policy(topic):
-            return Policy()
-        found = self.effective(topic)
-        age, size = int(found["retention.ms"].value), int(found["retention.bytes"].value)
-        return Policy(
-            max_age_ms=age if 0 <= age < LONG_MAX else None, max_size=size if size >= 0 else None
-        )
+        return policy_of(self._texts(topic), Policy())
 
-    def _policy(self, topic: Topic) -> list[str]:
-        return listed(self.effective(topic)["cleanup.policy"].value)
+    def _texts(self, topic: Topic) -> dict[str, str]:
+        return {name: found.value for name, found in self.effective(topic).items()}
 
     # -- altering
 
@@ -205,7 +200,7 @@ class Altered:
 
     def _options_of(self, topic: Topic) -> TopicOptions:
         """Asked for whenever the topic is new or another: its logs hear of it, too."""
-        found = {name: each.value for name, each in self.effective(topic).items()}
+        found = self._texts(topic)
         is_altered = _key(topic) in self._values
         for partition in topic.partitions:
             was_altered = self._topic_of.pop(partition.log.id, None) is not None
@@ -217,7 +212,7 @@ class Altered:
                     self._holds.look_again(queue)
         codec = configs.codec_of(found["compression.type"])
         return TopicOptions(
-            compacted="compact" in listed(found["cleanup.policy"]),
+            compacted=is_compacted(found),
             log_append_time=found["message.timestamp.type"] == "LogAppendTime",
             unsynced=found["flush.mode"] == "async",
             max_message_bytes=int(found["max.message.bytes"]),

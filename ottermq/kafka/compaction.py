@@ -17,8 +17,8 @@ import trio
 from ottermq import eventlog
 from ottermq.contained import contained
 from ottermq.kafka.altered import Altered, Values
-from ottermq.kafka.configs import LONG_MAX
 from ottermq.storage.codecs import NotOpened, close_records, open_records
+from ottermq.storage.topic_retention import LONG_MAX
 from ottermq.topology import MetaDb
 from ottermq.wal import Log, LogError, Store
 from ottermq.wal.compaction import Codecs, Compaction, Outcome

@@ -12,12 +12,13 @@ from ottermq.kafka import broker_configs
 from ottermq.kafka.admin import check_hold, is_seen, refusal
 from ottermq.kafka.altered import Effective
 from ottermq.kafka.api import Api
-from ottermq.kafka.configs import TOPIC_CONFIGS, BadValue, Source, Type, listed
+from ottermq.kafka.configs import TOPIC_CONFIGS, BadValue, Source, Type
 from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error, KafkaError
 from ottermq.kafka.pace import paced
 from ottermq.kafka.request import Body, Handler, Request
 from ottermq.kafka.topics import Topic
+from ottermq.storage.topic_retention import listed
 from ottermq.wal import LogError
 
 AT_A_TIME = 16  # topics, of some forty configs each

@@ -15,8 +15,8 @@ from enum import IntEnum
 from ottermq.config.schema import QueueSettings
 from ottermq.queue_runtime import SEGMENT_LEAST
 from ottermq.storage.codecs import Codec
+from ottermq.storage.topic_retention import DELETE_RETENTION_MS, LONG_MAX, listed
 
-LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
 AS_SENT = "producer"
 
@@ -177,7 +177,7 @@ TOPIC_CONFIGS: dict[str, Config] = {
         ),
         _long(
             "delete.retention.ms",
-            86_400_000,
+            DELETE_RETENTION_MS,
             "How long a compacted topic keeps tombstones.",
             "log.cleaner.delete.retention.ms",
             acts=True,
@@ -373,10 +373,6 @@ TOPIC_CONFIGS: dict[str, Config] = {
         ),
     )
 }
-
-
-def listed(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def check(name: str, value: str) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ottermq.errors import Held
 from ottermq.topology import Queue, Topology
+from ottermq.topology.log_names import queue_and_priority
 from ottermq.wal import Log
 from ottermq.wal.catalog import INTERNAL_VHOST
 
@@ -45,7 +46,7 @@ class Holds:
     def on_log(self, log: Log) -> bool:
         if log.vhost == INTERNAL_VHOST or log.vhost not in self._topology.vhosts:
             return False
-        queue = self._topology.find_queue(log.vhost, log.name.partition("\0")[0])
+        queue = self._topology.find_queue(log.vhost, queue_and_priority(log.name)[0])
         return queue is not None and self.on(queue)
 
     def look_again(self, queue: Queue) -> None:
@@ -70,7 +71,7 @@ def at_rest(data: Path) -> Callable[[str], bool]:
                 patterns.append(re.compile(policy["pattern"]))
         sql = f"SELECT topic FROM kafka_configs WHERE name = '{KAFKA_KEY}' AND value = 'true'"
         patterns += [re.compile("^" + re.escape(topic)) for topic in _column(db, sql)]
-    return lambda name: any(each.search(name.partition("\0")[0]) for each in patterns)
+    return lambda name: any(each.search(queue_and_priority(name)[0]) for each in patterns)
 
 
 def _column(db: sqlite3.Connection, sql: str) -> list[str]:

@@ -11,6 +11,7 @@ the error texts. The pieces:
     queue.py       a queue as declared          arguments.py  its x-arguments
     policy.py      policies, operator policies  settings.py, rulings.py  what a queue goes by
     vhost.py       a vhost                      names.py, values.py  small words
+    log_names.py   a queue's logs, by name
     metadb.py      meta.db and its group commit rows.py, restore.py  the durable part and back
 
 How a protocol uses it

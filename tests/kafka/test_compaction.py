@@ -8,7 +8,8 @@ from unittest.mock import patch
 import pytest
 
 from ottermq.kafka.compaction import Compactor, look
-from ottermq.kafka.configs import LONG_MAX, TOPIC_CONFIGS
+from ottermq.kafka.configs import TOPIC_CONFIGS
+from ottermq.storage.topic_retention import LONG_MAX
 from ottermq.wal import Log, Record
 from ottermq.wal.log import SegmentStat
 from tests.kafka.broker_harness import Harness, open_harness

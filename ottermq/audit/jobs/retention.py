@@ -24,6 +24,7 @@ from ottermq.audit.report.words import queue_label, size
 from ottermq.audit.report.words import span as spoken
 from ottermq.audit.snapshot import Log
 from ottermq.topology import QueueType
+from ottermq.topology.log_names import queue_and_priority
 from ottermq.wal.removals import History, Removal
 
 KINDS = {
@@ -159,8 +160,7 @@ def _whose(each: Removal, logs: Mapping[int, Log]) -> tuple[str, str, int]:
     """Of a log that is gone, its own name is all that is known."""
     if log := logs.get(each.log_id):
         return log.vhost, log.queue, log.partition
-    name, _, priority = each.name.partition("\0")
-    return each.vhost, name, int(priority) if priority.isdigit() else 0
+    return each.vhost, *queue_and_priority(each.name)
 
 
 def _removed(gone: Iterable[Removal], logs: Sequence[Log]) -> Sheet:
