@@ -3,16 +3,22 @@
 Pure rules, no sockets; what is durable lives in data/meta.db. RabbitMQ 4.x is the measure, down to
 the error texts. The pieces:
 
-    topology.py    the rules: declare, delete, bind, unbind, policies; look-ups; routes
-    graph.py       the moving parts, and which routes a change touches
-    change.py      a change that is done in memory and not yet on disk; ledger.py: its way there
-    routing.py     the way of a message: bindings, exchange to exchange, alternate exchanges
-    exchange/      the exchange types, one a file
-    queue.py       a queue as declared          arguments.py  its x-arguments
-    policy.py      policies, operator policies  settings.py, rulings.py  what a queue goes by
-    vhost.py       a vhost                      names.py, values.py  small words
-    log_names.py   a queue's logs, by name
-    metadb.py      meta.db and its group commit rows.py, restore.py  the durable part and back
+    topology.py            the rules: declare, delete, bind, unbind, policies; look-ups; routes
+    graph.py               the moving parts, and which routes a change touches
+    change.py              a change that is done in memory and not yet on disk
+    ledger.py              its way there
+    routing.py             the way of a message: bindings, exchange to exchange, alternates
+    exchange/              the exchange types, one a file
+    queue.py               a queue as declared
+    arguments.py           its x-arguments
+    policy.py              policies, operator policies
+    settings.py            what governs a queue
+    rulings.py             worked out of arguments and policies, and kept
+    vhost.py               a vhost
+    log_names.py           a queue's logs, by name
+    names.py, values.py    small words
+    metadb.py              meta.db and its group commit
+    rows.py, restore.py    the durable part and back
 
 How a protocol uses it
 ------------------
