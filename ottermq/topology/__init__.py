@@ -13,7 +13,7 @@ the error texts. The pieces:
     arguments.py           its x-arguments
     policy.py              policies, operator policies
     settings.py            what governs a queue
-    rulings.py             worked out of arguments and policies, and kept
+    effective_settings.py  worked out of arguments and policies, and kept
     vhost.py               a vhost
     log_names.py           a queue's logs, by name
     names.py, values.py    small words

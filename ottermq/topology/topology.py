@@ -21,6 +21,7 @@ from ottermq.errors import (
 from ottermq.topology import arguments as queue_arguments
 from ottermq.topology import rows
 from ottermq.topology.change import Change, Statement, Thing
+from ottermq.topology.effective_settings import EffectiveSettings
 from ottermq.topology.exchange import BUILT_IN, Binding, Destination, Exchange, Message, router_for
 from ottermq.topology.exchange.binding import identity
 from ottermq.topology.exchange.exchange import ALTERNATE
@@ -38,7 +39,6 @@ from ottermq.topology.names import (
 from ottermq.topology.policy import Policy
 from ottermq.topology.queue import Queue, QueueType, check_properties
 from ottermq.topology.routing import Route, walk
-from ottermq.topology.rulings import Rulings
 from ottermq.topology.settings import QueueSettings
 from ottermq.topology.values import NONE, Table, kind_of, shown
 from ottermq.topology.vhost import PLAIN_VHOST, VHost, VHostOptions
@@ -56,7 +56,7 @@ class Topology:
         """Without a db nothing is kept: for tests of rules."""
         self._ids = count(1)
         self._graph = Graph()
-        self._rulings = Rulings(self._graph.vhosts)
+        self._settings = EffectiveSettings(self._graph.vhosts)
         # Where changes wait for the disk: what a call here returns is saved there.
         self.pending = Ledger(db, self._graph, self._tell)
         # Parameters of plugins that belong to no vhost: name → value.
@@ -195,7 +195,7 @@ class Topology:
         exchange = Exchange(
             next(self._ids), vhost, name, type, durable, auto_delete, internal, arguments, router
         )
-        exchange.alternate = self._rulings.alternate_of(exchange)
+        exchange.alternate = self._settings.alternate_of(exchange)
         change = Change(exchange=exchange, created=True)
         self._graph.add_exchange(change, exchange)
         return self._told(change)
@@ -391,12 +391,12 @@ class Topology:
         field = "operator_policies" if operator else "policies"
         change = Change(statements=[statement])
         # Undone last, so that what follows from them is worked out from the old ones.
-        change.steps.append(partial(self._rulings.review, host))
+        change.steps.append(partial(self._settings.review, host))
         change.steps.append(partial(setattr, host, field, getattr(host, field)))
         setattr(host, field, wanted)
         for exchange in host.exchanges.values():
-            self._graph.set_alternate(change, exchange, self._rulings.alternate_of(exchange))
-        self._rulings.review(host)
+            self._graph.set_alternate(change, exchange, self._settings.alternate_of(exchange))
+        self._settings.review(host)
         return self._told(change)
 
     def set_parameter(self, vhost: str, component: str, name: str, value: Any) -> Change:
@@ -424,16 +424,16 @@ class Topology:
 
     def policy_of(self, thing: Queue | Exchange, *, operator: bool = False) -> Policy | None:
         """The one that counts."""
-        return self._rulings.policy_of(thing, operator=operator)
+        return self._settings.policy_of(thing, operator=operator)
 
     def effective(self, queue: Queue) -> QueueSettings:
         """What the queue goes by: arguments and policies, merged."""
-        return self._rulings.effective(queue)
+        return self._settings.effective(queue)
 
     @property
     def on_settings(self) -> list[Callable[[Sequence[Queue]], None]]:
         """Called with queues whose settings are others now, after a change of policies."""
-        return self._rulings.on_settings
+        return self._settings.on_settings
 
     def route(
         self,
@@ -466,13 +466,13 @@ class Topology:
             case Policy():
                 self._policies(thing.vhost, thing.operator)[thing.name] = thing
                 for built_in in self.vhost(thing.vhost).exchanges.values():
-                    alternate = self._rulings.alternate_of(built_in)
+                    alternate = self._settings.alternate_of(built_in)
                     self._graph.set_alternate(Change(), built_in, alternate)
             case Queue():
                 self._graph.put_queue(thing)
             case Exchange():
                 if thing.alternate is None:
-                    thing.alternate = self._rulings.alternate_of(thing)
+                    thing.alternate = self._settings.alternate_of(thing)
                 self._graph.put_exchange(thing)
             case Binding():
                 self._graph.attach(thing)
@@ -484,9 +484,9 @@ class Topology:
 
     def _tell(self, change: Change) -> None:
         for queue in change.removed:
-            self._rulings.forget(queue)
+            self._settings.forget(queue)
         if change.undone and change.queue:
-            self._rulings.forget(change.queue)
+            self._settings.forget(change.queue)
         if change.touched:
             ids = frozenset(change.touched)
             for listener in self.on_change:

@@ -130,7 +130,7 @@ def check_sound(topology: Topology) -> None:
 
 
 def _settings_anew(topology: Topology, queue: Queue) -> Any:
-    topology._rulings.forget(queue)
+    topology._settings.forget(queue)
     return topology.effective(queue)
 
 

@@ -11,7 +11,7 @@ from ottermq.topology.values import NONE, Table
 from ottermq.topology.vhost import VHost
 
 
-class Rulings:
+class EffectiveSettings:
     def __init__(self, vhosts: Mapping[str, VHost]) -> None:
         self._vhosts = vhosts
         self._settings: dict[Queue, QueueSettings] = {}
