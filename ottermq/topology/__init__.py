@@ -6,7 +6,7 @@ the error texts. The pieces:
     topology.py            the rules: declare, delete, bind, unbind, policies; look-ups; routes
     graph.py               the moving parts, and which routes a change touches
     change.py              a change that is done in memory and not yet on disk
-    ledger.py              its way there
+    pending_changes.py     its way there
     routing.py             the way of a message: bindings, exchange to exchange, alternates
     exchange/              the exchange types, one a file
     queue.py               a queue as declared

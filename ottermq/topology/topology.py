@@ -26,7 +26,6 @@ from ottermq.topology.exchange import BUILT_IN, Binding, Destination, Exchange, 
 from ottermq.topology.exchange.binding import identity
 from ottermq.topology.exchange.exchange import ALTERNATE
 from ottermq.topology.graph import Graph
-from ottermq.topology.ledger import Ledger
 from ottermq.topology.metadb import MetaDb
 from ottermq.topology.names import (
     generated,
@@ -36,6 +35,7 @@ from ottermq.topology.names import (
     refuse_reserved,
     stripped,
 )
+from ottermq.topology.pending_changes import PendingChanges
 from ottermq.topology.policy import Policy
 from ottermq.topology.queue import Queue, QueueType, check_properties
 from ottermq.topology.routing import Route, walk
@@ -58,7 +58,7 @@ class Topology:
         self._graph = Graph()
         self._settings = EffectiveSettings(self._graph.vhosts)
         # Where changes wait for the disk: what a call here returns is saved there.
-        self.pending = Ledger(db, self._graph, self._tell)
+        self.pending = PendingChanges(db, self._graph, self._tell)
         # Parameters of plugins that belong to no vhost: name → value.
         self.global_parameters: dict[str, Any] = {}
         # Asked with (vhost, queue, queues there now) before a new one: auth.limits.check_queues.

@@ -15,7 +15,7 @@ from ottermq.topology.metadb import MetaDb
 from ottermq.wal.errors import LogError, StorageFailure
 
 
-class Ledger:
+class PendingChanges:
     def __init__(self, db: MetaDb | None, graph: Graph, tell: Callable[[Change], None]) -> None:
         """tell: of a change that was undone. Without a db nothing is kept."""
         self._db = db
