@@ -12,7 +12,7 @@ from ottermq.auth import Auth
 from ottermq.topology.exchange import Binding
 from ottermq.topology.policy import Policy
 from ottermq.topology.queue import Queue
-from ottermq.topology.rows import OPERATOR_POLICY
+from ottermq.topology.sql import OPERATOR_POLICY
 from ottermq.topology.topology import Topology
 from ottermq.topology.vhost import VHost
 

@@ -26,7 +26,7 @@ from ottermq.definitions.records import (
 )
 from ottermq.errors import InvalidRequest
 from ottermq.topology.policy import Policy
-from ottermq.topology.rows import OPERATOR_POLICY, POLICY
+from ottermq.topology.sql import OPERATOR_POLICY, POLICY
 from ottermq.topology.topology import QUEUE_TYPE
 from ottermq.topology.vhost import VHostOptions
 

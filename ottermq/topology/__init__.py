@@ -18,7 +18,7 @@ the error texts. The pieces:
     log_names.py           a queue's logs, by name
     names.py, values.py    small words
     metadb.py              meta.db and its group commit
-    rows.py, restore.py    the durable part and back
+    sql.py, restore.py     the durable part and back
 
 How a protocol uses it
 ------------------

@@ -10,7 +10,7 @@ happens to and all that lead there: by a binding, or by naming it as their alter
 from collections.abc import Iterable
 from functools import partial
 
-from ottermq.topology import rows
+from ottermq.topology import sql
 from ottermq.topology.change import Change, Thing
 from ottermq.topology.exchange import Binding, Destination, Exchange
 from ottermq.topology.exchange.binding import identity
@@ -66,7 +66,7 @@ class Graph:
         self.put_queue(queue)
         if queue.durable:
             self._made(change, queue)
-            change.statements.append(rows.put_queue(queue))
+            change.statements.append(sql.put_queue(queue))
         change.steps.append(partial(self._drop_queue, queue))
         self._touch(change, self.vhosts[queue.vhost].default_exchange)
 
@@ -77,7 +77,7 @@ class Graph:
         change.removed.append(queue)
         change.steps.append(partial(self.put_queue, queue))
         if queue.durable:
-            change.statements.append(rows.drop_queue(queue))
+            change.statements.append(sql.drop_queue(queue))
 
     def put_queue(self, queue: Queue) -> None:
         self.vhosts[queue.vhost].queues[queue.name] = queue
@@ -100,7 +100,7 @@ class Graph:
         self.put_exchange(exchange)
         if exchange.durable and not exchange.built_in:
             self._made(change, exchange)
-            change.statements.append(rows.put_exchange(exchange))
+            change.statements.append(sql.put_exchange(exchange))
         change.steps.append(partial(self._drop_exchange, exchange))
         self._touch(change, exchange)
 
@@ -111,7 +111,7 @@ class Graph:
         self._drop_exchange(exchange)
         change.steps.append(partial(self.put_exchange, exchange))
         if exchange.durable:
-            change.statements.append(rows.drop_exchange(exchange))
+            change.statements.append(sql.drop_exchange(exchange))
 
     def put_exchange(self, exchange: Exchange) -> None:
         vhost = self.vhosts[exchange.vhost]
@@ -166,7 +166,7 @@ class Graph:
         self.attach(binding)
         if binding.durable:
             self._made(change, binding)
-            change.statements.append(rows.put_binding(binding))
+            change.statements.append(sql.put_binding(binding))
         change.steps.append(partial(self._detach, binding))
         self._touch(change, binding.source)
 
@@ -179,7 +179,7 @@ class Graph:
         self._detach(binding)
         change.steps.append(partial(self._reattach, binding))
         if binding.durable:
-            change.statements.append(rows.drop_binding(binding))
+            change.statements.append(sql.drop_binding(binding))
         if source.auto_delete and not source.bindings and source is not spare:
             self.remove_exchange(change, source)
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol
 
-from ottermq.topology import rows
+from ottermq.topology import sql
 from ottermq.topology.exchange import Binding, Destination, Exchange, router_for
 from ottermq.topology.exchange.exchange import ALTERNATE
 from ottermq.topology.metadb import MetaDb
@@ -23,7 +23,7 @@ class Rows(Protocol):
 
 def restore(db: MetaDb) -> Topology:
     """Blocks. The first start makes the vhost `/`."""
-    db.define(rows.SCHEMA)
+    db.define(sql.SCHEMA)
     topology = Topology(db)
     fill(topology, db)
     if not topology.vhosts:
@@ -53,9 +53,9 @@ def _parameters(db: Rows, topology: Topology) -> None:
         if not name:
             topology.global_parameters[key] = value
             continue
-        if component == rows.POLICY:
+        if component == sql.POLICY:
             topology.put(_policy(name, key, value, operator=False))
-        elif component == rows.OPERATOR_POLICY:
+        elif component == sql.OPERATOR_POLICY:
             topology.put(_policy(name, key, value, operator=True))
         else:
             topology.vhost(name).parameters[component, key] = value

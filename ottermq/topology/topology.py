@@ -19,7 +19,7 @@ from ottermq.errors import (
     PreconditionFailed,
 )
 from ottermq.topology import arguments as queue_arguments
-from ottermq.topology import rows
+from ottermq.topology import sql
 from ottermq.topology.change import Change, Statement, Thing
 from ottermq.topology.effective_settings import EffectiveSettings
 from ottermq.topology.exchange import BUILT_IN, Binding, Destination, Exchange, Message, router_for
@@ -95,13 +95,13 @@ class Topology:
             if found.options != options:
                 change.steps.append(partial(setattr, found, "options", found.options))
                 found.options = options
-                change.statements.append(rows.put_vhost(found))
+                change.statements.append(sql.put_vhost(found))
             return self._told(change)
         change.created = True
         vhost = VHost(name, options)
         change.steps.append(partial(self._graph.drop_vhost, vhost))
         self._furnish(change, vhost)
-        change.statements.append(rows.put_vhost(self.vhost(name)))
+        change.statements.append(sql.put_vhost(self.vhost(name)))
         return self._told(change)
 
     def _furnish(self, change: Change, vhost: VHost) -> None:
@@ -126,7 +126,7 @@ class Topology:
         change.touched.update(exchange.id for exchange in vhost.exchanges.values())
         self._graph.drop_vhost(vhost)
         change.steps.append(partial(self._graph.put_vhost, vhost))
-        change.statements[:] = rows.drop_vhost(vhost)
+        change.statements[:] = sql.drop_vhost(vhost)
         return self._told(change)
 
     # -- exchanges
@@ -370,7 +370,7 @@ class Topology:
         """New, or in place of the one of that name."""
         known = self._policies(policy.vhost, policy.operator)
         return self._with_policies(
-            policy.vhost, policy.operator, {**known, policy.name: policy}, rows.put_policy(policy)
+            policy.vhost, policy.operator, {**known, policy.name: policy}, sql.put_policy(policy)
         )
 
     def clear_policy(self, vhost: str, name: str, *, operator: bool = False) -> Change:
@@ -378,7 +378,7 @@ class Topology:
         gone = known.pop(name, None)
         if gone is None:
             raise NotFound(f"no policy '{name}' in vhost '{vhost}'")
-        return self._with_policies(vhost, operator, known, rows.drop_policy(gone))
+        return self._with_policies(vhost, operator, known, sql.drop_policy(gone))
 
     def _policies(self, vhost: str, operator: bool) -> dict[str, Policy]:
         host = self.vhost(vhost)
@@ -415,9 +415,9 @@ class Topology:
         change.steps.append(partial(_put_back, table, key, before))
         if value is not None:
             table[key] = value
-            change.statements.append(rows.put_parameter(*row, value))
+            change.statements.append(sql.put_parameter(*row, value))
         elif before is not None:
-            change.statements.append(rows.drop_parameter(*row))
+            change.statements.append(sql.drop_parameter(*row))
         return self._told(change)
 
     # -- what follows from all that
