@@ -10,7 +10,7 @@ from ottermq.kafka.altered import Altered
 from ottermq.kafka.api import Api
 from ottermq.kafka.cluster import Cluster
 from ottermq.kafka.groups import Groups
-from ottermq.kafka.kept import Kept
+from ottermq.kafka.response_cache import ResponseCache
 from ottermq.kafka.topics import Topics
 from ottermq.kafka.transactions import Transactions
 from ottermq.queue_runtime import Queues
@@ -33,7 +33,7 @@ class KafkaContext:
     transactions: Transactions
     quotas: Any = None
     served: frozenset[Api] = frozenset()  # what the server has handlers for
-    kept: Kept = field(default_factory=Kept)
+    responses: ResponseCache = field(default_factory=ResponseCache)
     permissions_version: int = 0  # another one: what a user may do is no longer the same
 
     @property

@@ -70,7 +70,7 @@ def _metadata(kafka: KafkaContext, request: Request, errors: dict[str, Error]) -
     named = None if asked is None else tuple((each["name"], each["topic_id"]) for each in asked)
     state = (kafka.topics.version, kafka.permissions_version)
     key = (version, conn.advertised, conn.whose().name, wants_cluster, wants_topics, named)
-    kept = None if errors else kafka.kept.find(state, key)
+    kept = None if errors else kafka.responses.find(state, key)
     if kept is not None:
         return kept
     if asked is None:
@@ -83,7 +83,7 @@ def _metadata(kafka: KafkaContext, request: Request, errors: dict[str, Error]) -
         topics = [_asked(kafka, conn, each, wants_topics, version, errors) for each in asked]
     answer = _encoded(kafka, request, topics)
     if asked is None or (len(asked) <= WORTH_KEEPING and not any(map(_failed, topics))):
-        kafka.kept.keep(state, key, answer)
+        kafka.responses.keep(state, key, answer)
     return answer
 
 

@@ -7,7 +7,7 @@ MOST = 256  # answers
 MOST_BYTES = 16 << 20  # of all of them
 
 
-class Kept:
+class ResponseCache:
     """The newest answers, each good for one state of the topics and the permissions."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
