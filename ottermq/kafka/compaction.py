@@ -16,7 +16,7 @@ import trio
 
 from ottermq import eventlog
 from ottermq.contained import contained
-from ottermq.kafka.altered import Altered, Values
+from ottermq.kafka.topic_config_store import TopicConfigStore, Values
 from ottermq.storage.codecs import NotOpened, close_records, open_records
 from ottermq.storage.topic_retention import LONG_MAX
 from ottermq.topology import MetaDb
@@ -68,7 +68,7 @@ def look(segments: Sequence[SegmentStat], cleaned_to: int, values: Values, now_m
 
 
 class Compactor:
-    def __init__(self, db: MetaDb, store: Store, configs: Altered) -> None:
+    def __init__(self, db: MetaDb, store: Store, configs: TopicConfigStore) -> None:
         """Blocks: for the start."""
         self._db = db
         self._store = store

@@ -10,13 +10,13 @@ from enum import IntEnum
 from ottermq.errors import OtterError
 from ottermq.kafka import broker_configs
 from ottermq.kafka.admin import check_hold, is_seen, refusal
-from ottermq.kafka.altered import Effective
 from ottermq.kafka.api import Api
 from ottermq.kafka.configs import TOPIC_CONFIGS, BadValue, Source, Type
 from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error, KafkaError
 from ottermq.kafka.pace import paced
 from ottermq.kafka.request import Body, Handler, Request
+from ottermq.kafka.topic_config_store import Effective
 from ottermq.kafka.topics import Topic
 from ottermq.storage.topic_retention import listed
 from ottermq.wal import LogError

@@ -6,11 +6,11 @@ from typing import Any
 from ottermq.auth import Auth
 from ottermq.config.schema import KafkaSettings
 from ottermq.engine.engine import Engine
-from ottermq.kafka.altered import Altered
 from ottermq.kafka.api import Api
 from ottermq.kafka.cluster import Cluster
 from ottermq.kafka.groups import Groups
 from ottermq.kafka.response_cache import ResponseCache
+from ottermq.kafka.topic_config_store import TopicConfigStore
 from ottermq.kafka.topics import Topics
 from ottermq.kafka.transactions import Transactions
 from ottermq.queue_runtime import Queues
@@ -28,7 +28,7 @@ class KafkaContext:
     settings: KafkaSettings
     cluster: Cluster
     topics: Topics
-    configs: Altered
+    configs: TopicConfigStore
     groups: Groups
     transactions: Transactions
     quotas: Any = None

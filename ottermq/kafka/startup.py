@@ -8,7 +8,6 @@ import trio
 from ottermq.auth import Auth
 from ottermq.config import Config
 from ottermq.engine.engine import Engine
-from ottermq.kafka.altered import Altered
 from ottermq.kafka.cluster import open_cluster
 from ottermq.kafka.compaction import Compactor
 from ottermq.kafka.context import KafkaContext
@@ -17,6 +16,7 @@ from ottermq.kafka.metrics import metrics
 from ottermq.kafka.quotas import Quotas
 from ottermq.kafka.request import Connection
 from ottermq.kafka.table import EngineTable
+from ottermq.kafka.topic_config_store import TopicConfigStore
 from ottermq.kafka.topics import Topics
 from ottermq.kafka.transactions import Transactions, transaction_settings
 from ottermq.metrics import Metric
@@ -62,7 +62,7 @@ async def open_kafka(
     with told_in_one_line(config, db):
         cluster, table = open_cluster(db), EngineTable(engine)
         topics = Topics(topology, queues, cluster, vhost=config.kafka.vhost, table=table)
-        configs = Altered(db, store, topology, topics, config.for_queue, queues.holds)
+        configs = TopicConfigStore(db, store, topology, topics, config.for_queue, queues.holds)
         configs.start()
         compactor = Compactor(db, store, configs)
         quotas = Quotas(db, engine)

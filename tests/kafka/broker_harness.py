@@ -25,7 +25,6 @@ from ottermq.kafka import (
     quotas,
     scram,
 )
-from ottermq.kafka.altered import Altered
 from ottermq.kafka.api import Api
 from ottermq.kafka.cluster import Cluster, open_cluster
 from ottermq.kafka.context import KafkaContext
@@ -34,6 +33,7 @@ from ottermq.kafka.groups import admin as group_admin
 from ottermq.kafka.quotas import Quotas
 from ottermq.kafka.request import Body, Connection, Handler, Request
 from ottermq.kafka.schema import MESSAGES
+from ottermq.kafka.topic_config_store import TopicConfigStore
 from ottermq.kafka.topics import Topic, TopicOptions, Topics
 from ottermq.kafka.transactions import Transactions, producing
 from ottermq.kafka.transactions import admin as transaction_admin
@@ -87,7 +87,7 @@ class Harness:
     cluster: Cluster
     table: Table
     topics: Topics
-    configs: Altered
+    configs: TopicConfigStore
     context: KafkaContext
 
     async def ask(
@@ -158,7 +158,9 @@ async def open_harness(
             queues.start()
             cluster, table = open_cluster(db), Table()
             topics = Topics(topology, queues, cluster, table=table)
-            configs = Altered(db, store, topology, topics, Config().for_queue, queues.holds)
+            configs = TopicConfigStore(
+                db, store, topology, topics, Config().for_queue, queues.holds
+            )
             configs.start()
             usual = settings or KafkaSettings()
             groups = await Groups.open(store, GroupSettings(initial_rebalance_delay=0))

@@ -49,7 +49,7 @@ class Effective:
     source: Source
 
 
-class Altered:
+class TopicConfigStore:
     def __init__(
         self,
         db: MetaDb,
