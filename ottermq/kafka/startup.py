@@ -11,11 +11,11 @@ from ottermq.engine.engine import Engine
 from ottermq.kafka.cluster import open_cluster
 from ottermq.kafka.compaction import Compactor
 from ottermq.kafka.context import KafkaContext
+from ottermq.kafka.engine_topics import EngineTopics
 from ottermq.kafka.groups import Groups, group_settings
 from ottermq.kafka.metrics import metrics
 from ottermq.kafka.quotas import Quotas
 from ottermq.kafka.request import Connection
-from ottermq.kafka.table import EngineTable
 from ottermq.kafka.topic_config_store import TopicConfigStore
 from ottermq.kafka.topics import Topics
 from ottermq.kafka.transactions import Transactions, transaction_settings
@@ -60,7 +60,7 @@ async def open_kafka(
 ) -> Kafka:
     """Every topic, config, quota, group and transaction as they were left."""
     with told_in_one_line(config, db):
-        cluster, table = open_cluster(db), EngineTable(engine)
+        cluster, table = open_cluster(db), EngineTopics(engine)
         topics = Topics(topology, queues, cluster, vhost=config.kafka.vhost, table=table)
         configs = TopicConfigStore(db, store, topology, topics, config.for_queue, queues.holds)
         configs.start()

@@ -8,7 +8,7 @@ from ottermq.kafka.topics import Topic, TopicOptions
 
 
 @dataclass(frozen=True)
-class EngineTable:
+class EngineTopics:
     engine: Engine
 
     def set_topic(self, topic: Topic, options: TopicOptions) -> None:
