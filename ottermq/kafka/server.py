@@ -57,7 +57,7 @@ from ottermq.kafka.codec import UnknownVersion
 from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error, KafkaError, LoginFailed, error_of
 from ottermq.kafka.groups import admin as groups
-from ottermq.kafka.groups import committing, membership
+from ottermq.kafka.groups import membership, offset_commit
 from ottermq.kafka.repacking import Repacker
 from ottermq.kafka.request import Body, Connection, Handler, Request
 from ottermq.kafka.transactions import admin as transactions
@@ -79,7 +79,7 @@ MODULES = (
     logdirs,
     one_node,
     membership,
-    committing,
+    offset_commit,
     groups,
     acls,
     quotas,

@@ -28,7 +28,7 @@ from ottermq.kafka import (
 from ottermq.kafka.api import Api
 from ottermq.kafka.cluster import Cluster, open_cluster
 from ottermq.kafka.context import KafkaContext
-from ottermq.kafka.groups import Groups, GroupSettings, committing, membership
+from ottermq.kafka.groups import Groups, GroupSettings, membership, offset_commit
 from ottermq.kafka.groups import admin as group_admin
 from ottermq.kafka.quotas import Quotas
 from ottermq.kafka.request import Body, Connection, Handler, Request
@@ -66,7 +66,7 @@ HANDLERS: Mapping[Api, Handler] = {
     **offsets.HANDLERS,
     **one_node.HANDLERS,
     **membership.HANDLERS,
-    **committing.HANDLERS,
+    **offset_commit.HANDLERS,
     **group_admin.HANDLERS,
     **acls.HANDLERS,
     **quotas.HANDLERS,

@@ -7,7 +7,7 @@
     records.py       all of that as bytes in a log
     coordinator.py   all groups: kept on disk, restored, expired
     membership.py    JoinGroup, SyncGroup, Heartbeat, LeaveGroup, FindCoordinator
-    committing.py    OffsetCommit, OffsetFetch
+    offset_commit.py OffsetCommit, OffsetFetch
     admin.py         DescribeGroups, ListGroups, DeleteGroups, OffsetDelete
 
 A group is of the classic kind; one of another (KIP-848) would be another class beside group.py with

@@ -9,9 +9,9 @@ from ottermq.kafka import ids
 from ottermq.kafka.api import Api
 from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error, KafkaError
-from ottermq.kafka.groups.committing import commit_answer, wanted_offsets
 from ottermq.kafka.groups.member import Who
 from ottermq.kafka.groups.membership import refusal as group_refusal
+from ottermq.kafka.groups.offset_commit import commit_answer, wanted_offsets
 from ottermq.kafka.groups.records import Place
 from ottermq.kafka.request import Body, Handler, Request
 from ottermq.kafka.transactions.transaction import Producer
