@@ -61,7 +61,7 @@ from ottermq.kafka.groups import membership, offset_commit
 from ottermq.kafka.repacking import Repacker
 from ottermq.kafka.request import Body, Connection, Handler, Request
 from ottermq.kafka.transactions import admin as transactions
-from ottermq.kafka.transactions import producing
+from ottermq.kafka.transactions import producer_requests
 from ottermq.net import close_reasons
 from ottermq.net.protocol_sniff import protocol_of
 from ottermq.net.tls_bridge import Peer
@@ -84,7 +84,7 @@ MODULES = (
     acls,
     quotas,
     scram,
-    producing,
+    producer_requests,
     transactions,
 )
 HANDLERS: dict[Api, Handler] = {

@@ -35,7 +35,7 @@ from ottermq.kafka.request import Body, Connection, Handler, Request
 from ottermq.kafka.schema import MESSAGES
 from ottermq.kafka.topic_config_store import TopicConfigStore
 from ottermq.kafka.topics import Topic, TopicOptions, Topics
-from ottermq.kafka.transactions import Transactions, producing
+from ottermq.kafka.transactions import Transactions, producer_requests
 from ottermq.kafka.transactions import admin as transaction_admin
 from ottermq.queue_runtime import Queues
 from ottermq.storage.legal_holds import Holds
@@ -71,7 +71,7 @@ HANDLERS: Mapping[Api, Handler] = {
     **acls.HANDLERS,
     **quotas.HANDLERS,
     **scram.HANDLERS,
-    **producing.HANDLERS,
+    **producer_requests.HANDLERS,
     **transaction_admin.HANDLERS,
 }
 

@@ -4,7 +4,8 @@
     transaction.py   one transactional id: its states and the rules between them; no I/O
     producer_ids.py  numbers that are never given twice
     coordinator.py   all of them, on disk; markers, time-outs, what a crash left half done
-    producing.py     InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn
+    producer_requests.py  InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit,
+                     EndTxn
     admin.py         DescribeTransactions, ListTransactions, DescribeProducers
 
 What a log knows of producers (sequences, open transactions, the last stable offset) is C's part:
