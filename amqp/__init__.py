@@ -8,7 +8,8 @@ event, one at a time a connection, and leaves as frames.
     connection.py  the handshake and the goodbye     channel.py  channels
     exchange.py, queue.py, bindings.py               basic.py, confirm.py, tx.py
     publish.py     where a message goes when C doesn't know
-    answers.py     answers that wait for the disk    replies.py  codes and texts of refusals
+    deferred_replies.py  answers that wait for the disk
+    replies.py     codes and texts of refusals
     frames.py      methods to bytes and back         tables.py   field tables
 
 A rule is a function of the channel (or connection) and the method: it acts and returns the frames

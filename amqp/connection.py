@@ -29,9 +29,9 @@ from pamqp.base import Frame
 from pamqp.commands import Connection as Methods
 
 from ottermq import __version__, eventlog
-from ottermq.amqp.answers import Answer
 from ottermq.amqp.channel import Channel
 from ottermq.amqp.context import AmqpContext
+from ottermq.amqp.deferred_replies import Answer
 from ottermq.amqp.frames import encode_method
 from ottermq.amqp.replies import Refused
 from ottermq.auth import Access, Kind, User

@@ -3,9 +3,9 @@
 from pamqp.commands import Exchange as Methods
 
 from ottermq.amqp.acts import Act
-from ottermq.amqp.answers import Answer, removed, saved
 from ottermq.amqp.bindings import Ends, change_binding
 from ottermq.amqp.channel import Channel
+from ottermq.amqp.deferred_replies import Answer, removed, saved
 from ottermq.topology.exchange.exchange import ALTERNATE
 from ottermq.topology.names import stripped
 

@@ -3,9 +3,9 @@
 from pamqp.commands import Queue as Methods
 
 from ottermq.amqp.acts import Act
-from ottermq.amqp.answers import Answer, removed, saved
 from ottermq.amqp.bindings import REPLY_TO, Ends, change_binding
 from ottermq.amqp.channel import Channel
+from ottermq.amqp.deferred_replies import Answer, removed, saved
 from ottermq.amqp.replies import Refused
 from ottermq.engine.engine import Engine
 from ottermq.engine.types import Purged

@@ -19,9 +19,9 @@ from pamqp.base import Frame
 
 from ottermq import eventlog
 from ottermq.amqp import basic, channel, confirm, connection, exchange, publish, queue, revoked, tx
-from ottermq.amqp.answers import Answer
 from ottermq.amqp.connection import Connection, State
 from ottermq.amqp.context import AmqpContext
+from ottermq.amqp.deferred_replies import Answer
 from ottermq.amqp.frames import Malformed, decode_method, encode_method, name_of
 from ottermq.amqp.replies import Refused, Reply, our_mistake, reply_of_engine, reply_to
 from ottermq.auth import Change

@@ -3,8 +3,8 @@
 from pamqp.commands import Tx
 
 from ottermq._core import lib
-from ottermq.amqp.answers import Answer
 from ottermq.amqp.channel import Channel, Mode
+from ottermq.amqp.deferred_replies import Answer
 from ottermq.errors import PreconditionFailed
 from ottermq.wal.errors import check
 
