@@ -30,7 +30,7 @@ from ottermq.engine.types import Consumer, QueueFlags, QueueOptions
 from ottermq.storage.legal_holds import Holds
 from ottermq.topology import Change, Exchange, Queue, QueueSettings, QueueType, Topology
 from ottermq.topology.log_names import log_of_delayed, logs_of_queue
-from ottermq.wal import Log, LogError, LogFlags, LogOptions, Rule, Store
+from ottermq.wal import Log, LogError, LogFlags, LogOptions, RemovalReason, Store
 from ottermq.wal.catalog import Catalog, Statement
 from ottermq.wal.retention import Policy
 from ottermq.wal.store import SCRATCH_IDS
@@ -217,7 +217,7 @@ class Queues:
             return
         for log in logs:
             self._store.keep_settled(log, held or self._rules(log.name).keep_settled)
-            self._store.note(log, Rule.HOLD if held else Rule.LIFTED)
+            self._store.note(log, RemovalReason.HOLD if held else RemovalReason.LIFTED)
         (self._held.add if held else self._held.discard)(queue.id)
         if self._nursery is not None:  # the start tells how many there are
             act = "hold.set" if held else "hold.lift"

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from ottermq.wal import Rule, removals
+from ottermq.wal import RemovalReason, removals
 from ottermq.wal.dump import BatchItem, dump
 from tests.brokers import KAFKA_ADMIN, Broker
 
@@ -116,7 +116,7 @@ def test_a_held_queue_keeps_all_that_was_settled_over_a_kill_until_it_is_lifted(
         until(lambda: stored(data, "ledger") < COUNT)
         use(broker, lambda channel: channel.queue_delete("ledger"))
     rules = {each.rule for each in removals.load(data).removals if each.name == "ledger"}
-    assert rules == {Rule.SETTLED, Rule.DELETE}
+    assert rules == {RemovalReason.SETTLED, RemovalReason.DELETE}
 
 
 def test_a_held_queue_outlives_its_expiry_and_its_last_consumer(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_held_topic_outlives_its_retention_and_refuses_to_be_emptied(tmp_path:
         set_hold(admin, "ledger", "false")
         until(lambda: stored(data, "ledger") == 0)
         done(admin.delete_topics(["ledger"]))
-    assert {each.rule for each in removals.load(data).removals} == {Rule.MAX_AGE}
+    assert {each.rule for each in removals.load(data).removals} == {RemovalReason.MAX_AGE}
 
 
 def test_what_a_policy_holds_a_kafka_client_cant_lift(tmp_path: Path) -> None:
@@ -216,4 +216,11 @@ def test_when_a_hold_stood_is_in_the_record(tmp_path: Path) -> None:
     with Broker(data, env=SMALL_SEGMENTS):
         pass
     told = [each.rule for each in removals.load(data).records]
-    assert told == [Rule.LIFE, Rule.HOLD, Rule.LIFTED, Rule.HOLD, Rule.LIFE, Rule.HOLD]
+    assert told == [
+        RemovalReason.LIFE,
+        RemovalReason.HOLD,
+        RemovalReason.LIFTED,
+        RemovalReason.HOLD,
+        RemovalReason.LIFE,
+        RemovalReason.HOLD,
+    ]

@@ -7,7 +7,7 @@
     store.py      all of them over one WAL: open, recover, close
     waiting.py    waiting for the disk in trio
     retention.py  when whole segments go
-    rules.py      why one went
+    removal_reasons.py      why one went
     orphans.py    what a deletion that was cut short has left
     unknown.py    logs that meta.db doesn't name: which of them are such
 
@@ -27,7 +27,7 @@ told in docs/design.md, and every byte on disk in docs/log-format.md.
 from ottermq.wal.errors import LogError
 from ottermq.wal.log import Appended, Log, Transaction
 from ottermq.wal.records import Batch, Record
-from ottermq.wal.rules import Rule
+from ottermq.wal.removal_reasons import RemovalReason
 from ottermq.wal.store import FlushMode, LogFlags, LogOptions, Options, Report, ReportKind, Store
 
 __all__ = [
@@ -42,7 +42,7 @@ __all__ = [
     "Record",
     "Report",
     "ReportKind",
-    "Rule",
+    "RemovalReason",
     "Store",
     "Transaction",
 ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ottermq._core import ffi, lib
 from ottermq.wal.errors import Deleted, Refused, Unreadable, check, error_for
 from ottermq.wal.records import Batch, Record, RecordArray, batches
-from ottermq.wal.rules import Rule
+from ottermq.wal.removal_reasons import RemovalReason
 
 if TYPE_CHECKING:
     from ottermq.wal.store import Store
@@ -269,7 +269,7 @@ class Log:
             for i in range(count)
         ]
 
-    def trim(self, offset: int, rule: Rule = Rule.UNKNOWN) -> int:
+    def trim(self, offset: int, rule: RemovalReason = RemovalReason.UNKNOWN) -> int:
         """Nothing below `offset` is needed any more. rule: why. Returns the record's sequence."""
         seq = ffi.new("uint64_t *")
         check(lib.om_log_trim(self._log, offset, rule, seq), f"trim {self.name} to {offset}")

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from ottermq._core import ffi, lib
 from ottermq.wal.errors import CorruptData
-from ottermq.wal.rules import Rule
+from ottermq.wal.removal_reasons import RemovalReason
 
 FOLDER = "removals"
 SUFFIX = ".removals"
@@ -26,7 +26,9 @@ FIXED = struct.Struct("<IIQqQqqqQQqqBxHHxx")
 CRC_AT, REST_AT = 4, 8
 
 
-BESIDE = frozenset((Rule.LIFE, Rule.HOLD, Rule.LIFTED, Rule.SKIPPED))  # nothing went
+BESIDE = frozenset(
+    (RemovalReason.LIFE, RemovalReason.HOLD, RemovalReason.LIFTED, RemovalReason.SKIPPED)
+)  # nothing went
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Removal:
     left: int  # bytes that stay under the segment's name: compaction, a cut
     first_timestamp: int
     max_timestamp: int
-    rule: Rule
+    rule: RemovalReason
     folder: str
     name: str
 
@@ -100,8 +102,12 @@ def _record(raw: bytes, at: int) -> tuple[int, Removal] | None:
     return size, Removal(*(*fields, _rule(rule), folder, name))
 
 
-def _rule(number: int) -> Rule:
-    return Rule(number) if number in Rule.__members__.values() else Rule.UNKNOWN
+def _rule(number: int) -> RemovalReason:
+    return (
+        RemovalReason(number)
+        if number in RemovalReason.__members__.values()
+        else RemovalReason.UNKNOWN
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +132,7 @@ def history(files: Iterable[tuple[str, bytes]]) -> History:
             for item in parse(raw):
                 if isinstance(item, Removal):
                     seen.append((item.seq, item.seq + 1))
-                    if item.rule is Rule.DROPPED:
+                    if item.rule is RemovalReason.DROPPED:
                         seen.append((item.first, item.next))
                     # One that a crash interrupted is recorded again, and less is known then.
                     found.setdefault(_identity(item), item)

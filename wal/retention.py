@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ottermq.wal.log import SegmentStat
-from ottermq.wal.rules import Rule
+from ottermq.wal.removal_reasons import RemovalReason
 
 # A queue that is drained all the time would otherwise make and remove a file at every look.
 ACTIVE_WORTH = 1 << 20
@@ -45,7 +45,7 @@ class Policy:
 @dataclass(frozen=True, slots=True)
 class Expired:
     segment: SegmentStat
-    rule: Rule
+    rule: RemovalReason
 
 
 def expired(
@@ -68,16 +68,16 @@ def expired(
 
 def _rule(
     segment: SegmentStat, total_size: int, floor: int | None, now_ms: int, policy: Policy
-) -> Rule | None:
+) -> RemovalReason | None:
     if segment.next_offset == segment.base_offset:
         return None  # nothing in it yet
     # Producers may leave the timestamp out (-1): such records have no age.
     idle_ms = now_ms - segment.max_timestamp if segment.max_timestamp >= 0 else 0
     if policy.drops_settled and floor is not None and segment.next_offset <= floor:
         if segment.sealed or segment.size >= ACTIVE_WORTH or idle_ms >= ACTIVE_IDLE_MS:
-            return Rule.SETTLED
+            return RemovalReason.SETTLED
     if policy.max_age_ms is not None and idle_ms > policy.max_age_ms:
-        return Rule.MAX_AGE
+        return RemovalReason.MAX_AGE
     if policy.max_size is not None and total_size > policy.max_size and segment.sealed:
-        return Rule.MAX_SIZE
+        return RemovalReason.MAX_SIZE
     return None

@@ -28,7 +28,7 @@ from ottermq.wal.catalog import Catalog, Entry, Statement
 from ottermq.wal.errors import LogError, StorageFailure, check
 from ottermq.wal.log import Appended, Log, Transaction
 from ottermq.wal.records import Record, RecordArray
-from ottermq.wal.rules import Rule
+from ottermq.wal.removal_reasons import RemovalReason
 from ottermq.wal.waiting import Waiting
 
 SCRATCH_IDS = 1 << 63  # logs that no catalogue names count from here
@@ -363,7 +363,7 @@ class Store:
         for item, (folder, segment) in zip(items, removed, strict=True):
             id, name = orphans.identity(folder)
             names += [ffi.new("char[]", folder.encode()), ffi.new("char[]", name.encode())]
-            item.log_id, item.rule = id, Rule.ORPHAN
+            item.log_id, item.rule = id, RemovalReason.ORPHAN
             item.folder, item.name = names[-2:]
             item.segment = item.first = segment.base_offset
             item.next, item.bytes = segment.next_offset, segment.size
@@ -538,7 +538,7 @@ class Store:
         """That option alone; the others stay as they are."""
         lib.om_log_keep_settled(log._log, keep)
 
-    def note(self, log: Log, rule: Rule) -> None:
+    def note(self, log: Log, rule: RemovalReason) -> None:
         """HOLD or LIFTED into the record of what was removed, in its place among removals."""
         lib.om_log_note(log._log, rule)
 

@@ -12,11 +12,19 @@ from collections.abc import Iterable, Sequence
 
 from ottermq.audit.home import Home
 from ottermq.audit.snapshot import Log, Segment
+from ottermq.wal.removal_reasons import RemovalReason
 from ottermq.wal.removals import Removal
-from ottermq.wal.rules import Rule
 
 Range = tuple[int, int]  # offsets, [first, next)
-STILL_THERE = frozenset((Rule.PURGE, Rule.COMPACTION, Rule.TAIL_CUT, Rule.REBUILT, Rule.TRUNCATE))
+STILL_THERE = frozenset(
+    (
+        RemovalReason.PURGE,
+        RemovalReason.COMPACTION,
+        RemovalReason.TAIL_CUT,
+        RemovalReason.REBUILT,
+        RemovalReason.TRUNCATE,
+    )
+)
 EPOCH_AT, EPOCH_SIZE = 12, 4  # in a batch header
 
 

@@ -19,15 +19,20 @@ from ottermq.config.units import format_time
 from ottermq.wal import removals
 from ottermq.wal.catalog import INTERNAL_VHOST
 from ottermq.wal.log import SegmentStat
+from ottermq.wal.removal_reasons import RemovalReason
 from ottermq.wal.removals import Removal
 from ottermq.wal.retention import Policy
-from ottermq.wal.rules import Rule
 
-KIND_OF = {Rule.MAX_AGE: "too-old", Rule.MAX_SIZE: "too-large", Rule.SETTLED: "settled-kept"}
+KIND_OF = {
+    RemovalReason.MAX_AGE: "too-old",
+    RemovalReason.MAX_SIZE: "too-large",
+    RemovalReason.SETTLED: "settled-kept",
+}
 # By these something was there, and is no more.
 TAKES_AWAY = frozenset((
-    Rule.UNKNOWN, Rule.SETTLED, Rule.MAX_AGE, Rule.MAX_SIZE, Rule.PURGE, Rule.DELETE,
-    Rule.DELETE_RECORDS, Rule.COMPACTION, Rule.TRUNCATE, Rule.ORPHAN,
+    RemovalReason.UNKNOWN, RemovalReason.SETTLED, RemovalReason.MAX_AGE, RemovalReason.MAX_SIZE,
+    RemovalReason.PURGE, RemovalReason.DELETE, RemovalReason.DELETE_RECORDS,
+    RemovalReason.COMPACTION, RemovalReason.TRUNCATE, RemovalReason.ORPHAN,
 ))  # fmt: skip
 GRACE = timedelta(seconds=60)
 SLACK = timedelta(seconds=2)  # for the keeper's own work
@@ -47,7 +52,7 @@ class Due:
 
     log: Log
     segment: SegmentStat
-    rule: Rule
+    rule: RemovalReason
 
     @property
     def segment_id(self) -> tuple[int, int]:
@@ -56,7 +61,7 @@ class Due:
     @property
     def is_sudden(self) -> bool:
         """When it became settled, or one too many, nobody knows."""
-        return self.rule is not Rule.MAX_AGE
+        return self.rule is not RemovalReason.MAX_AGE
 
 
 class Audit:
@@ -110,12 +115,13 @@ class Audit:
     def kept_too_long(self, found: Due) -> Finding:
         segment, newest = found.segment, found.segment.max_timestamp
         # By age it is too long whether or not a broker runs; the rest goes as soon as one does.
-        certain = found.rule is Rule.MAX_AGE or self.picture.running
+        certain = found.rule is RemovalReason.MAX_AGE or self.picture.running
         policy = self.kept[found.log.id].policy
+        age, most = span(policy.max_age_ms), size(policy.max_size or 0)
         why = {
-            Rule.MAX_AGE: f"newest record of {when(newest)}, max_age {span(policy.max_age_ms)}",
-            Rule.MAX_SIZE: f"the log is larger than max_size {size(policy.max_size or 0)}",
-            Rule.SETTLED: "all of it is settled",
+            RemovalReason.MAX_AGE: f"newest record of {when(newest)}, max_age {age}",
+            RemovalReason.MAX_SIZE: f"the log is larger than max_size {most}",
+            RemovalReason.SETTLED: "all of it is settled",
         }[found.rule]
         return _finding(
             KIND_OF[found.rule],
@@ -157,9 +163,9 @@ class Audit:
 
     def _judged(self, log: Log, each: Removal) -> tuple[str, str] | None:
         policy = self.kept[log.id].policy
-        if each.rule is Rule.MISSING:
+        if each.rule is RemovalReason.MISSING:
             return "segment-gone", f"{when(each.time)}: a segment wasn't there at a start"
-        if each.rule is Rule.SET_ASIDE:
+        if each.rule is RemovalReason.SET_ASIDE:
             return "lost", f"{when(each.time)}: a damaged segment was set aside"
         if reason := _not_allowed(each, policy):
             return "gone-early", f"removed {when(each.time)} by {each.rule.label}, but {reason}"
@@ -171,11 +177,11 @@ class Audit:
         held: set[int] = set()
         by_id = {log.id: log for log in self.picture.logs}
         for each in self.history.records:
-            if each.rule is Rule.LIFE:
+            if each.rule is RemovalReason.LIFE:
                 held.clear()
-            elif each.rule is Rule.HOLD:
+            elif each.rule is RemovalReason.HOLD:
                 held.add(each.log_id)
-            elif each.rule is Rule.LIFTED:
+            elif each.rule is RemovalReason.LIFTED:
                 held.discard(each.log_id)
             elif each.log_id in held and each.rule in TAKES_AWAY:
                 log = by_id.get(each.log_id)
@@ -192,14 +198,14 @@ def _not_allowed(each: Removal, policy: Policy) -> str | None:
     """Why the policy as it is now doesn't let this go; None: it does, or a hold came later."""
     if policy.legal_hold:
         return None
-    if each.rule is Rule.MAX_AGE:
+    if each.rule is RemovalReason.MAX_AGE:
         if policy.max_age_ms is None:
             return "there is no max_age"
         if each.max_timestamp >= 0 and each.time - each.max_timestamp < policy.max_age_ms:
             return f"its newest record was younger than {span(policy.max_age_ms)}"
-    if each.rule is Rule.MAX_SIZE and policy.max_size is None:
+    if each.rule is RemovalReason.MAX_SIZE and policy.max_size is None:
         return "there is no max_size"
-    if each.rule is Rule.SETTLED and not policy.drops_settled:
+    if each.rule is RemovalReason.SETTLED and not policy.drops_settled:
         return "settled messages are to be kept"
     return None
 
@@ -213,7 +219,7 @@ def _finding(
     *,
     segment: int | None = None,
     at: int = -1,
-    rule: Rule | None = None,
+    rule: RemovalReason | None = None,
 ) -> Finding:
     return Finding(
         kind=kind,

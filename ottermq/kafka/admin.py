@@ -17,7 +17,7 @@ from ottermq.kafka.offsets import partition_log
 from ottermq.kafka.request import Body, Connection, Handler, Request
 from ottermq.kafka.topics import MOST_PARTITIONS, IllegalName, Topic, TopicExists
 from ottermq.storage.legal_holds import KAFKA_KEY as HOLD
-from ottermq.wal import Log, LogError, Rule
+from ottermq.wal import Log, LogError, RemovalReason
 
 BY_DEFAULT = -1
 HIGH_WATERMARK = -1
@@ -299,7 +299,7 @@ def _trim(log: Log, offset: int) -> int:
         raise KafkaError(Error.OFFSET_OUT_OF_RANGE)
     if log.has_cursor and offset > log.cursor().floor:
         raise KafkaError(Error.POLICY_VIOLATION)
-    return log.trim(offset, Rule.DELETE_RECORDS) if offset > stat.start_offset else 0
+    return log.trim(offset, RemovalReason.DELETE_RECORDS) if offset > stat.start_offset else 0
 
 
 HANDLERS: dict[Api, Handler] = {

@@ -32,7 +32,7 @@ import trio
 
 from ottermq import eventlog
 from ottermq.contained import contained
-from ottermq.wal import Appended, Log, LogError, LogFlags, LogOptions, Record, Rule, Store
+from ottermq.wal import Appended, Log, LogError, LogFlags, LogOptions, Record, RemovalReason, Store
 from ottermq.wal.catalog import INTERNAL_VHOST
 from ottermq.wal.errors import Full, OutOfRange, Unreadable
 
@@ -202,7 +202,7 @@ class StateLog:
         before = self._log_bytes
         for keys in self._slices():
             await self._put(partial(self._values, keys))
-        self._log.trim(boundary, Rule.SNAPSHOT)
+        self._log.trim(boundary, RemovalReason.SNAPSHOT)
         self._log_bytes -= before
 
     def _slices(self) -> list[list[bytes]]:

@@ -25,8 +25,8 @@ from ottermq.contained import contained, is_failure
 from ottermq.wal import Log, LogError, Store
 from ottermq.wal.catalog import INTERNAL_VHOST
 from ottermq.wal.log import SegmentStat
+from ottermq.wal.removal_reasons import RemovalReason
 from ottermq.wal.retention import Policy, expired
-from ottermq.wal.rules import Rule
 
 SLICE = 0.002  # seconds of CPU before it sleeps
 BREATH = 0.001  # seconds, waiting or not, before others get their turn
@@ -122,13 +122,13 @@ def _begin_where_records_are(log: Log, floor: int, segments: list[SegmentStat]) 
         kept = log.read(start, max_bytes=1, nowait=True)
         first = kept[0].base_offset if kept else floor
     if first > start:
-        log.trim(min(first, floor), Rule.SETTLED)
+        log.trim(min(first, floor), RemovalReason.SETTLED)
 
 
-def _tell(log: Log, rule: Rule, segments: list[SegmentStat]) -> None:
+def _tell(log: Log, rule: RemovalReason, segments: list[SegmentStat]) -> None:
     """What was settled goes unnoticed; what wasn't, by a limit, is worth a line."""
     eventlog.log(
-        logging.DEBUG if rule is Rule.SETTLED else logging.INFO,
+        logging.DEBUG if rule is RemovalReason.SETTLED else logging.INFO,
         "segments expired",
         log=log.name,
         rule=rule.label,

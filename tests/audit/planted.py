@@ -29,7 +29,7 @@ from confluent_kafka.admin import (
 
 from ottermq.audit.snapshot import take
 from ottermq.wal import removals
-from ottermq.wal.rules import Rule
+from ottermq.wal.removal_reasons import RemovalReason
 from tests.audit import logs, traffic
 from tests.audit import yard as yards
 from tests.audit.yard import Yard
@@ -226,7 +226,7 @@ def spoil_a_record(data: Path, name: str) -> None:
     raw = path.read_bytes()
     for item in removals.parse(raw):
         assert isinstance(item, removals.Removal)
-        if item.name == name and item.rule is Rule.SETTLED:
+        if item.name == name and item.rule is RemovalReason.SETTLED:
             flip(path, at + 50)
             return
         at += int.from_bytes(raw[at : at + 4], "little")

@@ -17,7 +17,7 @@ from ottermq.audit.findings import Severity
 from ottermq.audit.jobs import job
 from ottermq.audit.outcome import Bars, Context, Outcome
 from ottermq.config import Config, load
-from ottermq.wal import Rule, Store, removals
+from ottermq.wal import RemovalReason, Store, removals
 from tests.audit.planted import BODY, COUNT, HOUR, produce
 from tests.audit.traffic import until
 from tests.brokers import Broker
@@ -174,13 +174,13 @@ def test_a_removal_under_hold_is_found(spark: SparkSession, data: Path) -> None:
     """As a broker that didn't know of holds would do it."""
     with Store.open(data, SMALL_STORE) as store:
         log = store.get("free")
-        store.note(log, Rule.HOLD)
+        store.note(log, RemovalReason.HOLD)
         store.checkpoint()
-        log.trim(8, Rule.DELETE_RECORDS)
+        log.trim(8, RemovalReason.DELETE_RECORDS)
         store.checkpoint()
-        store.note(log, Rule.LIFTED)
+        store.note(log, RemovalReason.LIFTED)
         store.checkpoint()
-        log.trim(16, Rule.DELETE_RECORDS)
+        log.trim(16, RemovalReason.DELETE_RECORDS)
     [finding] = run(spark, data).findings
     assert (finding.kind, finding.queue, finding.segment) == ("hold-broken", "free", 0)
     assert finding.rule == "delete_records"

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ottermq.cli.main import ottermq
-from ottermq.wal import Rule, Store
+from ottermq.wal import RemovalReason, Store
 from tests import brokers
 from tests.brokers import Broker
 from tests.wal.shelves import Shelf, fill, flip
@@ -87,7 +87,7 @@ def test_every_kind_of_file_can_be_shown(whole: Shelf, pattern: str, expected: s
 def test_a_removal_is_shown_with_its_rule(whole: Shelf, tmp_path: Path) -> None:
     data = whole.copy(tmp_path / "data").data
     with Store.open(data, SMALL) as store:
-        store.get("orders").trim(60, Rule.DELETE_RECORDS)
+        store.get("orders").trim(60, RemovalReason.DELETE_RECORDS)
     [path] = data.glob("removals/*.removals")
     heading, life, first = run("dump", path).output.splitlines()
     assert "rule" in heading and " life " in life

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ottermq.wal import Log, LogFlags, Record, Report, ReportKind, Rule, Store
+from ottermq.wal import Log, LogFlags, Record, RemovalReason, Report, ReportKind, Store
 from ottermq.wal.errors import LogError, StorageFailure, Unreadable
 from tests.wal.stores import flush, kinds, numbered, numbers, offsets, put, segment_files, small
 
@@ -177,11 +177,11 @@ def test_the_active_segment_harmed_under_us_is_left_for_a_new_one(data: Path) ->
 def purge(log: Log) -> None:
     """And what follows from it, sooner or later."""
     log.purge()
-    log.trim(log.cursor().floor, Rule.SETTLED)
+    log.trim(log.cursor().floor, RemovalReason.SETTLED)
 
 
 def outgrow(log: Log) -> None:
-    log.trim(log.stat().next_offset, Rule.MAX_SIZE)
+    log.trim(log.stat().next_offset, RemovalReason.MAX_SIZE)
 
 
 @pytest.mark.parametrize("go", [purge, outgrow])

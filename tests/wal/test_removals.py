@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ottermq.wal import Log, LogFlags, LogOptions, Record, Rule, Store, removals
+from ottermq.wal import Log, LogFlags, LogOptions, Record, RemovalReason, Store, removals
 from ottermq.wal.compaction import Codecs, Compaction
 from ottermq.wal.removals import Bad, History, Removal
 from tests.wal.shelves import flip
@@ -31,7 +31,7 @@ def filled(store: Store, name: str = "orders", flags: LogFlags = LogFlags.NO_CUR
     return log
 
 
-def ranges(history: History, rule: Rule) -> list[tuple[int, int]]:
+def ranges(history: History, rule: RemovalReason) -> list[tuple[int, int]]:
     return [(each.first, each.next) for each in history.removals if each.rule is rule]
 
 
@@ -39,13 +39,13 @@ def test_a_removal_says_what_when_and_why(store: Store) -> None:
     log = filled(store)
     first, second, *_ = log.segments()
     before = int(time.time() * 1000)
-    log.trim(second.base_offset, Rule.MAX_AGE)
+    log.trim(second.base_offset, RemovalReason.MAX_AGE)
     flush(store)
     [removal] = removals.load(store.data).removals
     assert before <= removal.time <= time.time() * 1000
     assert removal == Removal(
         seq=2, time=removal.time, log_id=log.id, segment=0, first=0, next=first.next_offset,
-        bytes=first.size, left=0, first_timestamp=0, max_timestamp=30, rule=Rule.MAX_AGE,
+        bytes=first.size, left=0, first_timestamp=0, max_timestamp=30, rule=RemovalReason.MAX_AGE,
         folder=str(folder_of(store, log).relative_to(store.data)), name="orders",
     )  # fmt: skip
     assert removal.vhost == "/"
@@ -54,7 +54,7 @@ def test_a_removal_says_what_when_and_why(store: Store) -> None:
 def test_a_file_goes_only_behind_its_record(store: Store) -> None:
     log = filled(store)
     files = segment_files(store, log)
-    log.trim(20, Rule.SETTLED)
+    log.trim(20, RemovalReason.SETTLED)
     while files:
         gone = [path for path in files if not path.exists()]
         recorded = {each.segment for each in removals.load(store.data).removals}
@@ -65,7 +65,11 @@ def test_a_file_goes_only_behind_its_record(store: Store) -> None:
 def test_each_way_to_go_has_its_rule(store: Store) -> None:
     trimmed, cut, deleted = (filled(store, name) for name in ("trimmed", "cut", "deleted"))
     queue = filled(store, "queue", LogFlags(0))
-    for at, rule in ((4, Rule.MAX_AGE), (8, Rule.MAX_SIZE), (12, Rule.DELETE_RECORDS)):
+    for at, rule in (
+        (4, RemovalReason.MAX_AGE),
+        (8, RemovalReason.MAX_SIZE),
+        (12, RemovalReason.DELETE_RECORDS),
+    ):
         trimmed.trim(at, rule)
     cut.truncate(14)
     store.delete(deleted)
@@ -73,12 +77,19 @@ def test_each_way_to_go_has_its_rule(store: Store) -> None:
     flush(store)
     until(lambda: not list(store.data.glob(f"vhosts/*/queues/*.{deleted.id}")))
     history = removals.load(store.data)
-    assert ranges(history, Rule.MAX_AGE) == [(0, 4)]
-    assert ranges(history, Rule.MAX_SIZE) == [(4, 8)]
-    assert ranges(history, Rule.DELETE_RECORDS) == [(8, 12)]
-    assert sorted(ranges(history, Rule.TRUNCATE)) == [(14, 16), (16, 20), (20, 21)]
-    assert ranges(history, Rule.DELETE) == [(0, 4), (4, 8), (8, 12), (12, 16), (16, 20), (20, 21)]
-    assert ranges(history, Rule.PURGE) == [(0, 21)]
+    assert ranges(history, RemovalReason.MAX_AGE) == [(0, 4)]
+    assert ranges(history, RemovalReason.MAX_SIZE) == [(4, 8)]
+    assert ranges(history, RemovalReason.DELETE_RECORDS) == [(8, 12)]
+    assert sorted(ranges(history, RemovalReason.TRUNCATE)) == [(14, 16), (16, 20), (20, 21)]
+    assert ranges(history, RemovalReason.DELETE) == [
+        (0, 4),
+        (4, 8),
+        (8, 12),
+        (12, 16),
+        (16, 20),
+        (20, 21),
+    ]
+    assert ranges(history, RemovalReason.PURGE) == [(0, 21)]
     assert history.problems == ()
 
 
@@ -88,7 +99,7 @@ def test_compaction_says_what_it_made_smaller(store: Store) -> None:
     Compaction(log, now_ms=0, delete_retention_ms=0, codecs=NO_CODECS).run(0, 20)
     smaller = {each.base_offset: each.size for each in log.segments()}
     history = removals.load(store.data)
-    assert {each.rule for each in history.removals} == {Rule.COMPACTION}
+    assert {each.rule for each in history.removals} == {RemovalReason.COMPACTION}
     found = {each.segment: (each.bytes, each.left) for each in history.removals}
     # What was merged into the one before has no file of its own any more.
     changed = {base: (size, smaller.get(base, 0)) for base, size in before.items()}
@@ -101,7 +112,7 @@ def test_many_segments_are_one_write_and_one_sync(tmp_path: Path) -> None:
     with Store.open(tmp_path / "data", SMALL) as store:
         for n in range(40):
             log = filled(store, f"q{n}") if n < 4 else store.create(f"q{n}")
-            log.trim(log.stat().next_offset, Rule.MAX_AGE)
+            log.trim(log.stat().next_offset, RemovalReason.MAX_AGE)
         store.checkpoint()
         times = {each.time for each in removals.load(store.data).removals}
         assert len(removals.load(store.data).removals) == 24
@@ -110,7 +121,7 @@ def test_many_segments_are_one_write_and_one_sync(tmp_path: Path) -> None:
 
 def test_a_queue_that_isnt_durable_leaves_no_record(store: Store) -> None:
     log = filled(store, "passing", LogFlags.SCRATCH)
-    log.trim(20, Rule.SETTLED)
+    log.trim(20, RemovalReason.SETTLED)
     store.delete(log)
     flush(store)
     assert removals.load(store.data).removals == ()
@@ -124,13 +135,13 @@ def test_a_removal_that_a_kill_interrupts_is_recorded_and_finished(tmp_path: Pat
 
     def life(store: Store) -> None:
         log = filled(store)
-        store.wait(log.trim(12, Rule.DELETE_RECORDS))
+        store.wait(log.trim(12, RemovalReason.DELETE_RECORDS))
 
     die(data, life)
     with Store.open(data, SMALL) as store:
         flush(store)
         until(lambda: len(segment_files(store, store.get("orders"))) == 3)
-    assert ranges(removals.load(data), Rule.DELETE_RECORDS) == [(0, 4), (4, 8), (8, 12)]
+    assert ranges(removals.load(data), RemovalReason.DELETE_RECORDS) == [(0, 4), (4, 8), (8, 12)]
 
 
 def test_what_no_checkpoint_names_is_recorded_before_the_next_start_removes_it(
@@ -142,14 +153,14 @@ def test_what_no_checkpoint_names_is_recorded_before_the_next_start_removes_it(
         log = filled(store)
         kept = segment_files(store, log)[0]
         shutil.copy(kept, tmp_path / "kept")
-        log.trim(4, Rule.MAX_AGE)
+        log.trim(4, RemovalReason.MAX_AGE)
     shutil.copy(tmp_path / "kept", kept)
     shutil.rmtree(data / "removals")
     (data / "removals").mkdir()
     with Store.open(data, SMALL) as store:
         flush(store)
         until(lambda: not kept.exists())
-    assert ranges(removals.load(data), Rule.MAX_AGE) == [(0, 4)]
+    assert ranges(removals.load(data), RemovalReason.MAX_AGE) == [(0, 4)]
 
 
 def test_a_deletion_that_was_cut_short_is_recorded(tmp_path: Path) -> None:
@@ -166,7 +177,9 @@ def test_a_deletion_that_was_cut_short_is_recorded(tmp_path: Path) -> None:
     Store.open(data, SMALL).close()
     assert not folder.exists()
     found = removals.load(data).removals
-    assert {(each.log_id, each.name, each.rule) for each in found} == {(1, "a b", Rule.ORPHAN)}
+    assert {(each.log_id, each.name, each.rule) for each in found} == {
+        (1, "a b", RemovalReason.ORPHAN)
+    }
     assert [each.next for each in found] == [4, 8, 12, 16, 20, 21]
     assert found[-1].max_timestamp == 200
 
@@ -181,8 +194,8 @@ def test_a_segment_that_somebody_removed_is_named_as_missing(tmp_path: Path) -> 
         flush(store)
     Store.open(data, SMALL).close()
     history = removals.load(data)
-    assert ranges(history, Rule.MISSING) == [(4, 8)]
-    assert ranges(history, Rule.SET_ASIDE) in (
+    assert ranges(history, RemovalReason.MISSING) == [(4, 8)]
+    assert ranges(history, RemovalReason.SET_ASIDE) in (
         [],
         [(12, 16)],
     )  # found when it is read, at the latest
@@ -194,13 +207,13 @@ def test_what_went_before_there_was_a_record_is_named_as_such(tmp_path: Path) ->
         filled(store).trim(8)
     shutil.rmtree(data / "removals")
     Store.open(data, SMALL).close()
-    assert ranges(removals.load(data), Rule.BEFORE) == [(0, 8)]
+    assert ranges(removals.load(data), RemovalReason.BEFORE) == [(0, 8)]
 
 
 CHILD = """
 import sys, random
 from pathlib import Path
-from ottermq.wal import LogFlags, LogOptions, Record, Rule, Store
+from ottermq.wal import LogFlags, LogOptions, Record, RemovalReason, Store
 from tests.wal.stores import SMALL, put
 store = Store.open(Path(sys.argv[1]), SMALL)
 dice = random.Random(int(sys.argv[2]))
@@ -217,7 +230,7 @@ while True:
     print(log.id, log.stat().next_offset, flush=True)
     stat = log.stat()
     if dice.random() < 0.5:
-        log.trim(dice.randint(stat.start_offset, stat.next_offset), Rule.MAX_SIZE)
+        log.trim(dice.randint(stat.start_offset, stat.next_offset), RemovalReason.MAX_SIZE)
     elif dice.random() < 0.2:
         store.delete(log)
         logs.remove(log)
@@ -273,7 +286,7 @@ def recorded(data: Path, count: int) -> Path:
     with Store.open(data, SMALL) as store:
         log = filled(store)
         for n in range(count):
-            log.trim(4 * (n + 1), Rule.MAX_AGE)
+            log.trim(4 * (n + 1), RemovalReason.MAX_AGE)
             flush(store)
     [path] = (data / "removals").iterdir()
     return path
@@ -284,10 +297,10 @@ def test_a_torn_end_is_no_problem_and_never_written_behind(tmp_path: Path) -> No
     raw = path.read_bytes()
     path.write_bytes(raw[:-20])
     with Store.open(tmp_path / "data", SMALL) as store:
-        store.get("orders").trim(16, Rule.MAX_AGE)
+        store.get("orders").trim(16, RemovalReason.MAX_AGE)
     assert path.read_bytes() == raw[:-20]
     history = removals.load(tmp_path / "data")
-    assert ranges(history, Rule.MAX_AGE) == [(0, 4), (4, 8), (12, 16)]
+    assert ranges(history, RemovalReason.MAX_AGE) == [(0, 4), (4, 8), (12, 16)]
     assert [each.seq for each in history.removals] == [2, 3, 5] and history.problems == ()
 
 
@@ -300,7 +313,7 @@ def test_a_spoilt_record_is_found_and_those_behind_it_are_read(tmp_path: Path) -
     assert any("damaged" in each for each in history.problems)
     assert any("records 3 to 3" in each for each in history.problems)
     with Store.open(tmp_path / "data", SMALL) as store:
-        store.get("orders").trim(16, Rule.MAX_AGE)
+        store.get("orders").trim(16, RemovalReason.MAX_AGE)
     assert [each.seq for each in removals.load(tmp_path / "data").removals] == [2, 4, 6]
 
 
@@ -336,15 +349,15 @@ def test_the_files_are_bounded_and_say_what_went_with_them(tmp_path: Path) -> No
         log = store.create("orders", flags=LogFlags.NO_CURSOR, options=PAGE)
         for n in range(80):
             put(store, log, [Record(bytes(900))] * 4)
-            log.trim(4 * n, Rule.MAX_AGE)
+            log.trim(4 * n, RemovalReason.MAX_AGE)
             store.checkpoint()
         last = log.stat().start_offset
     folder = tmp_path / "data" / "removals"
     assert len(list(folder.iterdir())) <= 33
     history = removals.load(tmp_path / "data")
     assert history.problems == ()
-    dropped = ranges(history, Rule.DROPPED)
+    dropped = ranges(history, RemovalReason.DROPPED)
     assert dropped and dropped[0][0] == 1
-    assert ranges(history, Rule.MAX_AGE)[-1][1] == last
+    assert ranges(history, RemovalReason.MAX_AGE)[-1][1] == last
     next(iter(sorted(folder.iterdir()))).unlink()
     assert removals.load(tmp_path / "data").problems

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottermq.wal.log import SegmentStat
+from ottermq.wal.removal_reasons import RemovalReason
 from ottermq.wal.retention import (
     ACTIVE_IDLE_MS,
     ACTIVE_WORTH,
@@ -14,7 +15,6 @@ from ottermq.wal.retention import (
     Policy,
     expired,
 )
-from ottermq.wal.rules import Rule
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
@@ -38,15 +38,15 @@ def segments(*ages_ms: int, size: int = 1000, active: bool = True) -> list[Segme
 
 def gone(
     shape: list[SegmentStat], policy: Policy, *, floor: int | None = 0
-) -> list[tuple[int, Rule]]:
+) -> list[tuple[int, RemovalReason]]:
     found = expired(shape, sum(s.size for s in shape), floor, NOW, policy)
     return [(each.segment.base_offset, each.rule) for each in found]
 
 
 def test_a_segment_goes_once_every_record_in_it_is_settled() -> None:
     assert gone(segments(3, 2, 1, 0), Policy(), floor=29) == [
-        (0, Rule.SETTLED),
-        (10, Rule.SETTLED),
+        (0, RemovalReason.SETTLED),
+        (10, RemovalReason.SETTLED),
     ]
 
 
@@ -58,20 +58,20 @@ def test_a_stream_has_no_floor_to_go_by() -> None:
     assert gone(segments(3 * HOUR, 2 * HOUR, 0), Policy(), floor=None) == []
     by_age = Policy(max_age_ms=HOUR)
     assert gone(segments(3 * HOUR, 2 * HOUR, 0), by_age, floor=None) == [
-        (0, Rule.MAX_AGE),
-        (10, Rule.MAX_AGE),
+        (0, RemovalReason.MAX_AGE),
+        (10, RemovalReason.MAX_AGE),
     ]
 
 
 def test_old_segments_go_settled_or_not() -> None:
     assert gone(segments(2 * HOUR, HOUR + 1, HOUR, 0), Policy(max_age_ms=HOUR)) == [
-        (0, Rule.MAX_AGE),
-        (10, Rule.MAX_AGE),
+        (0, RemovalReason.MAX_AGE),
+        (10, RemovalReason.MAX_AGE),
     ]
 
 
 def test_an_active_segment_goes_when_all_of_it_is_too_old() -> None:
-    assert gone(segments(2 * HOUR), Policy(max_age_ms=HOUR)) == [(0, Rule.MAX_AGE)]
+    assert gone(segments(2 * HOUR), Policy(max_age_ms=HOUR)) == [(0, RemovalReason.MAX_AGE)]
 
 
 def test_what_has_no_timestamp_has_no_age() -> None:
@@ -81,22 +81,22 @@ def test_what_has_no_timestamp_has_no_age() -> None:
 
 def test_the_oldest_go_until_the_rest_fits() -> None:
     assert gone(segments(4, 3, 2, 1, 0), Policy(max_size=2500)) == [
-        (0, Rule.MAX_SIZE),
-        (10, Rule.MAX_SIZE),
-        (20, Rule.MAX_SIZE),
+        (0, RemovalReason.MAX_SIZE),
+        (10, RemovalReason.MAX_SIZE),
+        (20, RemovalReason.MAX_SIZE),
     ]
     assert gone(segments(4, 3, 2, 1, 0), Policy(max_size=5000)) == []
 
 
 def test_size_never_takes_the_active_segment() -> None:
-    assert gone(segments(1, 0), Policy(max_size=1)) == [(0, Rule.MAX_SIZE)]
+    assert gone(segments(1, 0), Policy(max_size=1)) == [(0, RemovalReason.MAX_SIZE)]
 
 
 def test_an_audit_trail_keeps_what_is_settled_until_age_or_size() -> None:
     trail = Policy(keep_settled=True)
     assert gone(segments(2 * HOUR, 1, 0), trail, floor=30) == []
     aged = dataclasses.replace(trail, max_age_ms=HOUR)
-    assert gone(segments(2 * HOUR, 1, 0), aged, floor=30) == [(0, Rule.MAX_AGE)]
+    assert gone(segments(2 * HOUR, 1, 0), aged, floor=30) == [(0, RemovalReason.MAX_AGE)]
 
 
 def test_without_the_floor_rule_settled_segments_stay() -> None:
@@ -107,9 +107,9 @@ def test_rules_take_turns_from_segment_to_segment() -> None:
     shape = segments(5 * HOUR, 4 * HOUR, 2, 1, 0)
     policy = Policy(max_age_ms=HOUR, max_size=2000)
     assert gone(shape, policy, floor=10) == [
-        (0, Rule.SETTLED),
-        (10, Rule.MAX_AGE),
-        (20, Rule.MAX_SIZE),
+        (0, RemovalReason.SETTLED),
+        (10, RemovalReason.MAX_AGE),
+        (20, RemovalReason.MAX_SIZE),
     ]
 
 
@@ -124,7 +124,7 @@ def test_rules_take_turns_from_segment_to_segment() -> None:
 def test_a_settled_active_segment_goes_when_it_is_large_or_idle(
     size: int, age: int, goes: bool
 ) -> None:
-    assert gone(segments(age, size=size), Policy(), floor=10) == [(0, Rule.SETTLED)][:goes]
+    assert gone(segments(age, size=size), Policy(), floor=10) == [(0, RemovalReason.SETTLED)][:goes]
 
 
 def test_an_empty_segment_stays() -> None:
@@ -185,10 +185,10 @@ def test_each_segment_that_goes_has_its_reason_and_the_next_one_has_none(
 
 def _has_its_reason(each: Expired, total: int, floor: int | None, policy: Policy) -> None:
     segment = each.segment
-    if each.rule is Rule.SETTLED:
+    if each.rule is RemovalReason.SETTLED:
         assert policy.by_floor and not policy.keep_settled
         assert floor is not None and segment.next_offset <= floor
-    elif each.rule is Rule.MAX_AGE:
+    elif each.rule is RemovalReason.MAX_AGE:
         assert policy.max_age_ms is not None
         assert 0 <= segment.max_timestamp < NOW - policy.max_age_ms
     else:

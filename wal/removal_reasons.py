@@ -5,7 +5,7 @@ from enum import IntEnum
 from ottermq._core import lib
 
 
-class Rule(IntEnum):
+class RemovalReason(IntEnum):
     UNKNOWN = lib.OM_RULE_UNKNOWN
     SETTLED = lib.OM_RULE_SETTLED
     MAX_AGE = lib.OM_RULE_MAX_AGE
