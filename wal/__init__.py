@@ -5,7 +5,7 @@
     catalog.py    which logs there are
     log.py        one log: append, read, look up, settle
     store.py      all of them over one WAL: open, recover, close
-    waiting.py    waiting for the disk in trio
+    durability_wait.py    waiting for the disk in trio
     retention.py  when whole segments go
     removal_reasons.py      why one went
     orphans.py    what a deletion that was cut short has left

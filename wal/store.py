@@ -25,11 +25,11 @@ from typing import Any, Self
 from ottermq._core import ffi, lib
 from ottermq.wal import orphans, unknown
 from ottermq.wal.catalog import Catalog, Entry, Statement
+from ottermq.wal.durability_wait import DurabilityWait
 from ottermq.wal.errors import LogError, StorageFailure, check
 from ottermq.wal.log import Appended, Log, Transaction
 from ottermq.wal.records import Record, RecordArray
 from ottermq.wal.removal_reasons import RemovalReason
-from ottermq.wal.waiting import Waiting
 
 SCRATCH_IDS = 1 << 63  # logs that no catalogue names count from here
 ERROR_SIZE = 512
@@ -205,7 +205,7 @@ class Store:
         self._by_name: dict[tuple[str, str], Log] = {}
         self._by_id: dict[int, Log] = {}
         self._scratch_ids = SCRATCH_IDS
-        self.waiting = Waiting(self)
+        self.waiting = DurabilityWait(self)
         self.damage = Damage()
         # A start that fails shuts in its own thread while others still watch it.
         self._shutting = threading.Lock()

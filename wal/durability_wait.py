@@ -1,4 +1,4 @@
-"""Waiting for the disk in trio: many waiters, one reader of the store's event.
+"""DurabilityWait for the disk in trio: many waiters, one reader of the store's event.
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(store.waiting.run, print)     # reports go to print
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LULL = 0.1  # seconds a report may wait
 
 
-class Waiting:
+class DurabilityWait:
     def __init__(self, store: "Store") -> None:
         self._store = store
         self._waiters: list[tuple[int, int, trio.Event]] = []  # a heap, by sequence

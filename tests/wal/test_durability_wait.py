@@ -1,4 +1,4 @@
-"""Waiting for the disk in trio."""
+"""DurabilityWait for the disk in trio."""
 
 import os
 from pathlib import Path
@@ -8,9 +8,9 @@ import trio
 import trio.testing
 
 from ottermq.wal import Record, Report, ReportKind, Store
-from ottermq.wal import waiting as module
+from ottermq.wal import durability_wait as module
+from ottermq.wal.durability_wait import DurabilityWait
 from ottermq.wal.errors import Fenced, TimedOut
-from ottermq.wal.waiting import Waiting
 from tests.wal.stores import SMALL
 
 
@@ -77,7 +77,7 @@ def scripted() -> Scripted:
 
 
 async def test_waiters_go_in_the_order_of_their_sequences(scripted: Scripted) -> None:
-    waiting = Waiting(scripted)  # type: ignore[arg-type]
+    waiting = DurabilityWait(scripted)  # type: ignore[arg-type]
     woken: list[int] = []
 
     async def wait(seq: int) -> None:
@@ -98,7 +98,7 @@ async def test_waiters_go_in_the_order_of_their_sequences(scripted: Scripted) ->
 
 
 async def test_a_fence_is_told_to_all_who_wait_past_it(scripted: Scripted) -> None:
-    waiting = Waiting(scripted)  # type: ignore[arg-type]
+    waiting = DurabilityWait(scripted)  # type: ignore[arg-type]
     refused = 0
 
     async def wait(seq: int) -> None:
@@ -120,7 +120,7 @@ async def test_a_fence_is_told_to_all_who_wait_past_it(scripted: Scripted) -> No
 
 
 async def test_one_who_gives_up_leaves_the_others_waiting(scripted: Scripted) -> None:
-    waiting = Waiting(scripted)  # type: ignore[arg-type]
+    waiting = DurabilityWait(scripted)  # type: ignore[arg-type]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(waiting.run, print)
         with trio.move_on_after(0.01):
@@ -133,7 +133,7 @@ async def test_one_who_gives_up_leaves_the_others_waiting(scripted: Scripted) ->
 
 
 async def test_who_found_no_room_is_woken_whenever_the_disk_got_on(scripted: Scripted) -> None:
-    waiting = Waiting(scripted)  # type: ignore[arg-type]
+    waiting = DurabilityWait(scripted)  # type: ignore[arg-type]
     tries = [0, 0]
 
     async def insist(who: int) -> None:
@@ -155,7 +155,7 @@ async def test_who_found_no_room_is_woken_whenever_the_disk_got_on(scripted: Scr
 
 
 async def test_reports_are_told_as_they_come(scripted: Scripted) -> None:
-    waiting = Waiting(scripted)  # type: ignore[arg-type]
+    waiting = DurabilityWait(scripted)  # type: ignore[arg-type]
     told: list[Report] = []
     heard = trio.Event()
 
@@ -178,7 +178,7 @@ async def test_reports_are_told_as_they_come(scripted: Scripted) -> None:
 async def test_while_nobody_waits_a_busy_disk_wakes_it_only_now_and_then(
     scripted: Scripted, autojump_clock: trio.testing.MockClock
 ) -> None:
-    waiting = Waiting(scripted)  # type: ignore[arg-type]
+    waiting = DurabilityWait(scripted)  # type: ignore[arg-type]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(waiting.run, print)
         for _ in range(1000):  # a second of commits
