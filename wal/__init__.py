@@ -13,7 +13,7 @@
 
 and to look at what lies on disk, also while a broker runs:
 
-    window.py      a file in pieces
+    file_window.py      a file in pieces
     segmentfile.py, walfile.py, checkpoint.py, manifest.py, removals.py    what is in each kind
     dump.py        the same, item by item
     verify.py      is it right?     segmentcheck.py    one segment of it

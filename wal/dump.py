@@ -13,9 +13,9 @@ from typing import ClassVar
 from ottermq._core import lib
 from ottermq.wal import checkpoint, manifest, removals, segmentfile, walfile
 from ottermq.wal.errors import CorruptData, LogError
+from ottermq.wal.file_window import Window
 from ottermq.wal.log import CursorStat
 from ottermq.wal.records import Record, batches
-from ottermq.wal.window import Window
 
 HANDED_MAGIC = b"OTTERHND"
 HANDED_SLOT = struct.Struct("<Qq")

@@ -9,9 +9,9 @@ from urllib.parse import unquote
 
 from ottermq.wal import manifest
 from ottermq.wal.errors import CorruptData
+from ottermq.wal.file_window import Window
 from ottermq.wal.manifest import Sealed
 from ottermq.wal.segmentfile import Damage, base_offset_of, batches
-from ottermq.wal.window import Window
 
 
 def identity(folder: str) -> tuple[int, str]:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ottermq.wal.checkpoint import Saved
+from ottermq.wal.file_window import Ranges
 from ottermq.wal.manifest import Sealed
 from ottermq.wal.segmentfile import NO_LIMIT, Gap, Walk
-from ottermq.wal.window import Ranges
 
 MOST_A_FILE = 5  # flaws; more of the same help nobody
 

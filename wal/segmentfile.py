@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ottermq._core import ffi, lib
-from ottermq.wal.window import PIECE, Ranges
+from ottermq.wal.file_window import PIECE, Ranges
 
 MAGIC_AT, MAGIC = 16, b"\x02"
 NO_STOP = (1 << 64) - 1

@@ -26,10 +26,10 @@ from ottermq._core import ffi, lib
 from ottermq.wal import catalog, checkpoint, manifest
 from ottermq.wal.checkpoint import Checkpoint, Saved
 from ottermq.wal.errors import CorruptData, LogError
+from ottermq.wal.file_window import Window
 from ottermq.wal.manifest import Manifest, Sealed
 from ottermq.wal.segmentcheck import SegmentCheck, Trusted, trusted_part
 from ottermq.wal.segmentfile import base_offset_of, replaced
-from ottermq.wal.window import Window
 
 TRIES = 3  # against a broker that moves on while we read
 

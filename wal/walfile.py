@@ -12,7 +12,7 @@ from typing import Any
 
 from ottermq._core import ffi, lib
 from ottermq.wal.errors import CorruptData
-from ottermq.wal.window import Window
+from ottermq.wal.file_window import Window
 
 BLOCK = 4096
 MAGIC = b"OTTERWAL"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ottermq.wal.window import Ranges, Window
+from ottermq.wal.file_window import Ranges, Window
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pytest
 from ottermq.audit import snapshot
 from ottermq.audit.home import Directory, Found, Home
 from ottermq.audit.source.plan import Limits, of_log
-from ottermq.wal.window import Held, Ranges
+from ottermq.wal.file_window import Held, Ranges
 from tests.audit import logs
 from tests.audit.test_snapshot import read
 from tests.brokers import Broker

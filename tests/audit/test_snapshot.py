@@ -13,7 +13,7 @@ from ottermq.audit.snapshot import Log, NoPicture
 from ottermq.audit.source.decode import Reading
 from ottermq.audit.source.plan import Limits, Stretch, stretches
 from ottermq.audit.source.stream import stable_end
-from ottermq.wal.window import Held
+from ottermq.wal.file_window import Held
 from tests.audit import logs
 from tests.brokers import Broker
 

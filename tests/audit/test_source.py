@@ -17,8 +17,8 @@ from ottermq.audit.source.bundles import TASKS, Bundle, bundled
 from ottermq.audit.source.datasource import register
 from ottermq.audit.source.plan import Limits, stretches
 from ottermq.audit.source.reader import Reader
+from ottermq.wal.file_window import Window
 from ottermq.wal.segmentfile import Placed, batches
-from ottermq.wal.window import Window
 from tests.audit import logs
 from tests.audit.logs import ABORTED, ACKED, CODECS, COMMITTED, EACH, OPEN, ORDERS
 from tests.brokers import Broker

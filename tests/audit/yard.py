@@ -19,8 +19,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottermq.wal import manifest
+from ottermq.wal.file_window import Window
 from ottermq.wal.segmentfile import Placed, batches
-from ottermq.wal.window import Window
 from tests.brokers import Broker
 from tests.wal.shelves import flip, overwrite
 

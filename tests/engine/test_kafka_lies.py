@@ -10,9 +10,9 @@ from ottermq.engine.types import StreamStart
 from ottermq.storage.codecs import Codec, NotOpened, close_records, open_records
 from ottermq.wal import Log, LogOptions, Store
 from ottermq.wal.compaction import Codecs, Compaction
+from ottermq.wal.file_window import Window
 from ottermq.wal.records import OVERHEAD, sealed, with_records
 from ottermq.wal.verify import verify
-from ottermq.wal.window import Window
 from tests.engine.kafka_plane import KafkaPlane, batch
 from tests.wal.stores import SMALL
 

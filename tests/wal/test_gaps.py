@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from ottermq.wal.file_window import Window
 from ottermq.wal.segmentcheck import SegmentCheck
 from ottermq.wal.segmentfile import Gap
-from ottermq.wal.window import Window
 from tests.csrc.batches import Record, build
 
 

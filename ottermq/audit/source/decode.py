@@ -12,9 +12,9 @@ import pyarrow as pa
 from ottermq._core import ffi, lib
 from ottermq.storage.codecs import Codec, NotOpened, open_records
 from ottermq.wal.errors import CorruptData
+from ottermq.wal.file_window import Ranges
 from ottermq.wal.log import Aborted
 from ottermq.wal.segmentfile import batch_behind, load_batch
-from ottermq.wal.window import Ranges
 
 ROWS = 1 << 14  # in a record batch, about: few enough to stay in the processor's cache
 LEAST, MOST = -(1 << 63), (1 << 63) - 1

@@ -15,7 +15,7 @@ from ottermq.audit.source import filters
 from ottermq.audit.source.bundles import Bundle, bundled
 from ottermq.audit.source.decode import ROWS, Columns, Reading
 from ottermq.audit.source.plan import Limits, Stretch, stretches
-from ottermq.wal.window import Held
+from ottermq.wal.file_window import Held
 
 WAL, GONE = "wal", "gone"
 

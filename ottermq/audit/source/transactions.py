@@ -10,8 +10,8 @@ from ottermq.audit.home import Home
 from ottermq.audit.snapshot import Log
 from ottermq.audit.source.decode import STILL_OPEN, Columns, Reading, Span, Wanted
 from ottermq.wal import checkpoint
+from ottermq.wal.file_window import Held
 from ottermq.wal.log import Aborted
-from ottermq.wal.window import Held
 
 NAMES = ("offset", "batch_base_offset", "producer_id", "transactional", "control", "key")
 MARKER = struct.Struct(">hh")  # version, type
