@@ -5,15 +5,15 @@
     catalog.py    which logs there are
     log.py        one log: append, read, look up, settle
     store.py      all of them over one WAL: open, recover, close
-    durability_wait.py    waiting for the disk in trio
+    durability_wait.py  waiting for the disk in trio
     retention.py  when whole segments go
-    removal_reasons.py      why one went
+    removal_reasons.py  why one went
     orphans.py    what a deletion that was cut short has left
     unknown.py    logs that meta.db doesn't name: which of them are such
 
 and to look at what lies on disk, also while a broker runs:
 
-    file_window.py      a file in pieces
+    file_window.py  a file in pieces
     segmentfile.py, walfile.py, checkpoint.py, manifest.py, removals.py    what is in each kind
     dump.py        the same, item by item
     verify.py      is it right?     segmentcheck.py    one segment of it

@@ -1,4 +1,4 @@
-"""DurabilityWait for the disk in trio: many waiters, one reader of the store's event.
+"""Waiting for the disk in trio: many waiters, one reader of the store's event.
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(store.waiting.run, print)     # reports go to print

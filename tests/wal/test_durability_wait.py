@@ -1,4 +1,4 @@
-"""DurabilityWait for the disk in trio."""
+"""Waiting for the disk in trio."""
 
 import os
 from pathlib import Path
