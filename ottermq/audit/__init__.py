@@ -1,6 +1,6 @@
 """Auditing on Spark: jobs that read the log where it lies.
 
-home.py       where the bytes come from
+byte_source.py  where the bytes come from
 catalogue.py  which logs there are, and whose
 snapshot.py   a consistent picture of a data directory
 source/       the Spark data source `ottermq`

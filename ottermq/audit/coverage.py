@@ -10,7 +10,7 @@ segments that the log itself names can be missed.
 
 from collections.abc import Iterable, Sequence
 
-from ottermq.audit.home import Home
+from ottermq.audit.byte_source import ByteSource
 from ottermq.audit.snapshot import Log, Segment
 from ottermq.wal.removal_reasons import RemovalReason
 from ottermq.wal.removals import Removal
@@ -28,7 +28,7 @@ STILL_THERE = frozenset(
 EPOCH_AT, EPOCH_SIZE = 12, 4  # in a batch header
 
 
-def unaccounted(home: Home, log: Log, told: Iterable[Removal]) -> list[Range]:
+def unaccounted(home: ByteSource, log: Log, told: Iterable[Removal]) -> list[Range]:
     """told: all that the record says of this log. Segments that are missing are left to others."""
     if log.cursor is not None:
         return []
@@ -50,7 +50,7 @@ def holes(known: Sequence[Range], end: int) -> list[Range]:
     return [*found, (at, end)] if at < end else found
 
 
-def _a_life_began(home: Home, log: Log, gap: Range) -> bool:
+def _a_life_began(home: ByteSource, log: Log, gap: Range) -> bool:
     before = [each for each in log.segments if each.next_offset <= gap[0]]
     behind = [each for each in log.segments if each.base_offset >= gap[1]]
     if not before or not behind:
@@ -59,7 +59,7 @@ def _a_life_began(home: Home, log: Log, gap: Range) -> bool:
     return epochs[0] is not None and epochs[1] is not None and epochs[0] < epochs[1]
 
 
-def _epoch(home: Home, log: Log, segment: Segment) -> int | None:
+def _epoch(home: ByteSource, log: Log, segment: Segment) -> int | None:
     """Of its first batch: in a stream, a life begins with a segment."""
     file = home.open(f"{log.folder}/{segment.file}")
     if file is None:

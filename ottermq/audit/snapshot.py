@@ -25,8 +25,8 @@ from typing import Any
 
 from ottermq._core import ffi, lib
 from ottermq.audit import catalogue
+from ottermq.audit.byte_source import Directory, Found
 from ottermq.audit.catalogue import Named
-from ottermq.audit.home import Directory, Found
 from ottermq.topology import QueueSettings
 from ottermq.wal import LogError, checkpoint, manifest, replay
 from ottermq.wal.checkpoint import Checkpoint, Saved

@@ -17,11 +17,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
+from ottermq.audit.byte_source import ByteSource
 from ottermq.audit.catalogue import INTERNAL
 from ottermq.audit.failures import first_line
 from ottermq.audit.findings import Finding, Kind, Severity
 from ottermq.audit.gaps import Settled, is_explained, known_since
-from ottermq.audit.home import Home
 from ottermq.audit.jobs.duplicates import duplicates
 from ottermq.audit.outcome import Bars, Context, Outcome, Sheet
 from ottermq.audit.policies import Policies
@@ -90,7 +90,7 @@ KNOWN = {".log", ".index", ".timeindex", ".snapshot", ".txnindex"}
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    home: Home
+    home: ByteSource
     folder: str
     base: int
     sealed: Sealed | None
@@ -173,7 +173,7 @@ def check(task: Task) -> Answer:
     )
 
 
-def _whole(home: Home, name: str) -> bytes:
+def _whole(home: ByteSource, name: str) -> bytes:
     file = home.open(name)
     if file is None:
         return b""

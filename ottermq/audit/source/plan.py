@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
+from ottermq.audit.byte_source import ByteSource
 from ottermq.audit.catalogue import INTERNAL
-from ottermq.audit.home import Home
 from ottermq.audit.snapshot import Log, Picture, Segment
 from ottermq.audit.source import transactions
 from ottermq.audit.source.decode import LEAST, MOST, Span, Wanted
@@ -46,7 +46,7 @@ class Stretch(InputPartition):
     """Some batches of one log, for one task: in a segment, or (`held`) in the WAL alone."""
 
     def __init__(
-        self, home: Home, log: Log, span: Span, wanted: Wanted, place: Segment | bytes
+        self, home: ByteSource, log: Log, span: Span, wanted: Wanted, place: Segment | bytes
     ) -> None:
         self.home = home
         self.vhost, self.queue, self.partition = log.vhost, log.queue, log.partition
@@ -75,7 +75,9 @@ def piece_of(size: int) -> int:
     return min(max(size // ENOUGH, PIECE), LARGE_PIECE)
 
 
-def of_log(home: Home, log: Log, limits: Limits, piece: int, *, marks: bool) -> Iterator[Stretch]:
+def of_log(
+    home: ByteSource, log: Log, limits: Limits, piece: int, *, marks: bool
+) -> Iterator[Stretch]:
     aborted = transactions.of_log(home, log) if marks else ()
     first, end = max(limits.offsets[0], log.start_offset), limits.offsets[1]
     wanted = Wanted((first, end), limits.times)
@@ -99,7 +101,7 @@ def _reaching(aborted: tuple[Aborted, ...], offset: int) -> tuple[Aborted, ...]:
     return tuple(each for each in aborted if each.last_offset >= offset)
 
 
-def _places(home: Home, log: Log, segment: Segment, piece: int) -> Iterator[tuple[int, int]]:
+def _places(home: ByteSource, log: Log, segment: Segment, piece: int) -> Iterator[tuple[int, int]]:
     """Where to split it, and the offset there. Indexes are hints: a batch must be there."""
     if segment.size <= piece * 3 // 2:
         return

@@ -6,7 +6,7 @@ The checkpoint knows most of them; markers behind it are read from the segments'
 import struct
 from collections.abc import Iterator
 
-from ottermq.audit.home import Home
+from ottermq.audit.byte_source import ByteSource
 from ottermq.audit.snapshot import Log
 from ottermq.audit.source.decode import STILL_OPEN, Columns, Reading, Span, Wanted
 from ottermq.wal import checkpoint
@@ -18,7 +18,7 @@ MARKER = struct.Struct(">hh")  # version, type
 ABORT = 0
 
 
-def of_log(home: Home, log: Log) -> tuple[Aborted, ...]:
+def of_log(home: ByteSource, log: Log) -> tuple[Aborted, ...]:
     known = checkpoint.decode_transactions(log.saved.producers if log.saved else b"")
     aborted = {(each.producer_id, each.last_offset): each for each in known.aborted}
     under_way = dict(known.open)
@@ -36,7 +36,7 @@ def of_log(home: Home, log: Log) -> tuple[Aborted, ...]:
     return (*aborted.values(), *waiting)
 
 
-def _tail(home: Home, log: Log) -> Iterator[Columns]:
+def _tail(home: ByteSource, log: Log) -> Iterator[Columns]:
     """What lies behind the checkpoint."""
     saved = log.saved
     for segment in log.segments:

@@ -18,7 +18,7 @@ class Found:
     size: int
 
 
-class Home(Protocol):
+class ByteSource(Protocol):
     """Is sent to Spark's workers: it must pickle, and mean the same there."""
 
     @property

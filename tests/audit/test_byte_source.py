@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottermq.audit import snapshot
-from ottermq.audit.home import Directory, Found, Home
+from ottermq.audit.byte_source import ByteSource, Directory, Found
 from ottermq.audit.source.plan import Limits, of_log
 from ottermq.wal.file_window import Held, Ranges
 from tests.audit import logs
@@ -44,7 +44,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_another_home_with_the_same_bytes_gives_the_same_rows(data: Path) -> None:
     files = [path for path in data.rglob("*") if path.is_file()]
     shelf = Shelf({str(path.relative_to(data)): path.read_bytes() for path in files})
-    homes: list[Home] = [Directory(data), shelf]
+    homes: list[ByteSource] = [Directory(data), shelf]
     for log in snapshot.take(data).logs:
         here, there = (list(of_log(home, log, Limits(), 1 << 20, marks=True)) for home in homes)
         assert [read(stretch) for stretch in here] == [read(stretch) for stretch in there]
