@@ -79,8 +79,8 @@ int om_walk_batches(om_walk *walk, const uint8_t *data, size_t len, uint64_t sto
     while (walk->position < stop) {
         om_batch_info batch;
         int result = om_batch_check(data + at, len - at, &batch);
-        if (result == OM_OK && (batch.base_offset < walk->next_offset ||
-                                batch.base_offset + batch.last_offset_delta >= walk->limit))
+        if (result == OM_OK &&
+            (batch.base_offset < walk->next_offset || batch.base_offset + batch.last_offset_delta >= walk->limit))
             result = OM_E_RANGE;
         if (result == OM_OK && batch.leader_epoch < walk->epoch)
             result = OM_E_STALE_EPOCH;

@@ -7,10 +7,9 @@
  * stays with its connection. A larger one is read straight into a buffer of its own, which grows with
  * what has come, never with what was claimed.
  */
-#include "kafka/kafka.h"
 #include "format/kafka_wire.h"
+#include "kafka/kafka.h"
 #include "net/socket.h"
-
 
 #include <errno.h>
 #include <stdlib.h>

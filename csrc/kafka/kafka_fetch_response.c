@@ -8,12 +8,11 @@
  * The heads of all partitions are written one behind the other, so that their length is known; then
  * they go out with the data between them: by reference from the hot tail, by sendfile from a segment.
  */
-#include "kafka/kafka.h"
 #include "format/kafka_wire.h"
+#include "kafka/kafka.h"
 #include "store/log_offsets.h"
 #include "store/log_read.h"
 #include "store/producer.h"
-
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,12 +10,11 @@
  * Versions 0 to 2 are told to clients, since librdkafka compresses only if they are; who uses one is
  * answered UNSUPPORTED_VERSION.
  */
-#include "kafka/kafka.h"
 #include "base/clock.h"
 #include "format/kafka_wire.h"
+#include "kafka/kafka.h"
 #include "store/log_append.h"
 #include "store/producer.h"
-
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,9 +10,8 @@
  * So answers keep their order, and so does what a connection writes to a partition. What is under way is
  * bounded: the next one waits, in its client's hands. A connection that ends takes its parcels along.
  */
-#include "kafka/kafka.h"
 #include "base/bytes.h"
-
+#include "kafka/kafka.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,9 +4,8 @@
  * looked up when its partition is first used and held from then on; one that is gone makes its
  * partition unknown. Rights are kept by a topic's serial: a topic that is made again is another one.
  */
-#include "kafka/kafka.h"
 #include "base/bytes.h"
-
+#include "kafka/kafka.h"
 
 #include <stdlib.h>
 #include <string.h>

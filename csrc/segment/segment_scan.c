@@ -151,8 +151,7 @@ static int scan_chunks(om_segment *segment, om_chunk_reader *chunks, uint64_t po
            (result = next_batch(chunks, &found, position, scan->last_epoch, &batch, &scan->stopped)) == OM_OK) {
         int scanned = found.size + (uint64_t)batch.size > position;
         /* Base offsets have no checksum: what lies before the position must end before first_offset. */
-        if (scanned ? batch.base_offset < first_offset
-                    : batch.base_offset + batch.last_offset_delta >= first_offset)
+        if (scanned ? batch.base_offset < first_offset : batch.base_offset + batch.last_offset_delta >= first_offset)
             scan->stopped = OM_E_RANGE;
         else
             scan->stopped = om_segment_count_in(&found, &batch);

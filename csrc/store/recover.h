@@ -9,7 +9,7 @@
 typedef struct om_ranges {
     struct {
         int64_t first, last;
-    } *items;
+    } * items;
     uint32_t count, cap;
 } om_ranges;
 int om_ranges_add(om_ranges *ranges, int64_t first, int64_t last); /* at or after the last one, or anywhere */
@@ -50,12 +50,12 @@ typedef struct om_log_recovery {
     om_ranges missing; /* in the WAL, not in the segments, though later ones are */
     struct {
         int64_t gap, base;
-    } *doubts; /* a batch at `base` that left a gap nobody explains yet */
+    } * doubts; /* a batch at `base` that left a gap nobody explains yet */
     uint32_t doubt_count;
     struct {
         uint64_t seq;
         int64_t offset;
-    } *cuts; /* the truncations in the WAL */
+    } * cuts; /* the truncations in the WAL */
     uint32_t cut_count;
     om_damage *damages;
 } om_log_recovery;

@@ -141,7 +141,7 @@ struct om_wal {
     uint64_t head_bytes;
     struct {
         uint64_t first, last;
-    } *refused; /* by each fence that was lifted, oldest first */
+    } * refused; /* by each fence that was lifted, oldest first */
     size_t refused_count;
     int fence_kept;
     char fence_text[512];

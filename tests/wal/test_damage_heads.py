@@ -17,10 +17,10 @@ import pytest
 from ottermq.wal import Log, LogFlags, ReportKind, Store
 from ottermq.wal.compaction import Codecs, Compaction
 from ottermq.wal.errors import Unreadable
+from ottermq.wal.file_window import Held, Window
 from ottermq.wal.repair import repair
 from ottermq.wal.segmentfile import Placed, batches
 from ottermq.wal.verify import verify
-from ottermq.wal.window import Held, Window
 from tests.wal.stores import flush, numbered, put, small
 
 OPTIONS = small(segment_size=8_000)
