@@ -13,7 +13,7 @@ from pamqp.commands import Connection
 from ottermq.kafka import codec
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error
-from tests.amqp.test_tls import Tower
+from tests.amqp.conformance.test_tls import Tower
 from tests.amqp.wire import Channel, Client
 from tests.brokers import Broker
 from tests.kafka.talker import Talker

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from ottermq.kafka.errors import Error
-from tests.amqp.test_load_alarms import on_a_disk
+from tests.amqp.conformance.test_load_alarms import on_a_disk
 from tests.engine.kafka_plane import batch
 from tests.kafka.wire import Link
 

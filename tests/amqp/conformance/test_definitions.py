@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.amqp.defined import Login, defined, login
+from tests.amqp.conformance.defined import Login, defined, login
 from tests.amqp.wire import Confirms, refused
 
 __all__ = ["defined", "login"]

@@ -12,7 +12,7 @@ from pamqp.commands import Channel
 from ottermq.amqp.frames import LAYOUTS, METHODS
 from ottermq.amqp.server import METHODS as UNDERSTOOD
 from ottermq.engine.events import Event, MethodArrived, RouteWanted
-from tests.amqp.server_harness import Client, Closed, Harness, open_harness
+from tests.amqp.unit.server_harness import Client, Closed, Harness, open_harness
 
 ROUNDS = 600
 NAMES = [

@@ -1,4 +1,4 @@
-"""A broker that began with tests/amqp/definitions.json, as `rabbitmqctl export_definitions`
+"""A broker that began with definitions.json beside this, as `rabbitmqctl export_definitions`
 writes it: users by hash, a vhost `team`, one with limits, permissions, policies, a topology.
 
 Held against RabbitMQ (OTTERMQ_TEST_URL), that one must have imported the file beforehand.

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.amqp.defined import VHOST, Login, defined, login
+from tests.amqp.conformance.defined import VHOST, Login, defined, login
 from tests.amqp.wire import Channel, Refused, refused
 
 __all__ = ["defined", "login"]

@@ -9,7 +9,7 @@ from pamqp.commands import Channel, Connection, Queue
 from ottermq.auth import Permission
 from ottermq.engine.events import MethodArrived, RuleBroken
 from ottermq.engine.types import ConnFlags
-from tests.amqp.server_harness import Closed, Harness, open_harness
+from tests.amqp.unit.server_harness import Closed, Harness, open_harness
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from ottermq.config.schema import AmqpSettings, Permit
 from ottermq.engine.events import QueueIdle, RouteWanted
 from ottermq.engine.types import Consumer, QueueFlags, QueueStat
 from ottermq.topology import Policy
-from tests.amqp.server_harness import Client, Closed, Harness, open_harness
+from tests.amqp.unit.server_harness import Client, Closed, Harness, open_harness
 from tests.topology.flaky import Flaky, full
 
 

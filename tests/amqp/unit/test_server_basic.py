@@ -14,7 +14,7 @@ from ottermq.auth import Permission, TopicPermission
 from ottermq.config.schema import AmqpSettings, Permit
 from ottermq.engine.events import ConsumerTimedOut, DeadRouteWanted, RouteWanted
 from ottermq.engine.types import Added, Consume, RouteFlags, StreamStart
-from tests.amqp.server_harness import Client, Closed, Harness, open_harness
+from tests.amqp.unit.server_harness import Client, Closed, Harness, open_harness
 
 STREAM: FieldTable = {"x-queue-type": "stream"}
 

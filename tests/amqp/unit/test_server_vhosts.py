@@ -11,7 +11,7 @@ from ottermq.auth import Permission
 from ottermq.engine.types import Consumer
 from ottermq.errors import Held, NotFound
 from ottermq.topology import MetaDb, restore
-from tests.amqp.server_harness import Client, Closed, Harness, open_harness
+from tests.amqp.unit.server_harness import Client, Closed, Harness, open_harness
 
 
 @pytest.fixture

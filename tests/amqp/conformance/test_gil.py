@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pamqp.commands import Basic, Queue
 
-from tests.amqp import gil_holder
+from tests.amqp.conformance import gil_holder
 from tests.amqp.wire import Channel, Client, Message
 from tests.brokers import Broker
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pamqp.commands import Basic
 
-from tests.amqp.test_tls import Tower
+from tests.amqp.conformance.test_tls import Tower
 from tests.amqp.wire import Address, Channel, Client, Message, eventually
 from tests.brokers import Broker
 

@@ -17,7 +17,7 @@ from pamqp import commands
 from pamqp.commands import Basic
 
 from perf import rabbitmq
-from tests.amqp.conversations import QUEUES, Operation, sequences, transactions
+from tests.amqp.conformance.conversations import QUEUES, Operation, sequences, transactions
 from tests.amqp.wire import Address, Channel, Client, Confirms, Message, Refused
 
 LEFT_OUT = {

@@ -1,0 +1,1 @@
+"""AMQP as clients see it: real sockets, a real broker, ours or RabbitMQ (OTTERMQ_TEST_URL)."""
