@@ -64,7 +64,13 @@ DEFINITIONS: dict[str, Any] = {
     "permissions": [
         {"user": "guest", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"},
         {"user": "guest", "vhost": "second", "configure": ".*", "write": ".*", "read": ".*"},
-        {"user": "ann", "vhost": "/", "configure": "^$", "write": "^jobs$", "read": "^(jobs|amq.*)$"},
+        {
+            "user": "ann",
+            "vhost": "/",
+            "configure": "^$",
+            "write": "^jobs$",
+            "read": "^(jobs|amq.*)$",
+        },
         {"user": "bob", "vhost": "second", "configure": "", "write": ".*", "read": ".*"},
     ],
     "topic_permissions": [
@@ -77,7 +83,8 @@ DEFINITIONS: dict[str, Any] = {
         },
         {
             "vhost": "/", "name": "letters", "pattern": "^jobs$", "apply-to": "queues",
-            "priority": 1, "definition": {"dead-letter-exchange": "", "dead-letter-routing-key": "dead"},
+            "priority": 1,
+            "definition": {"dead-letter-exchange": "", "dead-letter-routing-key": "dead"},
         },
     ],
     "exchanges": [
@@ -247,7 +254,9 @@ class Filler:
         )
 
     def producer(self, **options: Any) -> Producer:
-        return Producer({"bootstrap.servers": self.kafka, **KAFKA_ADMIN, "linger.ms": 20, **options})
+        return Producer(
+            {"bootstrap.servers": self.kafka, **KAFKA_ADMIN, "linger.ms": 20, **options}
+        )
 
     def fill_topics(self) -> None:
         for codec in CODECS:
@@ -274,7 +283,8 @@ class Filler:
         consumer = Consumer(settings)
         consumer.commit(offsets=wanted, asynchronous=False)
         consumer.close()
-        return {"readers": [["wide", each.partition, each.offset, each.metadata] for each in wanted]}
+        readers = [["wide", each.partition, each.offset, each.metadata] for each in wanted]
+        return {"readers": readers}
 
     def transactions(self) -> Producer:
         """One committed with offsets, one aborted; one that is open when the broker ends."""

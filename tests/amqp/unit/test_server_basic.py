@@ -309,10 +309,12 @@ async def test_copies_must_be_a_list_of_keys(client: Client) -> None:
 async def test_a_delay_is_waited_for_in_the_exchanges_own_place(
     harness: Harness, client: Client
 ) -> None:
-    arguments = {"x-delayed-type": "fanout"}
-    later = Exchange.Declare("later", exchange_type="x-delayed-message", arguments=arguments)  # type: ignore[arg-type]
-    later.ticket, later.exchange = 0, "later"
-    await client.call(1, later)
+    delayed = Exchange.Declare(
+        exchange="later",
+        exchange_type="x-delayed-message",
+        arguments={"x-delayed-type": "fanout"},
+    )
+    await client.call(1, delayed)
     await client.call(1, Queue.Declare(queue="q"))
     await client.call(1, Queue.Bind(queue="q", exchange="later"))
     await client.event(publishing(client, "later", headers={"x-delay": 1000}))
