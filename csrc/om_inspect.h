@@ -37,8 +37,8 @@ typedef struct om_walk {
 } om_walk;
 /* Walk over batches, up to position `stop` or beyond it: CRCs right, offsets growing, epochs not
  * going down; index entries are looked at on the way. data lies at walk->position. OM_E_SHORT:
- * the next batch, or the header behind it, isn't all there. OM_E_FULL: no room for another gap. OM_E_CORRUPT, OM_E_RANGE
- * (offset), OM_E_STALE_EPOCH: the next batch is wrong; walk stands before it. */
+ * the next batch, or the header behind it, isn't all there. OM_E_FULL: no room for another gap. OM_E_CORRUPT,
+ * OM_E_RANGE (offset), OM_E_STALE_EPOCH: the next batch is wrong; walk stands before it. */
 int om_walk_batches(om_walk *walk, const uint8_t *data, size_t len, uint64_t stop);
 
 /* Bytes [position, end) of a segment that are no batches, or wrong ones, or that the disk can't give, and

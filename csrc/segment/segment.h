@@ -86,6 +86,7 @@ typedef struct om_segment {
     uint8_t deleted;          /* unlinked or set aside: nothing opens its file again */
     uint8_t suspect;          /* a sync failed: its bytes after the recovery point prove nothing */
     om_damages *damages;      /* NULL: it hasn't been surveyed; the last survey's, and those before */
+    uint32_t surveys;         /* so many there were: what a reader met before the last one is answered */
     uint32_t doubts;          /* surveys that found nothing where a reader did; the surveyor's */
     int refs;
     void *file_slot; /* the cache's entries, guarded by its lock */
@@ -197,6 +198,7 @@ const om_bad *om_segment_bad_for(const om_segment *segment, int64_t offset);
 /* Where the next bad stretch begins, from position on; UINT64_MAX: nowhere. */
 uint64_t om_segment_good_until(const om_segment *segment, uint64_t position);
 int64_t om_segment_lost_records(const om_segment *segment, int64_t from); /* offsets in bad stretches */
+uint32_t om_segment_surveys(const om_segment *segment); /* how many there were */
 /* Read [0, end) of the file and note what of it can't be read; offsets in there lie below limit. suspect:
  * where a reader met something. One at a time a segment; blocks. The caller frees the survey. */
 #define OM_NO_SUSPECT UINT64_MAX

@@ -68,6 +68,10 @@ uint64_t om_segment_good_until(const om_segment *segment, uint64_t position) {
     return UINT64_MAX;
 }
 
+uint32_t om_segment_surveys(const om_segment *segment) {
+    return __atomic_load_n(&segment->surveys, __ATOMIC_ACQUIRE);
+}
+
 int64_t om_segment_lost_records(const om_segment *segment, int64_t from) {
     const om_damages *damages = damages_of(segment);
     int64_t sum = 0;
@@ -395,5 +399,6 @@ int om_segment_survey(om_segment *segment, uint64_t end, int64_t limit, uint64_t
     put_marker(segment, survey);
     om_file_cache_forget_map(segment); /* and with it pages of zeros, and an index of what it was */
     om_file_cache_reap(segment->files);
+    __atomic_add_fetch(&segment->surveys, 1, __ATOMIC_RELEASE);
     return OM_OK;
 }

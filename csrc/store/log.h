@@ -57,7 +57,7 @@ struct om_log {
     uint8_t has_files;     /* recovery: the folder was there */
     uint8_t delivered;     /* this tick gave something out */
     uint8_t has_snapshots; /* of producers, written by this life; those of earlier ones are gone */
-    uint8_t damaged;       /* one of its segments has parts that can't be read */
+    uint8_t damaged;       /* one of its segments may have parts that can't be read */
     uint8_t trim_rule;     /* why it starts where it does: enum om_rule */
     uint8_t unnamed;       /* the catalogue's row may not be on disk yet */
     uint32_t writing;      /* hot batches at the head that the writer writes now */

@@ -48,19 +48,20 @@ void om_log_written_part(const om_log *log, const om_segment *segment, uint64_t 
     }
 }
 
-int om_log_survey(om_log *log, om_segment *segment, uint64_t suspect) {
+int om_log_survey(om_log *log, om_segment *segment, uint64_t suspect, uint32_t seen) {
     om_store *store = log->store;
-    const om_damages *known = __atomic_load_n(&segment->damages, __ATOMIC_ACQUIRE);
     uint64_t end;
     int64_t limit;
     om_survey survey;
     pthread_mutex_lock(&store->survey_mutex);
-    if (segment->damages != known) { /* another reader was faster */
+    const om_damages *known = __atomic_load_n(&segment->damages, __ATOMIC_ACQUIRE);
+    if (om_segment_surveys(segment) != seen) { /* another reader was faster, or this one has asked before */
         pthread_mutex_unlock(&store->survey_mutex);
         return OM_SURVEYED;
     }
     om_ticket_lock_take(&store->turn);
     om_log_written_part(log, segment, &end, &limit);
+    log->damaged = 1; /* before anybody is refused something: it would be taken for a gap */
     int gone = log->deleted || __atomic_load_n(&segment->deleted, __ATOMIC_ACQUIRE);
     om_ticket_lock_give(&store->turn);
     int result = gone ? OM_E_DELETED : om_segment_survey(segment, end, limit, suspect, &survey);
@@ -68,9 +69,6 @@ int om_log_survey(om_log *log, om_segment *segment, uint64_t suspect) {
     if (result != OM_OK)
         return result;
     om_log_tell_damage(log, segment, known, &survey, OM_REPORT_UNREADABLE);
-    om_ticket_lock_take(&store->turn);
-    log->damaged = log->damaged || survey.count;
-    om_ticket_lock_give(&store->turn);
     om_survey_free(&survey);
     return OM_SURVEYED;
 }

@@ -6,8 +6,8 @@
 
 #define OM_SURVEYED 2
 /* Find out which parts of the segment can't be read, and report them. Blocks; without the store's lock.
- * OM_SURVEYED: look again. */
-int om_log_survey(om_log *log, om_segment *segment, uint64_t suspect);
+ * seen: how many surveys there had been when something wasn't right. OM_SURVEYED: look again. */
+int om_log_survey(om_log *log, om_segment *segment, uint64_t suspect, uint32_t seen);
 /* What isn't among the known ones becomes a report of that kind. */
 void om_log_tell_damage(om_log *log, const om_segment *segment, const om_damages *known, const om_survey *survey,
                         int kind);

@@ -134,7 +134,8 @@ static int measure(const om_view *view, const place *place, uint64_t max_bytes, 
         if (result == OM_E_SHORT && !is_all)
             break;
         wrong = result != OM_OK || info.base_offset < next || info.base_offset + info.last_offset_delta >= place->past;
-        if (wrong || past || (at && (info.base_offset >= place->limit || at + (size_t)info.size > max_bytes)))
+        int is_over = info.base_offset >= place->limit || at + (size_t)info.size > max_bytes || (size_t)info.size > left;
+        if (wrong || past || (at && is_over))
             break;
         if (!at)
             out->first_offset = info.base_offset;
@@ -275,11 +276,12 @@ static int read_from(om_log *log, int64_t offset, int64_t end, uint64_t max_byte
         om_ticket_lock_give(&log->store->turn);
         if (result != OM_OK || !place.segment)
             return result;
+        uint32_t seen = om_segment_surveys(place.segment);
         result = read_segment(log, &place, offset, max_bytes, flags, view, found);
         int64_t past = place.past;
         if (result == OM_E_CORRUPT)
             result = flags & OM_READ_NOWAIT ? om_reader_survey(log, place.segment, found->suspect)
-                                            : om_log_survey(log, place.segment, found->suspect);
+                                            : om_log_survey(log, place.segment, found->suspect, seen);
         om_segment_unref(place.segment);
         /* Surveyed; trimmed, or made again in another file, since we looked: in a moment the list knows. */
         if ((result == OM_E_DELETED || result == OM_SURVEYED) && tries-- > 0) {
@@ -434,7 +436,7 @@ static int keep_good(om_read *read, size_t good, int64_t next) {
     }
     if (held->nowait)
         return om_reader_survey(held->log, segment, held->position);
-    int result = om_log_survey(held->log, segment, held->position);
+    int result = om_log_survey(held->log, segment, held->position, om_segment_surveys(segment));
     if (result != OM_SURVEYED)
         return result;
     const om_bad *bad = om_segment_bad_for(segment, read->first_offset);

@@ -89,9 +89,10 @@ static int search_good(om_segment *segment, search *search) {
 }
 
 static int search_segment(om_log *log, om_segment *segment, search *search) {
+    uint32_t seen = om_segment_surveys(segment);
     int result = search_good(segment, search);
     if ((result == OM_E_CORRUPT || result == OM_E_UNREADABLE) &&
-        om_log_survey(log, segment, OM_NO_SUSPECT) == OM_SURVEYED)
+        om_log_survey(log, segment, OM_NO_SUSPECT, seen) == OM_SURVEYED)
         result = search_good(segment, search);
     return result;
 }

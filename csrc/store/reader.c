@@ -69,6 +69,7 @@ int om_reader_survey(om_log *log, om_segment *segment, uint64_t suspect) {
     om_segment_ref(segment);
     request->survey = segment;
     request->suspect = suspect;
+    request->seen = om_segment_surveys(segment);
     ask(log->store, request);
     return OM_E_NOT_RESIDENT;
 }
@@ -99,14 +100,21 @@ void om_reader_wake(om_store *store) {
     pthread_mutex_unlock(&store->reader.mutex);
 }
 
+static void load(const om_read_request *request) {
+    om_segment *segment = request->view.segment;
+    uint32_t seen = om_segment_surveys(segment);
+    if (om_view_load(&request->view) == OM_E_UNREADABLE)
+        om_log_survey(request->log, segment, OM_NO_SUSPECT, seen);
+}
+
 void *om_reader_main(void *arg) {
     om_store *store = arg;
     om_read_request *request;
     while ((request = next_request(store))) {
         if (request->survey)
-            om_log_survey(request->log, request->survey, request->suspect);
-        else if (om_view_load(&request->view) == OM_E_UNREADABLE)
-            om_log_survey(request->log, request->view.segment, OM_NO_SUSPECT);
+            om_log_survey(request->log, request->survey, request->suspect, request->seen);
+        else
+            load(request);
         done(store, request);
     }
     return NULL;

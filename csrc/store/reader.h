@@ -12,6 +12,7 @@ typedef struct om_read_request {
     om_view view;
     om_segment *survey; /* held */
     uint64_t suspect;
+    uint32_t seen; /* surveys of it before the request */
     struct om_read_request *next;
 } om_read_request;
 

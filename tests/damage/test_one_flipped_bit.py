@@ -48,11 +48,17 @@ def consume(broker: Broker, queue: str, expected: int, **arguments: object) -> l
         return got
 
 
-def harm(path: Path) -> set[int]:
-    """A bit in a record in the middle: the numbers that it costs."""
+# Where in the batch, and which bit: 0 is the lowest. Only the first is under the checksum.
+BITS = {"record": (100, 0), "offset far off": (4, 3), "offset close by": (7, 4), "length": (10, 4)}
+each_bit = pytest.mark.parametrize("bit", BITS)
+
+
+def harm(path: Path, bit: str = "record") -> set[int]:
+    """A bit of a batch in the middle: the numbers that it costs."""
     every = list(batches(path))
     position, info = every[len(every) // 2]
-    flip(path, position + 100)
+    at, which = BITS[bit]
+    flip(path, position + at, which)
     return set(range(info.base_offset, info.base_offset + info.last_offset_delta + 1))
 
 
@@ -70,12 +76,15 @@ def is_told(broker: Broker, lost: set[int], name: str) -> None:
     assert metric(broker, "ottermq_damaged_records_total") == len(lost)
 
 
+@each_bit
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
-def test_a_queue_delivers_all_but_the_bad_batch_and_keeps_its_file(data: Path, kind: str) -> None:
+def test_a_queue_delivers_all_but_the_bad_batch_and_keeps_its_file(
+    data: Path, kind: str, bit: str
+) -> None:
     with Broker(data) as broker:
         publish(broker, "orders", kind)
     (path,) = segments(data, "orders")
-    lost = harm(path)
+    lost = harm(path, bit)
     left = sorted(set(range(COUNT)) - lost)
     with Broker(data) as broker:
         assert consume(broker, "orders", len(left)) == left
@@ -93,11 +102,12 @@ def test_a_queue_delivers_all_but_the_bad_batch_and_keeps_its_file(data: Path, k
         assert path.exists()
 
 
-def test_the_bad_batch_is_found_while_the_broker_runs(data: Path) -> None:
+@each_bit
+def test_the_bad_batch_is_found_while_the_broker_runs(data: Path, bit: str) -> None:
     with Broker(data) as broker:
         publish(broker, "orders", "classic")
         (path,) = wait_for_segment(data, "orders")
-        lost = harm(path)
+        lost = harm(path, bit)
         left = sorted(set(range(COUNT)) - lost)
         assert consume(broker, "orders", len(left)) == left
         is_told(broker, lost, "orders")
@@ -113,11 +123,12 @@ def wait_for_segment(data: Path, name: str) -> list[Path]:
         time.sleep(0.1)
 
 
-def test_a_streams_readers_get_all_but_the_bad_batch(data: Path) -> None:
+@each_bit
+def test_a_streams_readers_get_all_but_the_bad_batch(data: Path, bit: str) -> None:
     with Broker(data) as broker:
         publish(broker, "events", "stream")
     (path,) = segments(data, "events")
-    lost = harm(path)
+    lost = harm(path, bit)
     left = sorted(set(range(COUNT)) - lost)
     with Broker(data) as broker:
         for _ in range(2):
@@ -159,12 +170,15 @@ def read_over(consumer: Consumer, topic: str, lost: set[int]) -> tuple[list[int]
     return found, errors
 
 
+@each_bit
 @pytest.mark.parametrize("known", [False, True])
-def test_a_kafka_consumer_is_told_of_it_and_gets_all_behind_it(data: Path, known: bool) -> None:
+def test_a_kafka_consumer_is_told_of_it_and_gets_all_behind_it(
+    data: Path, known: bool, bit: str
+) -> None:
     with Broker(data) as broker:
         publish(broker, "events", "stream")
     (path,) = segments(data, "events")
-    lost = harm(path)
+    lost = harm(path, bit)
     left = sorted(set(range(COUNT)) - lost)
     with Broker(data) as broker:
         if known:  # a reader that looks at checksums was here

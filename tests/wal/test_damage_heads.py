@@ -8,7 +8,7 @@ that it hits, which is told; nobody is given a record under another offset; the 
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import pytest
 
 from ottermq.wal import Log, LogFlags, ReportKind, Store
 from ottermq.wal.compaction import Codecs, Compaction
-from ottermq.wal.errors import Unreadable
+from ottermq.wal.errors import NotResident, Unreadable
 from ottermq.wal.file_window import Held, Window
 from ottermq.wal.repair import repair
 from ottermq.wal.segmentfile import Placed, batches
@@ -308,6 +308,24 @@ def test_a_bit_without_a_checksum(tmp_path: Path, flags: LogFlags, fill: Fill) -
 @cases
 def test_every_bit_without_a_checksum(tmp_path: Path, flags: LogFlags, fill: Fill) -> None:
     check_all(prepare(tmp_path, fill, flags), 1)
+
+
+def test_who_asks_again_while_it_is_looked_into_makes_nothing_worse(tmp_path: Path) -> None:
+    """The engine's reads don't wait: each tick asks, until the survey is done. The first of two
+    batches that contradict each other isn't the wrong one here."""
+    data = prepare(tmp_path, ones, STREAM)
+    path = sorted(data.glob("vhosts/*/queues/*/*.log"))[-1]
+    there = placed(path)
+    flaw = Flaw(path, there[5], 60, range(0), False)  # eight offsets up, or down
+    with Store.open(data, OPTIONS) as store:
+        log = store.get("q")
+        flaw.put(data)
+        for _ in range(200):
+            with suppress(NotResident):
+                log.read(there[4].base_offset, max_bytes=1, nowait=True)
+        _, refused = one_by_one(log, log.stat().next_offset)
+        assert refused == flaw.hit
+        assert len(store.reports()) == 1
 
 
 # -- tools
