@@ -32,7 +32,7 @@ int om_assembly_holds(const om_channel *channel, om_span body) {
 
 int om_assembly_can_stay(const om_channel *channel, om_span body) {
     /* By event: its headers may have changed since (BCC). */
-    return body.len >= OM_BYTES_LARGE && om_assembly_holds(channel, body) && !channel->stamp.by_event;
+    return body.len >= OM_BUFFER_LARGE && om_assembly_holds(channel, body) && !channel->stamp.by_event;
 }
 
 uint64_t om_assembly_weight(const om_channel *channel) {

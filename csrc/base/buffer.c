@@ -6,9 +6,9 @@
 
 static om_buffer *allocate(size_t room) {
     void *memory;
-    if (room < OM_BYTES_LARGE)
+    if (room < OM_BUFFER_LARGE)
         memory = malloc(sizeof(om_buffer) + room);
-    else if (posix_memalign(&memory, OM_BYTES_PAGE, sizeof(om_buffer) + room) != 0)
+    else if (posix_memalign(&memory, OM_BUFFER_PAGE, sizeof(om_buffer) + room) != 0)
         memory = NULL;
     om_buffer *bytes = memory;
     if (bytes)
@@ -42,7 +42,7 @@ static om_buffer *move(om_buffer *bytes, size_t room) {
 }
 
 om_buffer *om_buffer_resize(om_buffer *bytes, size_t room) {
-    if (room > bytes->room && room >= OM_BYTES_LARGE)
+    if (room > bytes->room && room >= OM_BUFFER_LARGE)
         return move(bytes, room);
     om_buffer *resized = realloc(bytes, sizeof(om_buffer) + room);
     if (resized) {

@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OM_BYTES_PAGE 4096
-#define OM_BYTES_LARGE 32768
+#define OM_BUFFER_PAGE 4096
+#define OM_BUFFER_LARGE 32768
 
 typedef struct om_buffer {
     uint8_t *data; /* right behind this */

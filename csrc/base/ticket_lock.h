@@ -1,4 +1,4 @@
-/* ticket_lock.h -- the engine's lock: first come, first served.
+/* ticket_lock.h -- the store's lock: first come, first served.
  *
  * A plain mutex lets the thread that has just let go take it again at once; under full load the
  * engine would starve every caller. Here each comer draws a ticket, so a caller waits for at

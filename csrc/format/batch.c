@@ -267,7 +267,7 @@ int om_build_add_content(om_build *build, int64_t timestamp, om_span key, om_spa
         if (result != OM_OK)
             return result;
     }
-    int is_large = body.len >= OM_BYTES_LARGE;
+    int is_large = body.len >= OM_BUFFER_LARGE;
     om_span copied = {is_large ? NULL : body.data, body.len};
     size_t body_at;
     int64_t size = om_content_record(build->bytes->data + len, build->bytes->room - len, timestamp - base, build->count,
@@ -302,7 +302,7 @@ int om_build_make_room(om_build *build, om_span key, int32_t body_len, om_span t
 }
 
 void om_build_put(om_build *build, size_t at, om_span part) {
-    if (build->len >= OM_BYTES_LARGE)
+    if (build->len >= OM_BUFFER_LARGE)
         pass_body(build, at, part);
     else if (part.len > 0)
         memcpy(build->bytes->data + at, part.data, (size_t)part.len);

@@ -121,7 +121,7 @@ void om_segment_cut(om_segment *segment, uint64_t size, int64_t next_offset);
 /* The entries not yet in the files, copied for om_segment_save_index (om_index_free it). */
 int om_segment_unsaved_index(om_segment *segment, om_index *copy);
 
-/* ---- the writer's half: may block, never under the engine's lock. One call at a time for a
+/* ---- the writer's half: may block, never under the store's lock. One call at a time for a
  *      segment; only syncs and index saves may run beside the others ---- */
 /* Create (with its folder) and allocate as needed, then write all of iov at position. A short
  * write is carried on. `written` moves on when the bytes join what is there. OM_OK,

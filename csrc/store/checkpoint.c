@@ -9,7 +9,7 @@
  *   6  WAL files up to S are recycled; files that nothing needs any more are removed
  *
  * Step 5 waits because a cursor may already know of a transaction whose record isn't on disk: a
- * checkpoint that came first would keep half of it. Runs without the engine's lock but for the
+ * checkpoint that came first would keep half of it. Runs without the store's lock but for the
  * moments of gathering, and without the GIL.
  */
 #define _GNU_SOURCE

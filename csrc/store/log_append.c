@@ -165,7 +165,7 @@ static int need_batch(om_log *log, int unlogged) {
 
 int om_log_stage_content(om_log *log, int64_t now_ms, om_span key, om_span body, om_span tail, int unlogged) {
     /* A large one is a batch of its own: to grow, a batch would have to move. */
-    int is_large = body.len >= OM_BYTES_LARGE;
+    int is_large = body.len >= OM_BUFFER_LARGE;
     if (is_large)
         om_log_seal(log);
     if (need_batch(log, unlogged) != OM_OK)

@@ -90,7 +90,9 @@ int64_t om_log_claim(om_log *log, int64_t count) {
             return result;
         }
     }
-    /* A batch is shown whole or not at all: one that reaches past the lease waits for the next. */
+    if (!log->leased)
+        return first; /* all of the lease is durable */
+    /* A batch is shown whole or not at all: one that reaches past what is durable of the lease waits for the rest. */
     int64_t base = log->open ? log->open_base : first, leased = leased_end(log);
     if (base < leased && leased < log->next_offset)
         log->lease_durable = base;

@@ -8,7 +8,7 @@
  *
  * A batch goes through here twice: om_producer_admit before it gets its offsets (is it next in its
  * producer's sequence, or one that we have?), om_producer_appended after. Nothing is allocated for
- * a batch, only for a producer. All of it under the engine's lock; no system calls.
+ * a batch, only for a producer. All of it under the store's lock; no system calls.
  */
 #ifndef OM_PRODUCER_H
 #define OM_PRODUCER_H
@@ -116,7 +116,7 @@ int om_producers_decode(om_log *log, const uint8_t *data, size_t len);
 
 /* ---- producer_files.c ---- */
 /* What Kafka's tools want to see, when that segment is full or is the last one at a clean stop.
- * Takes the engine's lock for a moment, then writes. Nothing depends on it: failures are nobody's. */
+ * Takes the store's lock for a moment, then writes. Nothing depends on it: failures are nobody's. */
 void om_producers_save(om_log *log, om_segment *full);
 void om_snapshots_remove(const char *folder);
 #endif

@@ -107,7 +107,7 @@ static int holds(const om_log *log, const om_segment *segment) {
     return !log->deleted && at < log->segment_count && log->segments[at] == segment;
 }
 
-/* Under the engine's lock. */
+/* Under the store's lock. */
 static int take(om_log *log, om_segment *full, contents *contents) {
     const om_producers *producers = log->producers;
     if (!producers || !holds(log, full))

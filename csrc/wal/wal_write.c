@@ -20,7 +20,7 @@
 #include <string.h>
 
 _Static_assert(sizeof(om_buffer) == OM_WAL_RECORD_HEADER, "data lies as far from a page as a payload from a block");
-_Static_assert(OM_BYTES_PAGE % OM_WAL_BLOCK == 0 && OM_BYTES_LARGE <= OM_WAL_LOAN_MIN, "and what is lent is large");
+_Static_assert(OM_BUFFER_PAGE % OM_WAL_BLOCK == 0 && OM_BUFFER_LARGE <= OM_WAL_LOAN_MIN, "and what is lent is large");
 
 #define PIECES 256 /* of one direct write */
 #define GATHERED (OM_WAL_RANGES + 2 + 4 * OM_WAL_GROUP_LOANS)
@@ -92,7 +92,7 @@ static int write_direct(om_wal *wal, const struct iovec *iov, int iovcnt, uint64
     for (int i = 0; i < iovcnt && result == OM_OK; i++) {
         const uint8_t *from = iov[i].iov_base;
         size_t len = iov[i].iov_len;
-        size_t head = (size_t) - (uintptr_t)from % OM_WAL_BLOCK;
+        size_t head = (size_t)-(uintptr_t)from % OM_WAL_BLOCK;
         int fits = ((uintptr_t)from - (it.offset + it.len)) % OM_WAL_BLOCK == 0;
         if (fits && len >= head + OM_WAL_LOAN_MIN / 2) {
             size_t whole = (len - head) / OM_WAL_BLOCK * OM_WAL_BLOCK;

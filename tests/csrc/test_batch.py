@@ -214,8 +214,8 @@ def test_a_built_batch_holds_little_more_than_it_counts(length: int, count: int)
     whole = lib.om_build_take(growing, new_info())
     assert whole.len <= whole.room <= whole.len * 9 // 8
     moves = "OTTERMQ_SANITIZE" in os.environ  # whatever its realloc shortens
-    if whole.len >= lib.OM_BYTES_LARGE and not moves:
-        assert int(ffi.cast("uintptr_t", whole.data)) % lib.OM_BYTES_PAGE == 32
+    if whole.len >= lib.OM_BUFFER_LARGE and not moves:
+        assert int(ffi.cast("uintptr_t", whole.data)) % lib.OM_BUFFER_PAGE == 32
     lib.om_buffer_unref(whole)
 
 
