@@ -1,7 +1,7 @@
 /* ack.c -- acks, rejections, returns.
  *
- * Consumers ack in the order they were given, so neighbours are settled as one run: one step of
- * the cursor, one record in the WAL, however many messages it speaks for.
+ * Consumers ack in the order of delivery, so neighbours are settled as one run: one step of the cursor and one record
+ * in the WAL for any number of messages.
  */
 #include "amqp/ack.h"
 #include "amqp/amqp_conn.h"
@@ -46,7 +46,7 @@ void om_settle_return(om_channel *channel, om_unacked *entry, int counted) {
         om_log *log = queue->lanes[entry->lane].log;
         int32_t acquired, delivered = 0;
         om_cursor_counts(log->cursor, entry->offset, &acquired, &delivered);
-        /* Who hands it back doesn't count, but finds a limit that was lowered meanwhile. */
+        /* A return that isn't counted still meets a limit that was lowered meanwhile. */
         if (queue->options.delivery_limit >= 0 && delivered + (counted != 0) > queue->options.delivery_limit)
             om_dead_letter_add(queue, entry->lane, entry->offset, entry->weight, OM_DEATH_DELIVERY_LIMIT);
         else

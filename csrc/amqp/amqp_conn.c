@@ -23,7 +23,7 @@ om_amqp_conn *om_amqp_find(om_engine *engine, uint64_t id) {
 static void begin(om_conn *conn) {
     uint32_t most = conn->engine->options.frame_max;
     /* Until it is negotiated: a client's start-ok may carry a long token, and no more. */
-    om_amqp_of(conn)->frame_max = most < OM_FRAME_STRANGER ? most : OM_FRAME_STRANGER;
+    om_amqp_of(conn)->frame_max = most < OM_FRAME_UNAUTH ? most : OM_FRAME_UNAUTH;
 }
 
 static void release(om_conn *conn) {

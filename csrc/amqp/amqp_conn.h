@@ -42,7 +42,7 @@ static inline om_amqp_conn *om_amqp_of(const om_conn *conn) {
 }
 
 om_amqp_conn *om_amqp_find(om_engine *engine, uint64_t id); /* NULL: it is gone, or speaks something else */
-/* A rule was broken: the connection stands still until Python has closed it, or the channel. */
+/* A protocol error: the connection is paused until Python has closed it, or the channel. */
 enum om_verdict om_amqp_error(om_conn *conn, int channel, int code, uint32_t method, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 

@@ -22,11 +22,11 @@ struct om_channel {
     uint8_t tick_logged; /* this tick's publishes wait for the disk */
     uint8_t overdue_told;
 
-    om_publish_target address;
-    om_props_cache stamp;
+    om_publish_target target;
+    om_props_cache props;
     uint64_t body_size, body_len;
-    om_build landing;  /* where a body comes together, or waits while parked (body_assembly.c) ... */
-    size_t landing_at; /* ... and where in it */
+    om_build assembly;  /* where a body comes together, or waits while parked (body_assembly.c) ... */
+    size_t assembly_at; /* ... and where in it */
 
     uint64_t publish_tag; /* of the last publish in confirm mode */
     uint64_t good_tag;    /* of the last one that wasn't refused */
@@ -51,7 +51,7 @@ om_channel *om_channel_find(const om_conn *conn, int number);
 void om_channel_free(om_channel *channel);
 void om_channel_drop_consumer(om_channel *channel, om_consumer *consumer);
 void om_channel_let_go(om_channel *channel); /* consumers, unacked, half messages, tx */
-/* Credit came back, or will in this tick: whose consumers may take first changes from one call to the next. */
+/* Credit came back, or will in this tick: another consumer may take first with each call. */
 void om_channel_wake_queues(om_channel *channel);
 void om_channel_check_overdue(om_channel *channel); /* a delivery that was not acked in time: OM_EV_CONSUMER_TIMEOUT */
 

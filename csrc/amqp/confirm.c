@@ -1,9 +1,8 @@
-/* confirm.c -- publisher confirms: given when the disk has it, for many at once.
+/* confirm.c -- publisher confirms: sent when the disk has the messages, for many at once.
  *
- * A tick's publishes on a channel become one entry: (the tick's last sequence, the last tag).
- * When that sequence is durable, everything up to the tag is confirmed with one basic.ack
- * (multiple). Entries are a queue: what needed no disk waits behind what does, since a multiple
- * ack speaks for all tags below its own.
+ * A tick's publishes on a channel become one entry: (the tick's last sequence, the last tag). When that sequence is
+ * durable, one basic.ack (multiple) confirms everything up to the tag. Entries are a queue: what needed no disk waits
+ * behind what does, since a multiple ack covers all tags below its own.
  */
 #include "amqp/confirm.h"
 #include "amqp/amqp.h"

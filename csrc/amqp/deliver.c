@@ -1,9 +1,9 @@
-/* deliver.c -- a message goes to a client: its frames, its delivery tag.
+/* deliver.c -- sends a message to a client: its frames, its delivery tag.
  *
  *   | basic.deliver, get-ok or return | content header | body frames |
  *
- * Small bodies are copied into the output; large ones stay where they lie, and only the frames' heads and ends are
- * written. A delivery that waits for its ack gets an entry in the channel's ring (unacked.c).
+ * Small bodies are copied into the output. Large ones stay where they are, and only the heads and ends of their
+ * frames are written. A delivery that waits for its ack gets an entry in the channel's ring (unacked.c).
  */
 #include "amqp/deliver.h"
 #include "amqp/amqp_conn.h"
@@ -35,14 +35,14 @@ typedef struct lender {
     uint64_t position; /* of the body in that file */
 } lender;
 
-static int find_lender(const om_conn *conn, const om_content *content, om_queue_reader *feed, lender *out) {
+static int find_lender(const om_conn *conn, const om_content *content, om_queue_reader *reader, lender *out) {
     uint32_t least = conn->engine->options.zero_copy_min;
     *out = (lender){0};
-    if (!feed || content->body.len <= (int32_t)COPY_MAX)
+    if (!reader || content->body.len <= (int32_t)COPY_MAX)
         return 0;
-    out->bytes = om_queue_reader_bytes(feed);
+    out->bytes = om_queue_reader_bytes(reader);
     if (!out->bytes && least && (uint32_t)content->body.len >= least)
-        out->backing = om_queue_reader_backing(feed, content->body.data, &out->position);
+        out->backing = om_queue_reader_backing(reader, content->body.data, &out->position);
     return out->bytes || out->backing;
 }
 
@@ -74,22 +74,22 @@ static int put_lent_body(om_conn *conn, int channel, const om_content *content, 
 
 OM_PER_MESSAGE
 int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const uint8_t *args, size_t args_len,
-                      const om_content *content, om_span properties, om_queue_reader *feed) {
+                      const om_content *content, om_span properties, om_queue_reader *reader) {
     uint32_t most = om_amqp_of(conn)->frame_max - OM_FRAME_OVERHEAD;
     if ((size_t)properties.len > OM_HEADER_ROOM(om_amqp_of(conn)->frame_max))
         return OM_E_INVALID;
     size_t body = (size_t)content->body.len;
     size_t heads = OM_METHOD_HEAD + args_len + 1 + OM_FRAME_HEAD + 12 + (size_t)properties.len + 1;
     lender lender;
-    int lend = find_lender(conn, content, feed, &lender);
+    int lend = find_lender(conn, content, reader, &lender);
     size_t frames = body ? (body + most - 1) / most : 0;
     size_t size = heads + (lend ? 0 : body + frames * OM_FRAME_OVERHEAD);
     uint8_t *at = om_conn_put(conn, size);
     if (!at)
         return OM_E_NO_MEMORY;
     at = om_put_method(at, channel->number, method, args, args_len);
-    if (feed)
-        om_queue_reader_guard(feed);
+    if (reader)
+        om_queue_reader_guard(reader);
     at = put_content_header(at, channel->number, body, properties);
     if (!lend) {
         const uint8_t *from = content->body.data;
@@ -103,7 +103,7 @@ int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const
             left -= piece;
         }
     }
-    int result = feed ? om_queue_reader_unguard(feed) : OM_OK;
+    int result = reader ? om_queue_reader_unguard(reader) : OM_OK;
     if (result != OM_OK) {
         om_output_unput(&conn->out, size);
         return result;
@@ -123,7 +123,7 @@ uint8_t *om_deliver_args(uint8_t *at, const om_consumer *consumer, uint64_t tag,
 
 /* ---- from a queue ---- */
 
-/* Quorum queues tell how often a message was tried in vain, where there is room for it. */
+/* Quorum queues add how often a delivery failed, where there is room for it. */
 static om_span told_properties(om_queue *queue, const om_log *log, const om_content *content, const om_conn *conn) {
     om_engine *engine = queue->engine;
     int32_t acquired, delivered;
@@ -164,8 +164,8 @@ static int add_unacked(om_channel *channel, om_consumer *consumer, om_queue *que
     return OM_OK;
 }
 
-/* Its properties are longer than this client's frames. It mustn't stand in everybody's way: it goes where rejected
- * messages go. But it isn't lost because one client has small frames: without such a place that client goes. */
+/* The properties are longer than this client's frames. The message must not block the queue: it is dead-lettered as
+ * rejected. Without a dead-letter exchange it isn't dropped for one client's small frames: that client is closed. */
 static void turn_down(om_queue *queue, om_conn *conn, int32_t lane, const om_content *content) {
     int fits_nobody = (size_t)content->properties.len > OM_HEADER_ROOM(queue->engine->options.frame_max);
     if (!queue->options.has_dlx && !fits_nobody)
@@ -192,7 +192,7 @@ int om_deliver_head(om_channel *channel, om_queue *queue, om_consumer *consumer,
     }
     om_span properties = again ? told_properties(queue, log, content, conn) : content->properties;
     int result = om_deliver_frames(conn, channel, consumer ? OM_BASIC_DELIVER : OM_BASIC_GET_OK, args,
-                                   (size_t)(at - args), content, properties, queue->lanes[lane].feed);
+                                   (size_t)(at - args), content, properties, queue->lanes[lane].reader);
     if (result == OM_E_INVALID)
         turn_down(queue, conn, lane, content);
     if (result != OM_OK)
@@ -225,13 +225,13 @@ static int deliver_copy(om_consumer *consumer, const om_content *content) {
     om_engine *engine = queue->engine;
     om_channel *channel = om_channel_of(consumer->subscriber);
     om_properties properties;
-    om_queue_reader_guard(consumer->feed);
+    om_queue_reader_guard(consumer->reader);
     int result = om_properties_parse(content->properties.data, (size_t)content->properties.len, &properties);
     int wanted = result == OM_OK && om_stream_wants(consumer, &properties);
     om_extra extra = {.name = "x-stream-offset", .type = 'l', .number = content->offset};
     size_t room = OM_HEADER_ROOM(om_amqp_of(channel->conn)->frame_max);
     int64_t len = wanted ? om_headers_with(engine->rewrite, room, &properties, &extra, 1) : 0;
-    if (om_queue_reader_unguard(consumer->feed) != OM_OK)
+    if (om_queue_reader_unguard(consumer->reader) != OM_OK)
         return OM_E_UNREADABLE;
     if (result != OM_OK || !wanted)
         return OM_OK;
@@ -240,9 +240,9 @@ static int deliver_copy(om_consumer *consumer, const om_content *content) {
     uint8_t *at =
         om_deliver_args(args, consumer, channel->unacked.next_tag, 0, content->exchange, content->routing_key);
     result = om_deliver_frames(channel->conn, channel, OM_BASIC_DELIVER, args, (size_t)(at - args), content, told,
-                               consumer->feed);
+                               consumer->reader);
     if (result == OM_E_INVALID && (size_t)content->properties.len > OM_HEADER_ROOM(engine->options.frame_max))
-        return OM_OK; /* nobody can have it: it doesn't keep them from what comes behind it */
+        return OM_OK; /* no client can have it: it is skipped, and doesn't block what comes behind it */
     if (result == OM_E_INVALID)
         om_conn_break(channel->conn, OM_TOO_LONG_FOR_IT);
     if (result != OM_OK)

@@ -14,7 +14,7 @@ uint8_t *om_deliver_args(uint8_t *at, const om_consumer *consumer, uint64_t tag,
 /* Frames of one message for that channel; method: deliver, get-ok or return. OM_E_INVALID: the properties don't fit
  * into a frame of this connection's, and nothing was written. */
 int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const uint8_t *args, size_t args_len,
-                      const om_content *content, om_span properties, om_queue_reader *feed);
+                      const om_content *content, om_span properties, om_queue_reader *reader);
 /* The head of a queue's lane, to a consumer or (NULL) by basic.get: frames, then acquired or settled. Returns what
  * om_delivery_ops does. */
 int om_deliver_head(om_channel *channel, om_queue *queue, om_consumer *consumer, int no_ack, int32_t lane,

@@ -1,8 +1,8 @@
-/* direct_reply_to.c -- direct reply-to: answers go from channel to channel, through no queue.
+/* direct_reply_to.c -- direct reply-to: a reply goes from channel to channel, through no queue.
  *
  *   amq.rabbitmq.reply-to.<connection>.<channel>.<secret>, all in hexadecimal
  *
- * The secret is the channel's own: nobody can answer who hasn't been asked.
+ * The secret is the channel's own: only who was asked can reply.
  */
 #include "amqp/direct_reply_to.h"
 #include "amqp/amqp_conn.h"
@@ -49,7 +49,7 @@ static int deliver(om_engine *engine, om_span key, const om_content *content) {
     if (!channel)
         return 0;
     if (channel->conn->out.bytes >= OM_OUTPUT_HARD_LIMIT)
-        return 1; /* it doesn't read: who answers must not wait for it, and we don't keep it all */
+        return 1; /* it doesn't read: its peer must not wait for it, and the reply isn't kept */
     uint8_t args[OM_DELIVER_ARGS];
     uint64_t tag = om_unacked_skip(&channel->unacked);
     uint8_t *at = om_deliver_args(args, channel->reply_to, tag, 0, (om_span){(const uint8_t *)"", 0}, key);

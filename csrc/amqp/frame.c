@@ -1,11 +1,11 @@
-/* frame.c -- cutting frames out of the input and handing them to who acts on them.
+/* frame.c -- cuts frames out of the input and calls what handles them.
  *
  *   0      1         3             7                  7+size
  *   | type | channel | size (u32)  | payload          | 0xCE |
  *
- * Nothing is copied: payloads are spans into the read buffer. Three endings: the frame was acted
- * on, more bytes are needed, or the connection stands still (paused for Python, or stalled for the
- * disk). Lengths are checked once, here; whoever gets a payload checks what is inside.
+ * Nothing is copied: payloads are spans into the read buffer. A frame was handled, or more bytes are needed, or the
+ * connection is held (paused for Python, or stalled for the disk). Lengths are checked once, here; what handles a
+ * payload checks its contents.
  */
 #include "amqp/frame.h"
 #include "amqp/ack.h"
@@ -32,7 +32,7 @@ static size_t greet(om_conn *conn, const uint8_t *data, size_t len) {
         };
         om_event_push(conn->engine, &event);
         om_conn_put_bytes(conn, GREETING, sizeof GREETING);
-        conn->has_last_word = 1;
+        conn->has_final_output = 1;
         conn->state = OM_CONN_FLUSHING;
         return len;
     }

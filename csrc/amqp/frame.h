@@ -11,7 +11,7 @@
 #define OM_FRAME_END 0xCE
 #define OM_FRAME_OVERHEAD 8
 #define OM_FRAME_MIN 4096
-#define OM_FRAME_STRANGER 8192   /* before tune-ok; as RabbitMQ 4.x */
+#define OM_FRAME_UNAUTH 8192     /* before tune-ok; as RabbitMQ 4.x */
 #define OM_CONTENT_HEADER_MIN 14 /* class, weight, size, property flags */
 
 /* What became of a frame. */

@@ -1,11 +1,11 @@
-/* frame_error.c -- what is said about frames that can't be: in RabbitMQ's words, which quote the
- * first bytes as Erlang writes them.
+/* frame_error.c -- the errors for malformed frames, in RabbitMQ's words, which quote the first bytes as Erlang
+ * writes them.
  *
  *   type 7, all octets = <<"abc">>: unknown_frame
  *   type 1, first 16 octets = <<0,60,0,10,0,0,0,0,0,0,0,0,0,0,0,0>>: {invalid_frame_end_marker,0}
  *   cannot decode <<0,0,5,97,98>>
  *
- * Bytes that aren't ASCII are always numbers here: a reply's text is UTF-8.
+ * Bytes that aren't ASCII are always quoted as numbers: a reply's text is UTF-8.
  */
 #include "amqp/amqp_conn.h"
 

@@ -1,6 +1,6 @@
-/* get.c -- basic.get: one message on request, or the answer that there is none.
+/* get.c -- basic.get: one message on request, or get-empty.
  *
- * What can't be told yet (its segment is being read) is told later; until then the connection stands still.
+ * While the segment with the next message is being read, the connection is stalled; then it is answered.
  */
 #include "amqp/get.h"
 #include "amqp/amqp_conn.h"
@@ -24,7 +24,7 @@ int om_get(om_channel *channel, om_queue *queue, int no_ack) {
     queue->touched_ms = queue->engine->now_ms;
     for (int32_t i = 0; i < queue->lane_count; i++)
         om_log_seal(queue->lanes[i].log); /* what this very tick brought can be had, too */
-    om_queue_keep_short(queue);           /* ... and what others waited for, or what was too much, can't */
+    om_queue_keep_short(queue);           /* ... but not what consumers wait for, or what is over the limit */
     int result = om_queue_head(queue, queue->engine->wall_ms, &lane, &offset, &content);
     if (result == OM_OK)
         result = om_deliver_head(channel, queue, NULL, no_ack, lane, &content);
@@ -33,7 +33,7 @@ int om_get(om_channel *channel, om_queue *queue, int no_ack) {
         result = OM_E_NOT_RESIDENT;
     }
     if (result == OM_E_UNREADABLE) {
-        om_queue_reader_doubt(queue->lanes[lane].feed, queue->lanes[lane].log);
+        om_queue_reader_doubt(queue->lanes[lane].reader, queue->lanes[lane].log);
         result = OM_E_NOT_RESIDENT;
     }
     om_queue_activate(queue);

@@ -4,9 +4,9 @@
 
 #include "amqp/channel.h"
 
-/* OM_E_NOT_RESIDENT: nothing was answered, as it can't be told yet whether there is a message. */
+/* OM_E_NOT_RESIDENT: not answered: whether there is a message isn't known yet. */
 int om_get(om_channel *channel, om_queue *queue, int no_ack);
-/* The same, and the connection stands still until it can be told. queue NULL: it is gone. */
+/* The same; if nothing could be answered, the connection is stalled until it can. queue NULL: it is gone. */
 void om_get_later(om_channel *channel, om_queue *queue, int no_ack);
 void om_get_again(om_conn *conn); /* the one that had to wait */
 

@@ -1,9 +1,8 @@
-/* publish.c -- a message comes in: method, header, body; then to its queues.
+/* publish.c -- a message comes in: method, header, body; then it goes to its queues.
  *
- * A publisher says the same things again and again. So what its last method meant (om_publish_target: the
- * route) and what its last properties meant (om_props_cache: the record headers, ready to be copied) is
- * kept with the channel, and a message that begins with the same bytes is only its body: one copy,
- * from the read buffer into the batch of its log.
+ * A publisher repeats itself. What its last method meant (om_publish_target: the route) and what its last properties
+ * meant (om_props_cache: the record headers, ready to be copied) stays with the channel. A message that begins with
+ * the same bytes is then only its body: one copy, from the read buffer into the batch of its log.
  */
 #include "amqp/publish.h"
 #include "amqp/amqp_conn.h"
@@ -50,7 +49,7 @@ static int is_shortstr(const uint8_t *at, const uint8_t *end) {
     return at < end && at + 1 + at[0] <= end;
 }
 
-static int parse_address(om_publish_target *address, const uint8_t *args, size_t len) {
+static int parse_target(om_publish_target *target, const uint8_t *args, size_t len) {
     const uint8_t *at = args + 2, *end = args + len;
     if (len < 5 || !is_shortstr(at, end) || !is_shortstr(at + 1 + at[0], end))
         return OM_E_CORRUPT;
@@ -58,39 +57,39 @@ static int parse_address(om_publish_target *address, const uint8_t *args, size_t
     const uint8_t *bits = key + 1 + key[0];
     if (bits + 1 != end)
         return OM_E_CORRUPT;
-    if (keep(&address->method, &address->method_cap, args, len) != OM_OK)
+    if (keep(&target->method, &target->method_cap, args, len) != OM_OK)
         return OM_E_NO_MEMORY;
-    address->method_len = (uint32_t)len;
-    address->exchange = (om_span){address->method + 3, at[0]};
-    address->key = (om_span){address->method + (key + 1 - args), key[0]};
-    address->bits = bits[0];
+    target->method_len = (uint32_t)len;
+    target->exchange = (om_span){target->method + 3, at[0]};
+    target->key = (om_span){target->method + (key + 1 - args), key[0]};
+    target->bits = bits[0];
     return OM_OK;
 }
 
-static void forget_route(om_publish_target *address) {
-    if (address->route)
-        om_route_unref(address->route);
-    address->route = NULL;
-    address->allowed = 0;
+static void forget_route(om_publish_target *target) {
+    if (target->route)
+        om_route_unref(target->route);
+    target->route = NULL;
+    target->allowed = 0;
 }
 
 enum om_verdict om_publish_method(om_channel *channel, const uint8_t *args, size_t len) {
     om_conn *conn = channel->conn;
-    om_publish_target *address = &channel->address;
+    om_publish_target *target = &channel->target;
     if (!om_engine_takes(conn->engine)) {
         conn->held_back = 1;
         return OM_STALL;
     }
-    if (!address->method_len || !same(address->method, address->method_len, args, len)) {
-        forget_route(address);
-        address->method_len = 0;
-        int result = parse_address(address, args, len);
+    if (!target->method_len || !same(target->method, target->method_len, args, len)) {
+        forget_route(target);
+        target->method_len = 0;
+        int result = parse_target(target, args, len);
         if (result == OM_E_NO_MEMORY)
             return out_of_memory(channel);
         if (result != OM_OK)
             return om_frame_undecodable(conn, OM_BASIC_PUBLISH, args, len);
     }
-    if (address->bits & 2)
+    if (target->bits & 2)
         return om_amqp_error(conn, 0, 540, OM_BASIC_PUBLISH, "NOT_IMPLEMENTED - immediate=true");
     channel->stage = OM_STAGE_HEADER;
     return OM_GO_ON;
@@ -137,66 +136,66 @@ static enum om_verdict check_properties(om_channel *channel, const om_properties
     return OM_GO_ON;
 }
 
-static void read_headers(om_props_cache *stamp, const om_properties *properties) {
+static void read_headers(om_props_cache *props, const om_properties *properties) {
     om_span cc, bcc;
-    stamp->by_event = 0;
-    stamp->delay_ms = -1;
+    props->by_event = 0;
+    props->delay_ms = -1;
     if (!(properties->flags & OM_HAS_HEADERS))
         return;
-    stamp->by_event = om_properties_copies(properties, &cc, &bcc) != OM_OK || cc.len >= 0 || bcc.len >= 0;
-    if (om_delay_ms(properties, &stamp->delay_ms) != OM_OK)
-        stamp->delay_ms = -1;
+    props->by_event = om_properties_copies(properties, &cc, &bcc) != OM_OK || cc.len >= 0 || bcc.len >= 0;
+    if (om_delay_ms(properties, &props->delay_ms) != OM_OK)
+        props->delay_ms = -1;
 }
 
-static int make_tail(om_props_cache *stamp, om_span exchange, const om_properties *properties) {
+static int make_tail(om_props_cache *props, om_span exchange, const om_properties *properties) {
     size_t bound = om_content_headers_bound(exchange, properties);
-    if (bound > stamp->tail_cap) {
-        uint8_t *tail = realloc(stamp->tail, bound);
+    if (bound > props->tail_cap) {
+        uint8_t *tail = realloc(props->tail, bound);
         if (!tail)
             return OM_E_NO_MEMORY;
-        stamp->tail = tail;
-        stamp->tail_cap = (uint32_t)bound;
+        props->tail = tail;
+        props->tail_cap = (uint32_t)bound;
     }
-    int64_t len = om_content_template(stamp->tail, stamp->tail_cap, exchange, properties);
+    int64_t len = om_content_template(props->tail, props->tail_cap, exchange, properties);
     if (len < 0)
         return (int)len;
-    stamp->tail_len = (uint32_t)len;
-    stamp->exchange_len = (uint8_t)exchange.len;
-    memcpy(stamp->exchange, exchange.data, (size_t)exchange.len);
+    props->tail_len = (uint32_t)len;
+    props->exchange_len = (uint8_t)exchange.len;
+    memcpy(props->exchange, exchange.data, (size_t)exchange.len);
     return OM_OK;
 }
 
 /* The properties are kept as they are stored: with the reply address that finds its way back. */
 static int keep_properties(om_channel *channel, om_properties *properties) {
-    om_props_cache *stamp = &channel->stamp;
+    om_props_cache *props = &channel->props;
     om_engine *engine = channel->conn->engine;
     const uint8_t *data = properties->data;
     size_t len = properties->len;
-    stamp->direct_reply = 0;
+    props->direct_reply = 0;
     if (properties->reply_to.len == (int32_t)strlen(OM_REPLY_TO) &&
         memcmp(properties->reply_to.data, OM_REPLY_TO, strlen(OM_REPLY_TO)) == 0) {
         int64_t rewritten = om_reply_rewrite(channel, properties, engine->rewrite, engine->rewrite_cap);
         if (rewritten < 0)
             return (int)rewritten;
-        stamp->direct_reply = 1;
+        props->direct_reply = 1;
         data = engine->rewrite;
         len = (size_t)rewritten;
     }
-    int result = keep(&stamp->data, &stamp->cap, data, len);
+    int result = keep(&props->data, &props->cap, data, len);
     if (result != OM_OK)
         return result;
-    stamp->len = (uint32_t)len;
-    return om_properties_parse(stamp->data, stamp->len, properties);
+    props->len = (uint32_t)len;
+    return om_properties_parse(props->data, props->len, properties);
 }
 
 static enum om_verdict read_properties(om_channel *channel, const uint8_t *data, size_t len) {
-    om_props_cache *stamp = &channel->stamp;
-    om_span exchange = channel->address.exchange;
-    int same_exchange = same(stamp->exchange, stamp->exchange_len, exchange.data, (size_t)exchange.len);
-    if (stamp->known && same_exchange && !stamp->direct_reply && same(stamp->data, stamp->len, data, len))
+    om_props_cache *props = &channel->props;
+    om_span exchange = channel->target.exchange;
+    int same_exchange = same(props->exchange, props->exchange_len, exchange.data, (size_t)exchange.len);
+    if (props->known && same_exchange && !props->direct_reply && same(props->data, props->len, data, len))
         return OM_GO_ON;
     om_properties properties;
-    stamp->known = 0;
+    props->known = 0;
     if (om_properties_parse(data, len, &properties) != OM_OK)
         return om_amqp_error(channel->conn, 0, 502, OM_BASIC_PUBLISH, "SYNTAX_ERROR - properties that can't be read");
     enum om_verdict verdict = check_properties(channel, &properties);
@@ -208,14 +207,14 @@ static enum om_verdict read_properties(om_channel *channel, const uint8_t *data,
                              "PRECONDITION_FAILED - fast reply consumer does not exist");
     if (result != OM_OK)
         return out_of_memory(channel);
-    stamp->persistent = properties.delivery_mode == 2;
-    stamp->priority = properties.priority;
-    read_headers(stamp, &properties);
+    props->persistent = properties.delivery_mode == 2;
+    props->priority = properties.priority;
+    read_headers(props, &properties);
     om_engine *engine = channel->conn->engine;
     if (om_properties_hide_bcc(&properties, engine->rewrite, engine->rewrite_cap) != OM_OK ||
-        make_tail(stamp, exchange, &properties) != OM_OK)
+        make_tail(props, exchange, &properties) != OM_OK)
         return out_of_memory(channel);
-    stamp->known = 1;
+    props->known = 1;
     return OM_GO_ON;
 }
 
@@ -288,31 +287,31 @@ void om_publish_return(om_channel *channel, om_span exchange, om_span key, om_sp
 }
 
 static void give_back(om_channel *channel, om_span body) {
-    om_publish_return(channel, channel->address.exchange, channel->address.key,
-                      (om_span){channel->stamp.data, (int32_t)channel->stamp.len}, body);
+    om_publish_return(channel, channel->target.exchange, channel->target.key,
+                      (om_span){channel->props.data, (int32_t)channel->props.len}, body);
 }
 
-static int is_unlogged(const om_props_cache *stamp, const om_queue *queue) {
-    return !stamp->persistent && !(queue->options.flags & (OM_QUEUE_STREAM | OM_QUEUE_QUORUM | OM_QUEUE_DELAY));
+static int is_unlogged(const om_props_cache *props, const om_queue *queue) {
+    return !props->persistent && !(queue->options.flags & (OM_QUEUE_STREAM | OM_QUEUE_QUORUM | OM_QUEUE_DELAY));
 }
 
-static int is_logged(const om_props_cache *stamp, const om_queue *queue) {
-    return om_log_is_logged(queue->lanes[0].log, is_unlogged(stamp, queue));
+static int is_logged(const om_props_cache *props, const om_queue *queue) {
+    return om_log_is_logged(queue->lanes[0].log, is_unlogged(props, queue));
 }
 
 /* Returns 1 if the disk must have it, 0 if not, below 0 if it was refused. The last queue to get a large
  * message may keep it where it landed. */
 static int stage(om_channel *channel, om_queue *queue, om_span body, int is_last) {
-    const om_props_cache *stamp = &channel->stamp;
+    const om_props_cache *props = &channel->props;
     if (queue->removed)
         return 0;
     int refused = om_reject_publish_refuses(queue, 0, body.len) &&
                   om_reject_publish_refuses(queue, om_queue_hand_on(queue), body.len);
-    if (refused && !om_reject_publish_dies(queue))
+    if (refused && !om_reject_publish_dead_letters(queue))
         return OM_E_FULL;
-    int32_t lane = stamp->priority < queue->lane_count ? stamp->priority : queue->lane_count - 1;
+    int32_t lane = props->priority < queue->lane_count ? props->priority : queue->lane_count - 1;
     om_log *log = queue->lanes[lane].log;
-    int unlogged = is_unlogged(stamp, queue);
+    int unlogged = is_unlogged(props, queue);
     if (log->deleted)
         return 0;
     int logged = om_log_is_logged(log, unlogged);
@@ -320,13 +319,13 @@ static int stage(om_channel *channel, om_queue *queue, om_span body, int is_last
         return OM_E_FENCED;
     int64_t now_ms = channel->conn->engine->wall_ms;
     int result = is_last && om_assembly_can_stay(channel, body)
-                     ? om_log_stage_built(log, now_ms, &channel->landing, body.len, unlogged)
-                     : om_log_stage_content(log, now_ms, channel->address.key, body,
-                                            (om_span){stamp->tail, (int32_t)stamp->tail_len}, unlogged);
+                     ? om_log_stage_built(log, now_ms, &channel->assembly, body.len, unlogged)
+                     : om_log_stage_content(log, now_ms, channel->target.key, body,
+                                            (om_span){props->tail, (int32_t)props->tail_len}, unlogged);
     if (result != OM_OK)
         return result;
     if (refused) {
-        /* In and out again at once: its way to the dead letters is the same as all the others'. */
+        /* In and out again at once: it becomes a dead letter like any other. */
         om_dead_letter_add_refused(queue, lane, log->next_offset - 1, (uint32_t)body.len);
         return OM_E_FULL;
     }
@@ -335,7 +334,7 @@ static int stage(om_channel *channel, om_queue *queue, om_span body, int is_last
     return logged;
 }
 
-/* Does this queue take what others take, in the one way all of them do? */
+/* Does this queue store a message as most do, with nothing of its own to check? */
 static int is_plain(const om_queue *queue) {
     return !queue->removed && queue->lane_count == 1 && !queue->lanes[0].log->deleted &&
            !(queue->options.flags & (OM_QUEUE_REJECT_PUBLISH | OM_QUEUE_REJECT_DLX | OM_QUEUE_DELAY));
@@ -344,20 +343,20 @@ static int is_plain(const om_queue *queue) {
 /* To all of them as one batch. OM_END: they are to be served one by one. */
 OM_PER_MESSAGE
 static int stage_together(om_channel *channel, om_queue *const *queues, int32_t count, om_span body, int *logged) {
-    const om_props_cache *stamp = &channel->stamp;
+    const om_props_cache *props = &channel->props;
     om_log *logs[FANOUT_MAX];
     if (count < 2 || count > FANOUT_MAX)
         return OM_END;
-    *logged = is_logged(stamp, queues[0]);
+    *logged = is_logged(props, queues[0]);
     for (int32_t i = 0; i < count; i++) {
-        if (!is_plain(queues[i]) || is_logged(stamp, queues[i]) != *logged)
+        if (!is_plain(queues[i]) || is_logged(props, queues[i]) != *logged)
             return OM_END;
         logs[i] = queues[i]->lanes[0].log;
     }
     if (*logged && channel->conn->engine->store->fence_handled)
         return OM_E_FENCED;
-    int result = om_fanout_stage_content(logs, count, channel->conn->engine->wall_ms, channel->address.key, body,
-                                         (om_span){stamp->tail, (int32_t)stamp->tail_len}, !*logged);
+    int result = om_fanout_stage_content(logs, count, channel->conn->engine->wall_ms, channel->target.key, body,
+                                         (om_span){props->tail, (int32_t)props->tail_len}, !*logged);
     if (result != OM_OK)
         return result;
     for (int32_t i = 0; i < count; i++) {
@@ -384,14 +383,14 @@ OM_PER_MESSAGE
 static void publish(om_channel *channel, om_queue *const *queues, int32_t count, uint32_t flags, om_span body) {
     int32_t first = 0;
     if (flags & OM_ROUTE_DELAY) {
-        if (channel->stamp.delay_ms > 0)
+        if (channel->props.delay_ms > 0)
             count = 1;
         else
             first = 1;
     }
     channel->conn->published++;
     channel->conn->engine->stat.published++;
-    if (first >= count && (channel->address.bits & 1))
+    if (first >= count && (channel->target.bits & 1))
         give_back(channel, body);
     int logged, refused = stage_together(channel, queues + first, count - first, body, &logged);
     if (refused == OM_END)
@@ -405,21 +404,21 @@ static void publish(om_channel *channel, om_queue *const *queues, int32_t count,
 /* ---- where to ---- */
 
 static int is_allowed(om_channel *channel) {
-    om_publish_target *address = &channel->address;
+    om_publish_target *target = &channel->target;
     const om_amqp_conn *amqp = om_amqp_of(channel->conn);
     uint64_t permissions = amqp->conn.engine->permissions;
-    if (address->allowed && address->permissions == permissions)
+    if (target->allowed && target->permissions == permissions)
         return 1;
-    forget_route(address);
+    forget_route(target);
     for (uint32_t i = 0; i < amqp->allowed_count; i++) {
         const om_allowed *allowed = &amqp->allowed[i];
         if (allowed->permissions != permissions ||
-            !same(allowed->name, allowed->len, address->exchange.data, (size_t)address->exchange.len))
+            !same(allowed->name, allowed->len, target->exchange.data, (size_t)target->exchange.len))
             continue;
-        address->allowed = 1;
-        address->permissions = permissions;
-        address->salt = allowed->salt;
-        address->by_event = allowed->by_event;
+        target->allowed = 1;
+        target->permissions = permissions;
+        target->salt = allowed->salt;
+        target->by_event = allowed->by_event;
         return 1;
     }
     return 0;
@@ -427,15 +426,14 @@ static int is_allowed(om_channel *channel) {
 
 /* Held until the address changes. NULL: Python must be asked. */
 static om_route *find_route(om_channel *channel) {
-    om_publish_target *address = &channel->address;
+    om_publish_target *target = &channel->target;
     om_conn *conn = channel->conn;
-    if (address->route && om_route_is_fresh(address->route))
-        return address->route;
-    om_route *route =
-        om_route_find(conn->engine, om_amqp_of(conn)->vhost, address->salt, address->exchange, address->key);
-    if (address->route)
-        om_route_unref(address->route);
-    address->route = route;
+    if (target->route && om_route_is_fresh(target->route))
+        return target->route;
+    om_route *route = om_route_find(conn->engine, om_amqp_of(conn)->vhost, target->salt, target->exchange, target->key);
+    if (target->route)
+        om_route_unref(target->route);
+    target->route = route;
     if (route)
         route->refs++;
     return route;
@@ -452,9 +450,9 @@ static enum om_verdict park(om_channel *channel, om_span body) {
         .kind = OM_EV_ROUTE,
         .conn = conn->id,
         .channel = channel->number,
-        .exchange = channel->address.exchange,
-        .key = channel->address.key,
-        .header = {channel->stamp.data, (int32_t)channel->stamp.len},
+        .exchange = channel->target.exchange,
+        .key = channel->target.key,
+        .header = {channel->props.data, (int32_t)channel->props.len},
     };
     om_event_push(conn->engine, &event);
     return OM_PAUSE;
@@ -462,13 +460,13 @@ static enum om_verdict park(om_channel *channel, om_span body) {
 
 /* Through no queue. 0: none of its keys is somebody's address. */
 static int is_answer(om_channel *channel, om_span body) {
-    const om_publish_target *address = &channel->address;
-    return om_reply_answer(channel, address->exchange, address->key,
-                           (om_span){channel->stamp.data, (int32_t)channel->stamp.len}, body) > 0;
+    const om_publish_target *target = &channel->target;
+    return om_reply_answer(channel, target->exchange, target->key,
+                           (om_span){channel->props.data, (int32_t)channel->props.len}, body) > 0;
 }
 
 static enum om_verdict answer_directly(om_channel *channel, om_span body) {
-    if (!is_answer(channel, body) && (channel->address.bits & 1))
+    if (!is_answer(channel, body) && (channel->target.bits & 1))
         give_back(channel, body);
     channel->conn->published++;
     om_confirm_published(channel, 0);
@@ -486,19 +484,18 @@ static enum om_verdict publish_in_tx(om_channel *channel, om_route *route, om_sp
 /* The default exchange: the key is the queue's name. */
 OM_PER_MESSAGE
 static enum om_verdict publish_directly(om_channel *channel, om_span body) {
-    om_publish_target *address = &channel->address;
+    om_publish_target *target = &channel->target;
     om_conn *conn = channel->conn;
-    if (om_reply_is_address(address->key) && !channel->tx)
+    if (om_reply_is_address(target->key) && !channel->tx)
         return answer_directly(channel, body);
-    om_queue *queue =
-        om_queue_named(conn->engine, om_amqp_of(conn)->vhost, address->key.data, (size_t)address->key.len);
+    om_queue *queue = om_queue_named(conn->engine, om_amqp_of(conn)->vhost, target->key.data, (size_t)target->key.len);
     if (!channel->tx) {
         publish(channel, &queue, queue != NULL, 0, body);
         return OM_GO_ON;
     }
     uint64_t id = queue ? queue->id : 0;
     om_route *route =
-        om_route_make(conn->engine, om_amqp_of(conn)->vhost, 0, address->exchange, address->key, &id, queue != NULL, 0);
+        om_route_make(conn->engine, om_amqp_of(conn)->vhost, 0, target->exchange, target->key, &id, queue != NULL, 0);
     if (!route)
         return out_of_memory(channel);
     enum om_verdict verdict = publish_in_tx(channel, route, body);
@@ -507,11 +504,11 @@ static enum om_verdict publish_directly(om_channel *channel, om_span body) {
 }
 
 static enum om_verdict finish(om_channel *channel, om_span body) {
-    om_publish_target *address = &channel->address;
+    om_publish_target *target = &channel->target;
     channel->stage = OM_STAGE_IDLE;
-    if (!is_allowed(channel) || address->by_event || channel->stamp.by_event)
+    if (!is_allowed(channel) || target->by_event || channel->props.by_event)
         return park(channel, body);
-    if (address->exchange.len == 0)
+    if (target->exchange.len == 0)
         return publish_directly(channel, body);
     om_route *route = find_route(channel);
     if (!route)
@@ -524,20 +521,20 @@ static enum om_verdict finish(om_channel *channel, om_span body) {
 
 /* What waits in a delayed exchange is routed once more, and by its BCC too: it is taken off then. */
 static void keep_bcc(om_channel *channel, const om_route *route) {
-    om_props_cache *stamp = &channel->stamp;
+    om_props_cache *props = &channel->props;
     om_properties properties;
-    if (!(route->flags & OM_ROUTE_DELAY) || stamp->delay_ms <= 0 || !stamp->by_event)
+    if (!(route->flags & OM_ROUTE_DELAY) || props->delay_ms <= 0 || !props->by_event)
         return;
-    stamp->known = 0; /* the next message may go elsewhere */
-    if (om_properties_parse(stamp->data, stamp->len, &properties) == OM_OK)
-        make_tail(stamp, channel->address.exchange, &properties);
+    props->known = 0; /* the next message may go elsewhere */
+    if (om_properties_parse(props->data, props->len, &properties) == OM_OK)
+        make_tail(props, channel->target.exchange, &properties);
 }
 
 void om_publish_parked(om_channel *channel, om_route *route) {
     om_span body = om_assembly_body(channel);
     channel->parked = 0;
     keep_bcc(channel, route);
-    if (channel->address.exchange.len == 0 && !channel->stamp.by_event)
+    if (channel->target.exchange.len == 0 && !channel->props.by_event)
         publish_directly(channel, body); /* Python was asked for the permission only */
     else if (!channel->tx && is_answer(channel, body) && !route->count)
         om_confirm_published(channel, 0);
@@ -549,13 +546,13 @@ void om_publish_parked(om_channel *channel, om_route *route) {
 }
 
 void om_publish_reset(om_channel *channel) {
-    forget_route(&channel->address);
-    free(channel->address.method);
-    free(channel->stamp.data);
-    free(channel->stamp.tail);
+    forget_route(&channel->target);
+    free(channel->target.method);
+    free(channel->props.data);
+    free(channel->props.tail);
     om_assembly_drop(channel);
-    memset(&channel->address, 0, sizeof channel->address);
-    memset(&channel->stamp, 0, sizeof channel->stamp);
+    memset(&channel->target, 0, sizeof channel->target);
+    memset(&channel->props, 0, sizeof channel->props);
     channel->stage = OM_STAGE_IDLE;
     channel->parked = 0;
 }

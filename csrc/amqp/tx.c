@@ -1,11 +1,10 @@
-/* tx.c -- AMQP transactions: publishes and acks gather, and happen together or not at all.
+/* tx.c -- AMQP transactions: publishes and acks are collected, and happen together or not at all.
  *
- * The commit is one atomic record of the WAL over all its queues; commit-ok leaves when that is
- * on disk. Rejections and returns take effect with the commit, behind the record: they lose
- * nothing when a crash comes between.
+ * The commit is one atomic record of the WAL over all its queues; commit-ok is sent when that is on disk. Rejections
+ * and returns take effect with the commit, behind the record: a crash in between loses nothing.
  *
- * A full queue may refuse what is published to it: the rest happens all the same, and the client is
- * told that it wasn't all, as by RabbitMQ.
+ * A full queue may reject what is published to it: the rest of the transaction happens, and the client is told that
+ * it was partial, as by RabbitMQ.
  */
 #include "amqp/tx.h"
 #include "amqp/ack.h"
@@ -38,7 +37,7 @@ typedef struct om_tx {
     entry *first, *last;
     settled *settles;
     uint32_t settle_count, settle_cap;
-    om_refusals refusals; /* of the commit under way */
+    om_rejected_list rejects; /* of the commit under way */
 } om_tx;
 
 static uint8_t *put(uint8_t *at, const void *data, size_t len) {
@@ -49,10 +48,10 @@ static uint8_t *put(uint8_t *at, const void *data, size_t len) {
 
 int om_tx_publish(om_channel *channel, om_route *route, om_span body) {
     om_tx *tx = channel->tx;
-    const om_publish_target *address = &channel->address;
-    const om_props_cache *stamp = &channel->stamp;
+    const om_publish_target *target = &channel->target;
+    const om_props_cache *props = &channel->props;
     size_t size =
-        (size_t)address->exchange.len + (size_t)address->key.len + stamp->tail_len + stamp->len + (size_t)body.len;
+        (size_t)target->exchange.len + (size_t)target->key.len + props->tail_len + props->len + (size_t)body.len;
     om_engine *engine = channel->conn->engine;
     /* Holding such a publisher back would hold its commit back, too: it is refused. */
     if (engine->amqp->tx_bytes + size > engine->options.memory_limit / 2)
@@ -62,19 +61,19 @@ int om_tx_publish(om_channel *channel, om_route *route, om_span body) {
         return OM_E_NO_MEMORY;
     *added = (entry){
         .route = route,
-        .exchange_len = (uint8_t)address->exchange.len,
-        .key_len = (uint8_t)address->key.len,
-        .mandatory = address->bits & 1,
-        .priority = stamp->priority,
-        .tail_len = stamp->tail_len,
-        .properties_len = stamp->len,
+        .exchange_len = (uint8_t)target->exchange.len,
+        .key_len = (uint8_t)target->key.len,
+        .mandatory = target->bits & 1,
+        .priority = props->priority,
+        .tail_len = props->tail_len,
+        .properties_len = props->len,
         .body_len = body.len,
-        .delay_ms = stamp->delay_ms,
+        .delay_ms = props->delay_ms,
     };
-    uint8_t *at = put(added->bytes, address->exchange.data, (size_t)address->exchange.len);
-    at = put(at, address->key.data, (size_t)address->key.len);
-    at = put(at, stamp->tail, stamp->tail_len);
-    at = put(at, stamp->data, stamp->len);
+    uint8_t *at = put(added->bytes, target->exchange.data, (size_t)target->exchange.len);
+    at = put(at, target->key.data, (size_t)target->key.len);
+    at = put(at, props->tail, props->tail_len);
+    at = put(at, props->data, props->len);
     put(at, body.data, (size_t)body.len);
     route->refs++;
     channel->tx_bytes += sizeof *added + size;
@@ -119,7 +118,7 @@ void om_tx_free(om_channel *channel) {
         return;
     forget(channel);
     free(channel->tx->settles);
-    free(channel->tx->refusals.list);
+    free(channel->tx->rejects.items);
     free(channel->tx);
     channel->tx = NULL;
 }
@@ -144,7 +143,7 @@ static int stage_publish(om_channel *channel, om_atomic *atomic, const entry *en
     om_span body = {tail.data + tail.len + entry->properties_len, entry->body_len};
     targets to = targets_of(entry);
     for (int32_t i = to.first; i < to.end; i++) {
-        int result = om_reject_publish_stage(atomic, &channel->tx->refusals, entry->route->queues[i], entry->priority,
+        int result = om_reject_publish_stage(atomic, &channel->tx->rejects, entry->route->queues[i], entry->priority,
                                              key, body, tail);
         if (result != OM_OK)
             return result;
@@ -233,13 +232,13 @@ int om_tx_commit(om_channel *channel, const uint8_t *ok, size_t len) {
         result = stage_publish(channel, atomic, entry);
     if (result == OM_OK)
         result = stage_settles(channel, atomic);
-    om_refusals_seal(&tx->refusals);
+    om_reject_publish_seal(&tx->rejects);
     if (result == OM_OK)
         result = om_atomic_commit_held(atomic, &seq);
     else if (atomic)
         om_atomic_abandon(atomic);
-    int partial = tx->refusals.count > 0;
-    om_refusals_end(&tx->refusals, result == OM_OK);
+    int partial = tx->rejects.count > 0;
+    om_reject_publish_end(&tx->rejects, result == OM_OK);
     if (result != OM_OK) {
         free(frame);
         return result;

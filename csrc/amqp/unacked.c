@@ -1,8 +1,8 @@
-/* unacked.c -- what a channel has been given and not settled: tag -> (queue, offset).
+/* unacked.c -- what a channel was given and has not settled: tag -> (queue, offset).
  *
- * Tags count up by one, so a ring does: mostly the slot is the tag less the first one. Acks in order,
- * as nearly all are, take from the head. Behind one that is kept for long, holes are closed when they
- * are many, and a tag is then searched for: memory is for what waits, not for all that has passed by.
+ * Tags count up by one, so a ring holds them: mostly the slot is the tag minus the first one. Acks in order, as
+ * nearly all are, take from the head. When one entry stays for long, the holes behind it are closed once they are
+ * many, and a tag is then searched for: memory is used by what waits, not by all that has passed.
  */
 #include "amqp/unacked.h"
 #include "amqp/channel.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #define FEW 256         /* slots that are not worth closing holes for */
-#define LOOKED_AT 16384 /* in one search for overdue ones: it comes twice a second, and others wait */
+#define LOOKED_AT 16384 /* in one search for overdue ones: there are two per second, with the lock held */
 
 static om_unacked *slot(const om_unacked_ring *ring, uint32_t index) {
     return &ring->slots[(ring->head + index) & (ring->cap - 1)];

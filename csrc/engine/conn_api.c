@@ -78,12 +78,12 @@ int om_conn_closing(om_engine *engine, uint64_t id, const uint8_t *data, size_t 
 int om_conn_close(om_engine *engine, uint64_t id, const uint8_t *data, size_t len) {
     om_engine_enter(engine);
     om_conn *conn = om_conn_find(engine, id);
-    if (conn && conn->state == OM_CONN_PARTING) {
+    if (conn && conn->state == OM_CONN_HALF_CLOSED) {
         om_conn_break(conn, "closed by the broker");
     } else if (conn) {
         conn->ops->release(conn);
         om_conn_put_bytes(conn, data, len);
-        conn->has_last_word = len > 0;
+        conn->has_final_output = len > 0;
         conn->state = OM_CONN_FLUSHING;
         conn->last_out = engine->now_ms;
         om_conn_dirty(conn);

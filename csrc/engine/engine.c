@@ -37,7 +37,7 @@ static void flush_conns(om_engine *engine) {
                 engine->dirty = conn->next_dirty;
                 conn->on_dirty = 0;
             }
-            om_conn_bury(conn);
+            om_conn_remove(conn);
         }
     }
 }
@@ -65,7 +65,7 @@ void om_engine_leave(om_engine *engine) {
     uint64_t seq = om_store_end_tick(store);
     om_confirm_note(engine, seq);
     om_confirm_send(engine);
-    om_kafka_delayed_produce_open(engine);
+    om_kafka_delayed_produce_send(engine);
     flush_conns(engine);
     /* Somebody else's call, while the engine sleeps, may bring what is due before it would wake. */
     int oversleeps =
@@ -89,12 +89,12 @@ void om_engine_enter(om_engine *engine) {
 /* ---- holding publishers back ---- */
 
 /* What connections hold of messages: output that isn't taken, halves of bodies. Worked out with
- * each sweep; in between, a connection's own limits bound it. Strangers have bounds of their own. */
+ * each sweep; in between, a connection's own limits bound it. Connections without a login have bounds of their own. */
 static void weigh_memory(om_engine *engine) {
     uint64_t bytes = engine->store->hot_bytes;
     for (uint32_t i = 0; i < engine->conn_cap; i++) {
         const om_conn *conn = engine->conns[i];
-        if (!conn || conn->is_stranger)
+        if (!conn || conn->is_unauth)
             continue;
         bytes += conn->ops->held_bytes(conn) + conn->in_len;
     }
@@ -103,7 +103,7 @@ static void weigh_memory(om_engine *engine) {
     engine->memory_full = bytes > (engine->memory_full ? limit - limit / 10 : limit);
 }
 
-/* A short wait for the disk is TCP's business; an alarm is told. */
+/* A short wait for the disk is left to TCP; an alarm is announced. */
 static void set_alarm(om_engine *engine, const char *reason) {
     int on = reason != NULL;
     if (on != engine->loop->alarm) {
@@ -137,7 +137,7 @@ static void retry_stalled(om_engine *engine) {
         if (conn->held_back && !open) {
             om_conn_stall(conn);
         } else {
-            /* Who waits for something else goes on: consumers drain what fills the disk. */
+            /* What waits for something else goes on: consumers drain what fills the disk. */
             conn->held_back = 0;
             om_conn_continue(conn);
         }
@@ -147,10 +147,9 @@ static void retry_stalled(om_engine *engine) {
 
 /* ---- the tick ---- */
 
-/* The process stood still, or had no core, for longer than a sweep: what connections sent meanwhile may be
- * unread yet, with Python in between for TLS. They are given their time once more, and nobody is
- * judged in this sweep. */
-static void forgive(om_engine *engine, int64_t late_ms) {
+/* The process was stopped, or had no core, for longer than a sweep: what connections sent meanwhile may be unread yet,
+ * with Python in between for TLS. Their times begin anew, and none is checked in this sweep. */
+static void restart_timeouts(om_engine *engine, int64_t late_ms) {
     for (uint32_t i = 0; i < engine->conn_cap; i++) {
         om_conn *conn = engine->conns[i];
         if (!conn)
@@ -165,7 +164,7 @@ static void sweep(om_engine *engine) {
     int64_t late_ms = engine->now_ms - engine->loop->swept_ms - SWEEP_MS;
     engine->loop->swept_ms = engine->now_ms;
     if (late_ms > SWEEP_MS) {
-        forgive(engine, late_ms);
+        restart_timeouts(engine, late_ms);
         return;
     }
     om_unauth_weigh(engine);
@@ -209,7 +208,7 @@ static uint64_t tick(om_engine *engine, const struct epoll_event *ready, int cou
     if (news) {
         om_queues_wake(engine);
         om_kafka_wake_cold(engine);
-        om_kafka_delayed_produce_open(engine);
+        om_kafka_delayed_produce_send(engine);
     }
     if (engine->retry || (news && (engine->stalled || engine->loop->alarm)))
         retry_stalled(engine);

@@ -29,7 +29,7 @@ typedef struct om_loop {
     int running, stopping; /* stopping: atomic */
     int64_t swept_ms;      /* when the last sweep over the connections was */
     int64_t sleeps_until;  /* ms, or until something comes */
-    int alarm;             /* publishers are held back, and were told so */
+    int alarm;             /* publishers are held back, and it was announced */
     struct {
         int fd, protocol;
         char usual[OM_CONGESTION_NAME];
@@ -38,7 +38,7 @@ typedef struct om_loop {
     int listening; /* they are watched */
 } om_loop;
 
-#define OM_NEWS_EVENT UINT64_MAX /* what epoll tells: the store has news, a listener, or a connection's id */
+#define OM_NEWS_EVENT UINT64_MAX /* in epoll's data: the store has news, a listener, or a connection's id */
 #define OM_LISTENER_EVENT (UINT64_MAX - 1 - OM_LISTENERS)
 
 void *om_engine_main(void *engine);
@@ -46,7 +46,7 @@ void *om_engine_main(void *engine);
 int om_engine_turn(om_engine *engine, int most_ms);
 void om_engine_read_clocks(om_engine *engine);
 int om_listener_add(om_engine *engine, int fd, int protocol);
-void om_listener_accept(om_engine *engine, int index); /* some of those who wait there */
+void om_listener_accept(om_engine *engine, int index); /* some of those that wait there */
 /* Without a free file number accept fails and the listener stays ready: watched, it would spin. */
 void om_listeners_watch(om_engine *engine, int on);
 void om_listeners_close(om_engine *engine);

@@ -1,4 +1,4 @@
-/* engine_api.c -- Python's calls about the engine as a whole.
+/* engine_api.c -- Python's calls about the engine as a block.
  *
  * Whatever Python calls happens between two ticks. A function of ottermq.h that enters the engine stands in the
  * *_api.c of its object: om_conn_* in conn_api.c, om_queue_* in queue_api.c, and so on.
@@ -44,23 +44,23 @@ static void stop_thread(om_engine *engine) {
 }
 
 /* One block: each part is known to its folder, and to those above it. */
-typedef struct whole {
+typedef struct block {
     om_engine engine;
     om_queues queues;
     om_amqp amqp;
     struct om_kafka kafka;
     om_loop loop;
-} whole;
+} block;
 
 static om_engine *allocate(om_store *store, const om_engine_options *options) {
-    whole *whole = calloc(1, sizeof *whole);
-    if (!whole)
+    block *block = calloc(1, sizeof *block);
+    if (!block)
         return NULL;
-    om_engine *engine = &whole->engine;
-    engine->queues = &whole->queues;
-    engine->amqp = &whole->amqp;
-    engine->kafka = &whole->kafka;
-    engine->loop = &whole->loop;
+    om_engine *engine = &block->engine;
+    engine->queues = &block->queues;
+    engine->amqp = &block->amqp;
+    engine->kafka = &block->kafka;
+    engine->loop = &block->loop;
     engine->store = store;
     engine->options = *options;
     engine->protocols[OM_PROTOCOL_AMQP] = &om_amqp_protocol;

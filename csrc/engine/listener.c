@@ -1,4 +1,4 @@
-/* listener.c -- listening sockets: who comes in, and at which protocol's port. */
+/* listener.c -- listening sockets: connections are accepted, each for its port's protocol. */
 #define _GNU_SOURCE
 #include "engine/engine.h"
 
@@ -65,7 +65,7 @@ int om_listener_add(om_engine *engine, int fd, int protocol) {
 
 void om_listeners_close(om_engine *engine) {
     while (engine->loop->listener_count) {
-        /* Closing alone doesn't end the watch: the socket lives on in whoever gave it to us. */
+        /* Closing alone doesn't end the watch: the caller's copy of the socket lives on. */
         int fd = engine->loop->listeners[--engine->loop->listener_count].fd;
         epoll_ctl(engine->poll_fd, EPOLL_CTL_DEL, fd, NULL);
         close(fd);

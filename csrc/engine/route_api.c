@@ -16,9 +16,8 @@ int om_publish_route(om_engine *engine, uint64_t id, int number, const uint64_t 
         result = OM_E_STALE;
     om_route *route = NULL;
     if (result == OM_OK) {
-        const om_publish_target *address = &channel->address;
-        route =
-            om_route_make(engine, amqp->vhost, address->salt, address->exchange, address->key, queues, count, flags);
+        const om_publish_target *target = &channel->target;
+        route = om_route_make(engine, amqp->vhost, target->salt, target->exchange, target->key, queues, count, flags);
         result = route ? OM_OK : OM_E_NO_MEMORY;
     }
     if (route) {
@@ -39,7 +38,7 @@ int om_dead_letter_route(om_engine *engine, uint64_t id, const uint64_t *queues,
                          uint64_t generation) {
     om_engine_enter(engine);
     om_queue *queue = om_queue_find(engine, id);
-    int result = queue && queue->asked_route ? OM_OK : OM_E_GONE; /* else nobody has asked */
+    int result = queue && queue->asked_route ? OM_OK : OM_E_GONE; /* else it was not asked for */
     if (result == OM_OK && generation != engine->queues->routes.generation)
         result = OM_E_STALE;
     if (result == OM_OK) {

@@ -1,15 +1,15 @@
 /* kafka.h -- the inside of the Kafka protocol: requests are cut here, Produce and Fetch answered here.
  *
- *   socket -> kafka_conn.c (cut) -+-> kafka_produce.c -> log ... durable -> kafka_gate.c -> socket
+ *   socket -> kafka_conn.c (cut) -+-> kafka_produce.c -> log ... durable -> kafka_delayed_produce.c -> socket
  *                                 |        batches to be opened first: kafka_repack.c -> Python -> again
  *                                 +-> kafka_fetch_request.c (what is wanted) -> kafka_fetch_response.c (what there is)
  *                                 |        nothing yet: kafka_delayed_fetch.c and timing_wheel.c wake it up
  *                                 +-> Python: OM_EV_KAFKA_REQUEST -> om_kafka_answer
  *
- * Kafka's answers leave in the order of their requests. Only produces overtake each other's wait for
- * the disk: each leaves its finished response behind a gate, a WAL sequence. Anything else is begun
- * only when no gate is left, and holds back the input until it is answered, as Kafka mutes its
- * channels: so one request a connection is under way besides the produces, and memory is bounded.
+ * Kafka's responses leave in the order of their requests. Only produces may overlap while they wait for the disk: each
+ * leaves its finished response with a WAL sequence. Any other request is begun only when no produce is delayed, and
+ * holds the input until it is answered, as Kafka mutes its channels. So one request per connection is under way besides
+ * the produces, and memory is bounded.
  */
 #ifndef OM_KAFKA_H
 #define OM_KAFKA_H
@@ -63,7 +63,7 @@ struct om_kafka_topic {
     uint64_t serial; /* never given twice: rights hang on it */
     uint8_t id[16];
     om_kafka_topic_options options;
-    om_kafka_partition_log *places;
+    om_kafka_partition_log *partitions;
     int32_t count;
     om_kafka_topic *next_by_name, *next_by_id;
     uint32_t name_len;
@@ -81,10 +81,10 @@ struct om_kafka {
     struct om_kafka_plan *plans; /* what a fetch at hand will give */
     uint32_t plan_cap;
     om_wheel wheel;     /* fetches that wait, connections that are muted */
-    uint64_t opened_to; /* gates up to this sequence are open */
+    uint64_t sent_to;   /* responses up to this sequence were sent */
     om_conn *woken;     /* fetches that waited, and are to be looked at in this tick */
     om_conn *cold;      /* ... for pages that aren't in memory */
-    om_conn *gated;     /* produces that wait for the disk */
+    om_conn *delayed;   /* produces that wait for the disk */
     uint64_t repacking; /* bytes of batches that Python has, or has given back */
 };
 
@@ -121,20 +121,20 @@ typedef struct om_kafka_delayed_produce {
     uint32_t len; /* of its response in `held` */
 } om_kafka_delayed_produce;
 
-#define OM_KAFKA_GATES 1024      /* produces under way a connection; a power of two */
-#define OM_KAFKA_HELD (1u << 20) /* ... and bytes of their responses */
+#define OM_KAFKA_DELAYED_MAX 1024         /* produces under way per connection; a power of two */
+#define OM_KAFKA_DELAYED_BYTES (1u << 20) /* ... and bytes of their responses */
 
-/* Whom a paused connection waits for. */
+/* What a paused connection waits for. */
 enum om_kafka_wait {
     OM_KAFKA_GOES_ON = 0,
     OM_KAFKA_ASKED = 1,         /* Python has the request */
     OM_KAFKA_ASKED_FIRST = 2,   /* Python has it, and it may be C's after all: it is still in the input */
     OM_KAFKA_ASKED_RIGHTS = 3,  /* Python looks the rights up; the request is still in the input */
     OM_KAFKA_ASKED_FETCH = 4,   /* Python looks the rights up; the fetch is in hand */
-    OM_KAFKA_FETCHING = 5,      /* nobody: a fetch waits for more */
-    OM_KAFKA_MUTED = 6,         /* nobody: it was told to keep away for a while */
+    OM_KAFKA_FETCHING = 5,      /* a fetch waits for more */
+    OM_KAFKA_MUTED = 6,         /* its throttle time */
     OM_KAFKA_ASKED_BATCHES = 7, /* Python repacks batches; the request is still in the input */
-    OM_KAFKA_ASKED_WHO = 8,     /* Python tells whether it must log in; its first request is large for who must */
+    OM_KAFKA_ASKED_WHO = 8,     /* Python says whether it must log in: its first request is too large before a login */
 };
 
 typedef struct om_kafka_conn {
@@ -142,14 +142,14 @@ typedef struct om_kafka_conn {
     int64_t slot;     /* of the last request */
     uint8_t wait;     /* enum om_kafka_wait */
     uint8_t drop;     /* the request at the front of the input was answered by Python */
-    uint8_t answered; /* Python has told what it knows about rights */
-    uint8_t on_gated;
+    uint8_t answered; /* Python has said what it knows about rights */
+    uint8_t on_delayed;
 
-    om_kafka_delayed_produce *gates; /* a ring */
-    uint32_t gate_head, gate_count, gate_cap;
+    om_kafka_delayed_produce *delayed; /* a ring */
+    uint32_t delayed_head, delayed_count, delayed_cap;
     uint8_t *held; /* the responses behind them, one behind the other */
     uint32_t held_at, held_len, held_cap;
-    om_conn *next_gated;
+    om_conn *next_delayed;
 
     struct om_kafka_fetch *fetch; /* NULL before the first */
     om_kafka_rights rights;
@@ -158,11 +158,11 @@ typedef struct om_kafka_conn {
     uint8_t producer_allowed;
     uint64_t producer_permissions;
     uint64_t produced_bytes, fetched_bytes;
-    uint32_t throttle_ms;             /* for the next answer */
-    om_wheel_timer mute;              /* set while muted */
-    om_kafka_repacked_batch *parcels; /* of the request at the front of the input */
-    uint32_t parcel_count, parcel_at; /* at: the next to be appended */
-    uint64_t repacking;               /* its share of the engine's */
+    uint32_t throttle_ms;                 /* for the next answer */
+    om_wheel_timer mute;                  /* set while muted */
+    om_kafka_repacked_batch *repacked;    /* of the request at the front of the input */
+    uint32_t repacked_count, repacked_at; /* at: the next to be appended */
+    uint64_t repacking;                   /* its share of the engine's */
 } om_kafka_conn;
 
 extern const om_protocol om_kafka_protocol;
@@ -181,13 +181,13 @@ typedef struct om_kafka_request {
     size_t len;
 } om_kafka_request;
 
-/* Its input stands still from now on; and goes on. */
+/* Its input is held from now on; and goes on. */
 void om_kafka_hold(om_conn *conn, enum om_kafka_wait why);
 void om_kafka_go_on(om_conn *conn);
 
 /* Room for a response in the making, until the next call; NULL: no memory. */
 uint8_t *om_kafka_reply_room(om_engine *engine, size_t len);
-/* What the next response tells its client to wait; it is told once, and not heard so long. */
+/* The throttle time of the next response; the connection is muted for that long. */
 uint32_t om_kafka_take_throttle(om_conn *conn);
 
 /* ---- produces (kafka_produce.c) ---- */
@@ -242,7 +242,7 @@ typedef struct om_kafka_fetch {
     int16_t error; /* for all of it */
     int32_t correlation, min_bytes, max_bytes;
     uint8_t committed;   /* read_committed */
-    uint8_t incremental; /* only what is new is told */
+    uint8_t incremental; /* only changes are sent */
     uint8_t is_woken, is_cold;
     int64_t deadline;
     om_wheel_timer timer;
@@ -284,7 +284,7 @@ typedef struct om_kafka_outcome {
 typedef struct om_kafka_batch {
     om_span data;
     om_batch_info info;
-    int64_t first_time, last_time; /* as its records tell, where they can be looked at */
+    int64_t first_time, last_time; /* of its records, where they can be read */
     om_buffer *bytes;              /* the same in memory of its own, not held, if it was repacked; else NULL */
     int claims;                    /* some record says that it was an AMQP message: om_content_disown */
 } om_kafka_batch;
@@ -303,7 +303,7 @@ int om_kafka_batch_check_times(const om_kafka_batch *batch, const om_kafka_topic
 static inline int om_kafka_topic_opens(const om_kafka_topic *topic) {
     return topic->options.codec != OM_KAFKA_AS_SENT || (topic->options.flags & OM_KAFKA_COMPACTED);
 }
-#define OM_KAFKA_PARCEL_HEAD 14 /* bytes before a batch of the event */
+#define OM_KAFKA_REPACK_HEAD 14 /* bytes before a batch of the event */
 /* Adds a checked batch to the event, if this topic doesn't take it as it is. Returns where the next one goes. */
 uint8_t *om_kafka_repack_put(uint8_t *at, const om_kafka_topic *topic, uint32_t place, const om_kafka_batch *batch);
 /* The request waits until Python has repacked these; or for its turn. */
@@ -319,11 +319,11 @@ int om_kafka_repack_take(om_conn *conn, uint32_t place, om_kafka_batch *batch, c
                          om_kafka_outcome *out);
 void om_kafka_repack_forget(om_conn *conn);
 
-/* ---- gates (kafka_gate.c) ---- */
+/* ---- delayed produces (kafka_delayed_produce.c) ---- */
 
 /* Room for a response of len bytes that may leave once seq is durable (0: at once), in its turn. */
 uint8_t *om_kafka_delayed_produce_put(om_conn *conn, uint64_t seq, size_t len);
 int om_kafka_delayed_produce_is_full(const om_conn *conn);
-void om_kafka_delayed_produce_open(om_engine *engine); /* the disk has news */
+void om_kafka_delayed_produce_send(om_engine *engine); /* the disk has news */
 
 #endif

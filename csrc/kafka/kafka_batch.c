@@ -1,4 +1,4 @@
-/* kafka_batch.c -- is this a batch that a producer may send to that topic? Each no with Kafka's own error. */
+/* kafka_batch.c -- may this batch be appended to that topic? Each refusal has Kafka's own error code. */
 #include "kafka/kafka.h"
 
 #include <string.h>

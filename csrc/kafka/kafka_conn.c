@@ -1,11 +1,11 @@
-/* kafka_conn.c -- requests are cut out of the input by their size prefix.
+/* kafka_conn.c -- a Kafka connection: requests are cut out of the input by their size prefix.
  *
  *   0           4         6         8             12
  *   | size i32  | API key | version | correlation | client id, then the body |
  *
- * A request that fits the buffer all connections share is cut there, and only the rest of a cut one
- * stays with its connection. A larger one is read straight into a buffer of its own, which grows with
- * what has come, never with what was claimed.
+ * A request that fits the buffer that all connections share is cut there, and only an unfinished rest stays with its
+ * connection. A larger one is read into a buffer of its own, which grows with what has come, never with what was
+ * claimed.
  */
 #include "format/kafka_wire.h"
 #include "kafka/kafka.h"
@@ -26,17 +26,17 @@
 
 static void end(om_conn *conn) {
     om_kafka_conn *kafka = om_kafka_of(conn);
-    om_conn **link = &conn->engine->kafka->gated;
-    while (kafka->on_gated && *link != conn)
-        link = &om_kafka_of(*link)->next_gated;
-    if (kafka->on_gated)
-        *link = kafka->next_gated;
+    om_conn **link = &conn->engine->kafka->delayed;
+    while (kafka->on_delayed && *link != conn)
+        link = &om_kafka_of(*link)->next_delayed;
+    if (kafka->on_delayed)
+        *link = kafka->next_delayed;
     om_kafka_fetch_free(conn);
     om_wheel_clear(&conn->engine->kafka->wheel, &kafka->mute);
     om_kafka_rights_clear(&kafka->rights);
     om_kafka_repack_forget(conn);
     free(kafka->producer);
-    free(kafka->gates);
+    free(kafka->delayed);
     free(kafka->held);
 }
 
@@ -165,8 +165,8 @@ static int on_request(om_conn *conn, const uint8_t *data, size_t len) {
         kafka->slot += taken;
         return taken;
     }
-    if (kafka->gate_count) {
-        om_conn_stall(conn); /* until they are open */
+    if (kafka->delayed_count) {
+        om_conn_stall(conn); /* until they are sent */
         return 0;
     }
     kafka->slot++;
@@ -178,8 +178,8 @@ static int on_request(om_conn *conn, const uint8_t *data, size_t len) {
 }
 
 /* A request that is too large before a login. A client that needs none may begin with it: it is read
- * once Python has told so. */
-static void meet_stranger(om_conn *conn, size_t have) {
+ * once Python has said so. */
+static void on_large_first_request(om_conn *conn, size_t have) {
     if (conn->state != OM_CONN_GREETING) {
         om_conn_break(conn, "request too large before login");
     } else if (have >= REQUEST_MIN) {
@@ -202,8 +202,8 @@ static size_t cut(om_conn *conn, const uint8_t *data, size_t len) {
                 om_conn_break(conn, "invalid request size");
             return len;
         }
-        if (conn->is_stranger && size > OM_STRANGER_INPUT) {
-            meet_stranger(conn, have);
+        if (conn->is_unauth && size > OM_UNAUTH_INPUT) {
+            on_large_first_request(conn, have);
             break;
         }
         if (have < size)
@@ -360,7 +360,7 @@ static void stat(const om_conn *conn, om_conn_stat *stat) {
     stat->fetched_bytes = om_kafka_of(conn)->fetched_bytes;
 }
 
-/* Kafka's clients ask for what they get, and are told of no alarm. */
+/* Kafka has no consumers to wake and no message about alarms. */
 static void nothing(om_conn *conn) {
     (void)conn;
 }

@@ -1,7 +1,7 @@
-/* kafka_delayed_fetch.c -- fetches that wait: for a log to grow, for pages, or for their time to be up.
+/* kafka_delayed_fetch.c -- fetches that wait: for a log to grow, for pages, or until their time is up.
  *
- * A waiting fetch hangs on each of its logs (log_waiters.c). At the end of a tick those whose high watermark has
- * moved wake their fetches, each at most once.
+ * A waiting fetch is on a list of each of its logs (log_waiters.c). At the end of a tick, logs whose high watermark
+ * has moved wake their fetches, each at most once.
  */
 #include "kafka/kafka.h"
 

@@ -1,9 +1,9 @@
 /* kafka_fetch_request.c -- Fetch: what a client wants, by one request or by a session (KIP-227).
  *
- * A request without a session names all it wants; one that begins a session does, too, and later ones
- * only tell what has changed. Either way what is wanted ends up in the same arrays, which stay with
- * the connection, and kafka_fetch_response.c answers from them. A session ends with its connection: a client
- * that comes back begins a new one anyway.
+ * A request without a session names all it wants, and so does one that begins a session; later requests of a session
+ * send only changes. Either way the wanted partitions are in the same arrays, which stay with the connection, and
+ * kafka_fetch_response.c answers from them. A session ends with its connection: a client that reconnects begins a new
+ * one anyway.
  */
 #include "kafka/kafka.h"
 
@@ -241,7 +241,7 @@ static int read_wanted(om_kafka_fetch *fetch, om_wire *wire, uint32_t most) {
             om_kafka_part *part = add_part(fetch, (uint32_t)topic, om_wire_i32(wire));
             if (!part || fetch->part_count > most)
                 return part ? OM_E_LIMIT : OM_E_NO_MEMORY;
-            if (part->forgotten) { /* it is back: all is to be told again */
+            if (part->forgotten) { /* it is back: all of it is sent again */
                 fetch->forgotten--;
                 part->told_watermark = part->told_start = -1;
             }
@@ -337,7 +337,7 @@ static int take_changes(om_kafka_fetch *fetch, om_wire *wire, int32_t session, i
 
 static int parse(om_kafka_fetch *fetch, om_wire *wire) {
     if (fetch->version < 15)
-        om_wire_i32(wire); /* the replica: we have none, whoever asks is a consumer */
+        om_wire_i32(wire); /* the replica: there are none, every client is a consumer */
     int32_t wait = om_wire_i32(wire);
     fetch->min_bytes = om_wire_i32(wire);
     fetch->max_bytes = om_wire_i32(wire);

@@ -1,12 +1,12 @@
-/* kafka_fetch_response.c -- Fetch: what there is for a client, planned first, then sent.
+/* kafka_fetch_response.c -- Fetch: the response, planned first, then sent.
  *
- * A plan says for each partition what it gives: nothing, an error, batches of the hot tail, or a
- * stretch of a segment's file. Batches are whole, also when the offset lies in the middle of one, and
- * the first partition that has something gives at least one, however large; so a client always gets
- * on. With too little to be worth an answer, the fetch waits (kafka_delayed_fetch.c) and is planned again.
+ * A plan says what each partition contributes: nothing, an error, batches of the hot tail, or a range of a segment's
+ * file. Batches are whole, even when the offset is in the middle of one. The first partition with data contributes at
+ * least one batch, however large, so a client always makes progress. With less than min_bytes, the fetch waits
+ * (kafka_delayed_fetch.c) and is planned again.
  *
- * The heads of all partitions are written one behind the other, so that their length is known; then
- * they go out with the data between them: by reference from the hot tail, by sendfile from a segment.
+ * The heads of all partitions are written one behind the other, so that their length is known; then they go out with
+ * the data between them: by reference from the hot tail, by sendfile from a segment.
  */
 #include "format/kafka_wire.h"
 #include "kafka/kafka.h"
@@ -64,7 +64,7 @@ static int ask_rights(reading *r) {
                 continue;
             name = (om_span){wanted->topic->name, (int32_t)wanted->topic->name_len};
         } else if (fetch->by_id) {
-            continue; /* an id that nobody has */
+            continue; /* an unknown id */
         }
         at = om_wire_put_string(at, 0, name);
     }
@@ -154,7 +154,7 @@ static void plan_data(reading *r, om_kafka_plan *plan, uint64_t limit, int at_le
         om_segment_unref(plan->stretch.segment);
     plan->stretch = (om_stretch){0};
     r->cold |= result == OM_E_NOT_RESIDENT;
-    /* A client is told, and seeks behind it: a record that is passed over in silence is lost in silence. */
+    /* The client gets an error and seeks behind it: a record skipped in silence is lost in silence. */
     if (result == OM_E_UNREADABLE)
         plan->error = OM_KAFKA_E_CORRUPT_MESSAGE;
     else if (result < 0 && result != OM_E_NOT_RESIDENT)
@@ -225,7 +225,7 @@ static int is_news(const om_kafka_plan *plan) {
 }
 
 static void note_told(om_kafka_plan *plan) {
-    plan->part->told_watermark = plan->error ? -1 : plan->watermark; /* an error is told until it is over */
+    plan->part->told_watermark = plan->error ? -1 : plan->watermark; /* an error is sent until it is over */
     plan->part->told_start = plan->start;
 }
 

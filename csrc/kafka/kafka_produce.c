@@ -1,13 +1,11 @@
 /* kafka_produce.c -- Produce: a batch is checked where it lies, copied once, appended as it is.
  *
- * Two walks over the request. The first finds out whether it can be read at all and whether this
- * connection may write there; nothing has happened until it is over, so that a question to Python
- * simply means: the same request again later. (Another question may be what is in a compressed batch:
- * kafka_repack.c.) The second appends, partition by partition, and writes
- * the response beside it. acks=all puts that response behind a gate (kafka_gate.c), the sequence of
- * the last of its batches.
+ * The request is walked twice. The first walk checks that it can be read and that this connection may write there. It
+ * changes nothing, so a question to Python only means that the same request comes again later. (Another question is
+ * what a compressed batch holds: kafka_repack.c.) The second walk appends, partition by partition, and writes the
+ * response. With acks=all the response is held until the last of its batches is durable (kafka_delayed_produce.c).
  *
- * Versions 0 to 2 are told to clients, since librdkafka compresses only if they are; who uses one is
+ * Versions 0 to 2 are announced to clients, since librdkafka compresses only then; a request of such a version is
  * answered UNSUPPORTED_VERSION.
  */
 #include "base/clock.h"
@@ -113,7 +111,7 @@ static void ask_rights(produce *p, const om_kafka_request *request, const uint8_
  * is no memory.) */
 static int ask_repack(produce *p, const om_kafka_request *request) {
     om_wire wire = p->topics;
-    uint8_t *room = om_kafka_reply_room(p->engine, request->len * 2); /* a batch is longer than its parcel's head */
+    uint8_t *room = om_kafka_reply_room(p->engine, request->len * 2); /* a batch is longer than its head there */
     uint8_t *at = room;
     uint32_t place = 0;
     for (int32_t i = 0; room && i < p->topic_count; i++) {
@@ -233,7 +231,7 @@ static void write_partition(produce *p, om_kafka_topic *topic, int32_t partition
     }
     out->log_start = log->start_offset;
     if (om_kafka_batch_check(&batch, topic, p->version, p->transactional.len >= 0, out) ||
-        (om_kafka_of(p->conn)->parcels && om_kafka_repack_take(p->conn, place, &batch, topic, out)) ||
+        (om_kafka_of(p->conn)->repacked && om_kafka_repack_take(p->conn, place, &batch, topic, out)) ||
         om_kafka_batch_check_times(&batch, topic, om_now_ms(), out))
         return;
     if (om_reject_publish_refuses(queue, 0, batch.info.size)) {
@@ -298,7 +296,7 @@ static void answer(produce *p, const om_kafka_request *request, uint8_t *reply) 
     size_t len = (size_t)(at - reply);
     om_put_be32(reply, (uint32_t)(len - 4));
     if (p->acks == 0) {
-        /* Nobody waits for an answer, so that a connection that ends is the only way to say no. */
+        /* acks=0: there is no response, so closing the connection is the only way to refuse. */
         if (failed)
             om_conn_break(p->conn, "produce request with acks=0 failed");
         return;
@@ -320,7 +318,7 @@ int om_kafka_produce(const om_kafka_request *request, const uint8_t *body) {
         om_conn_break(conn, "unsupported Produce version");
         return 1;
     }
-    /* A full disk may stay full for longer than a producer waits: it is told, and comes again. */
+    /* A full disk may stay full for longer than a producer waits: it gets an error, and retries. */
     int is_full = om_store_takes(engine->store) == OM_E_NO_SPACE, takes = is_full || om_engine_takes(engine);
     if (om_kafka_delayed_produce_is_full(conn) || !takes) {
         conn->held_back = !takes;
@@ -344,14 +342,14 @@ int om_kafka_produce(const om_kafka_request *request, const uint8_t *body) {
               : p.acks != 0 && p.acks != 1 && p.acks != -1 ? OM_KAFKA_E_INVALID_REQUIRED_ACKS
               : is_full                                    ? OM_KAFKA_E_STORAGE_ERROR
                                                            : 0;
-    if (p.opens && !p.error && !kafka->parcels && ask_repack(&p, request))
+    if (p.opens && !p.error && !kafka->repacked && ask_repack(&p, request))
         return 0;
     uint8_t *reply = om_kafka_reply_room(engine, p.bound);
     if (reply)
         answer(&p, request, reply);
     else
         om_conn_break(conn, "out of memory");
-    if (kafka->parcels)
+    if (kafka->repacked)
         om_kafka_repack_forget(conn);
     return 1;
 }

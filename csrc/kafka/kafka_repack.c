@@ -1,14 +1,14 @@
-/* kafka_repack.c -- batches that a topic doesn't take as they are: Python opens them, in a thread.
+/* kafka_repack.c -- batches that a topic doesn't take as they are: Python repacks them, in a thread.
  *
  *   Produce --> some batch has another codec than the topic wants (compression.type), or hides its keys
  *     |         from a compacted topic
  *     v
- *   its connection stands still, OM_EV_KAFKA_BATCHES   (the request stays at the front of the input)
+ *   its connection is paused, OM_EV_KAFKA_BATCHES   (the request stays at the front of the input)
  *     v
  *   om_kafka_batches_repacked: the same request again, and each batch finds what was made of it
  *
- * So answers keep their order, and so does what a connection writes to a partition. What is under way is
- * bounded: the next one waits, in its client's hands. A connection that ends takes its parcels along.
+ * So responses keep their order, and so does what a connection writes to a partition. What is being repacked is
+ * bounded: further requests wait unread. A connection that ends frees its repacked batches.
  */
 #include "base/bytes.h"
 #include "kafka/kafka.h"
@@ -22,7 +22,6 @@ struct om_kafka_repacked_batch {
     int64_t first_time, last_time;
     om_buffer *bytes; /* NULL: the batch as it was sent */
 };
-typedef om_kafka_repacked_batch parcel;
 
 static void account(om_conn *conn, uint64_t bytes) {
     struct om_kafka *kafka = conn->engine->kafka;
@@ -47,8 +46,8 @@ uint8_t *om_kafka_repack_put(uint8_t *at, const om_kafka_topic *topic, uint32_t 
     at[5] = (uint8_t)keyed;
     om_put_be32(at + 6, (uint32_t)options->level);
     om_put_be32(at + 10, (uint32_t)batch->data.len);
-    memcpy(at + OM_KAFKA_PARCEL_HEAD, batch->data.data, (size_t)batch->data.len);
-    return at + OM_KAFKA_PARCEL_HEAD + batch->data.len;
+    memcpy(at + OM_KAFKA_REPACK_HEAD, batch->data.data, (size_t)batch->data.len);
+    return at + OM_KAFKA_REPACK_HEAD + batch->data.len;
 }
 
 void om_kafka_repack_ask(om_conn *conn, const uint8_t *batches, size_t len) {
@@ -69,8 +68,8 @@ void om_kafka_repack_ask(om_conn *conn, const uint8_t *batches, size_t len) {
 
 /* ---- and back ---- */
 
-static parcel take_in(const om_kafka_repacked *from) {
-    parcel made = {
+static om_kafka_repacked_batch take_in(const om_kafka_repacked *from) {
+    om_kafka_repacked_batch made = {
         .place = from->place, .error = from->error, .first_time = from->first_time, .last_time = from->last_time};
     if (made.error || !from->data)
         return made;
@@ -80,36 +79,37 @@ static parcel take_in(const om_kafka_repacked *from) {
     return made;
 }
 
-void om_kafka_repack_free(parcel *parcels, uint32_t count) {
+void om_kafka_repack_free(om_kafka_repacked_batch *repacked, uint32_t count) {
     for (uint32_t i = 0; i < count; i++)
-        if (parcels[i].bytes)
-            om_buffer_unref(parcels[i].bytes);
-    free(parcels);
+        if (repacked[i].bytes)
+            om_buffer_unref(repacked[i].bytes);
+    free(repacked);
 }
 
-int om_kafka_repack_read(const om_kafka_repacked *batches, uint32_t count, parcel **out, uint64_t *bytes) {
-    parcel *parcels = count ? calloc(count, sizeof *parcels) : NULL;
+int om_kafka_repack_read(const om_kafka_repacked *batches, uint32_t count, om_kafka_repacked_batch **out,
+                         uint64_t *bytes) {
+    om_kafka_repacked_batch *repacked = count ? calloc(count, sizeof *repacked) : NULL;
     *bytes = 0;
-    if (!parcels)
+    if (!repacked)
         return count ? OM_E_NO_MEMORY : OM_E_INVALID;
     for (uint32_t i = 0; i < count; i++) {
         om_batch_info info;
         if (batches[i].data &&
             (om_batch_check(batches[i].data, batches[i].len, &info) != OM_OK || (size_t)info.size != batches[i].len)) {
-            om_kafka_repack_free(parcels, i);
+            om_kafka_repack_free(repacked, i);
             return OM_E_INVALID;
         }
-        parcels[i] = take_in(&batches[i]);
-        *bytes += parcels[i].bytes ? parcels[i].bytes->len : 0;
+        repacked[i] = take_in(&batches[i]);
+        *bytes += repacked[i].bytes ? repacked[i].bytes->len : 0;
     }
-    *out = parcels;
+    *out = repacked;
     return OM_OK;
 }
 
-void om_kafka_repack_give(om_conn *conn, parcel *parcels, uint32_t count, uint64_t bytes) {
-    om_kafka_of(conn)->parcels = parcels;
-    om_kafka_of(conn)->parcel_count = count;
-    om_kafka_of(conn)->parcel_at = 0;
+void om_kafka_repack_give(om_conn *conn, om_kafka_repacked_batch *repacked, uint32_t count, uint64_t bytes) {
+    om_kafka_of(conn)->repacked = repacked;
+    om_kafka_of(conn)->repacked_count = count;
+    om_kafka_of(conn)->repacked_at = 0;
     account(conn, bytes);
     om_kafka_go_on(conn);
 }
@@ -123,10 +123,10 @@ static const char *reason(int error) {
 int om_kafka_repack_take(om_conn *conn, uint32_t place, om_kafka_batch *batch, const om_kafka_topic *topic,
                          om_kafka_outcome *out) {
     om_kafka_conn *kafka = om_kafka_of(conn);
-    while (kafka->parcel_at < kafka->parcel_count && kafka->parcels[kafka->parcel_at].place < place)
-        kafka->parcel_at++;
-    parcel *made = &kafka->parcels[kafka->parcel_at];
-    if (kafka->parcel_at == kafka->parcel_count || made->place != place)
+    while (kafka->repacked_at < kafka->repacked_count && kafka->repacked[kafka->repacked_at].place < place)
+        kafka->repacked_at++;
+    om_kafka_repacked_batch *made = &kafka->repacked[kafka->repacked_at];
+    if (kafka->repacked_at == kafka->repacked_count || made->place != place)
         return 0;
     if (made->error)
         return om_kafka_refuse(out, made->error, reason(made->error));
@@ -145,8 +145,8 @@ int om_kafka_repack_take(om_conn *conn, uint32_t place, om_kafka_batch *batch, c
 
 void om_kafka_repack_forget(om_conn *conn) {
     om_kafka_conn *kafka = om_kafka_of(conn);
-    om_kafka_repack_free(kafka->parcels, kafka->parcel_count);
-    kafka->parcels = NULL;
-    kafka->parcel_count = kafka->parcel_at = 0;
+    om_kafka_repack_free(kafka->repacked, kafka->repacked_count);
+    kafka->repacked = NULL;
+    kafka->repacked_count = kafka->repacked_at = 0;
     account(conn, 0);
 }

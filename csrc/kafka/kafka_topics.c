@@ -1,8 +1,8 @@
 /* kafka_topics.c -- topics by name and by id, their partitions, and who may use them.
  *
- * Python tells what a topic is: which queue, and which lane of it, is which partition. A queue is
- * looked up when its partition is first used and held from then on; one that is gone makes its
- * partition unknown. Rights are kept by a topic's serial: a topic that is made again is another one.
+ * Python says what a topic is: which lane of which queue is which partition. A queue is looked up when its partition
+ * is first used, and held from then on; a removed queue makes its partition unknown. Rights are kept by a topic's
+ * serial: a topic that was deleted and created again is a new one.
  */
 #include "base/bytes.h"
 #include "kafka/kafka.h"
@@ -95,7 +95,7 @@ om_kafka_topic *om_kafka_topic_by_id(om_engine *engine, const uint8_t id[16]) {
 om_log *om_kafka_topic_log(om_engine *engine, om_kafka_topic *topic, int32_t partition, om_queue **queue) {
     if (partition < 0 || partition >= topic->count)
         return NULL;
-    om_kafka_partition_log *place = &topic->places[partition];
+    om_kafka_partition_log *place = &topic->partitions[partition];
     if (!place->queue || place->queue->removed) {
         if (place->queue)
             om_queue_unref(place->queue);
@@ -119,7 +119,7 @@ static void free_places(om_kafka_partition_log *places, int32_t count) {
 }
 
 static void free_topic(om_kafka_topic *topic) {
-    free_places(topic->places, topic->count);
+    free_places(topic->partitions, topic->count);
     free(topic);
 }
 
@@ -143,7 +143,7 @@ void om_kafka_free(om_engine *engine) {
     free(kafka->plans);
 }
 
-/* ---- as Python tells them ---- */
+/* ---- as Python sets them ---- */
 
 static om_kafka_topic *new_topic(struct om_kafka *kafka, const uint8_t *name, size_t len, const uint8_t *id) {
     om_kafka_topic *topic = calloc(1, sizeof *topic + len);
@@ -188,8 +188,8 @@ int om_kafka_topic_put(om_engine *engine, const uint8_t *name, size_t len, const
         return OM_E_NO_MEMORY;
     }
     om_kafka_wake_topic(engine, topic);
-    free_places(topic->places, topic->count);
-    topic->places = places;
+    free_places(topic->partitions, topic->count);
+    topic->partitions = places;
     topic->count = count;
     topic->options = *options;
     engine->kafka->generation++;

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define SLOT_BITS 24
-#define PARTING_MS 3000 /* for the client to close its end, once all is said */
+#define HALF_CLOSED_MS 3000 /* for the client to close its end, once all is said */
 
 /* ---- the table ---- */
 
@@ -95,7 +95,7 @@ static void free_conn(om_conn *conn) {
     free(conn);
 }
 
-/* Only marked: whoever calls may still hold a channel of it. */
+/* Only marked: the caller may still hold a channel of it. */
 void om_conn_break(om_conn *conn, const char *why) {
     if (conn->broken)
         return;
@@ -104,7 +104,7 @@ void om_conn_break(om_conn *conn, const char *why) {
     om_conn_dirty(conn);
 }
 
-void om_conn_bury(om_conn *conn) {
+void om_conn_remove(om_conn *conn) {
     om_engine *engine = conn->engine;
     om_event event = {
         .kind = OM_EV_CLOSED,
@@ -151,8 +151,8 @@ void om_conn_put_bytes(om_conn *conn, const void *data, size_t len) {
 void om_conn_watch(om_conn *conn) {
     if (conn->fd < 0 || conn->broken)
         return;
-    int parting = conn->state == OM_CONN_PARTING;
-    int reading = parting || (!conn->paused && !conn->stalled && conn->state != OM_CONN_FLUSHING);
+    int half_closed = conn->state == OM_CONN_HALF_CLOSED;
+    int reading = half_closed || (!conn->paused && !conn->stalled && conn->state != OM_CONN_FLUSHING);
     int writing = conn->out.head != NULL;
     if (reading == conn->reading && writing == conn->writing)
         return;
@@ -166,8 +166,8 @@ void om_conn_watch(om_conn *conn) {
     conn->writing = (uint8_t)writing;
 }
 
-/* Output has gone: who waited for that goes on. */
-static void wake_who_waits(om_conn *conn) {
+/* Output was sent: what waited for that goes on. */
+static void resume_waiting(om_conn *conn) {
     if (conn->output_over_limit && conn->out.bytes < OM_OUTPUT_LIMIT) {
         conn->output_over_limit = 0;
         conn->engine->retry = 1;
@@ -183,16 +183,16 @@ void om_conn_drained(om_conn *conn, uint64_t len) {
     conn->engine->stat.sent_bytes += len;
     conn->last_out = conn->engine->now_ms;
     if (!conn->out.head)
-        conn->told_output = 0;
-    wake_who_waits(conn);
+        conn->output_announced = 0;
+    resume_waiting(conn);
     if (conn->state == OM_CONN_FLUSHING && !conn->out.head)
         om_conn_break(conn, "closed by the broker");
 }
 
 static void flush_virtual(om_conn *conn) {
-    if (conn->told_output || (!conn->out.head && conn->state != OM_CONN_FLUSHING))
+    if (conn->output_announced || (!conn->out.head && conn->state != OM_CONN_FLUSHING))
         return;
-    conn->told_output = 1;
+    conn->output_announced = 1;
     om_event event = {.kind = OM_EV_OUTPUT, .protocol = conn->protocol, .conn = conn->id};
     om_event_push(conn->engine, &event);
 }
@@ -200,13 +200,13 @@ static void flush_virtual(om_conn *conn) {
 /* A socket closed over unread bytes is reset, and a reset overtakes what we said last; some
  * clients still have acks under way behind their connection.close, and take a broken pipe for a
  * lost connection. So the client closes first, as with RabbitMQ, or is given up after a while. */
-static void part(om_conn *conn) {
+static void half_close(om_conn *conn) {
     shutdown(conn->fd, SHUT_WR);
-    if (!conn->has_last_word) {
+    if (!conn->has_final_output) {
         om_conn_break(conn, "closed by the broker");
         return;
     }
-    conn->state = OM_CONN_PARTING;
+    conn->state = OM_CONN_HALF_CLOSED;
     conn->last_out = conn->engine->now_ms;
     om_conn_watch(conn);
 }
@@ -218,7 +218,7 @@ static void drop_input(om_conn *conn) {
 }
 
 void om_conn_flush(om_conn *conn) {
-    if (conn->state == OM_CONN_PARTING)
+    if (conn->state == OM_CONN_HALF_CLOSED)
         return;
     if (conn->fd < 0) {
         flush_virtual(conn);
@@ -235,9 +235,9 @@ void om_conn_flush(om_conn *conn) {
         om_conn_break(conn, errno == EPIPE || errno == ECONNRESET ? "connection lost" : "socket write failed");
         return;
     }
-    wake_who_waits(conn);
+    resume_waiting(conn);
     if (conn->state == OM_CONN_FLUSHING && !conn->out.head) {
-        part(conn);
+        half_close(conn);
         return;
     }
     /* While paused, reading is given up only when something comes: see om_conn_read. */
@@ -270,7 +270,7 @@ void om_conn_continue(om_conn *conn) {
 }
 
 void om_conn_read(om_conn *conn) {
-    if (conn->state == OM_CONN_PARTING) {
+    if (conn->state == OM_CONN_HALF_CLOSED) {
         drop_input(conn);
         return;
     }
@@ -303,8 +303,8 @@ void om_conn_check_time(om_conn *conn, int64_t now_ms) {
         om_conn_break(conn, "final output not drained");
         return;
     }
-    if (conn->state == OM_CONN_PARTING) {
-        if (now_ms - conn->last_out > PARTING_MS)
+    if (conn->state == OM_CONN_HALF_CLOSED) {
+        if (now_ms - conn->last_out > HALF_CLOSED_MS)
             om_conn_break(conn, "closed by the broker");
         return;
     }

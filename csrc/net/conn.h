@@ -10,15 +10,15 @@
 
 typedef struct om_conn om_conn;
 
-#define OM_READ_BUDGET (256u << 10) /* bytes a connection may bring a tick */
+#define OM_READ_BUDGET (256u << 10) /* bytes read per connection and tick */
 
 enum om_conn_state {
     OM_CONN_GREETING = 1, /* waits for the protocol header */
     OM_CONN_HANDSHAKE = 2,
     OM_CONN_OPEN = 3,
-    OM_CONN_CLOSING = 4,  /* close was sent: all but close and close-ok is dropped */
-    OM_CONN_FLUSHING = 5, /* nothing is read any more; ends when its output is out */
-    OM_CONN_PARTING = 6,  /* our last word is out; what still comes is read and dropped */
+    OM_CONN_CLOSING = 4,     /* close was sent: all but close and close-ok is dropped */
+    OM_CONN_FLUSHING = 5,    /* nothing is read any more; ends when its output is out */
+    OM_CONN_HALF_CLOSED = 6, /* our final output is out; what still comes is read and dropped */
 };
 
 struct om_conn {
@@ -27,11 +27,11 @@ struct om_conn {
     uint64_t id;
     int fd; /* -1: without a socket */
     int protocol;
-    uint8_t state, paused, stalled, reading, writing, flushed, blocked, told_output, wants_room, throttled;
+    uint8_t state, paused, stalled, reading, writing, blocked, output_announced, wants_room, throttled;
     uint8_t output_over_limit; /* ... and so its requests wait */
     uint8_t held_back;         /* stalled because no publish is taken now */
     uint8_t broken;            /* to be closed at the end of the tick */
-    uint8_t has_last_word;     /* something was said with the close: see part() in conn.c */
+    uint8_t has_final_output;  /* something was said with the close: see half_close() in conn.c */
     const char *why;           /* ... and how it came to that */
     char peer[64];
     uint8_t user_len;
@@ -46,9 +46,9 @@ struct om_conn {
     uint64_t received_bytes, sent_bytes, published, delivered, acked;
     om_conn *next_dirty, *next_stalled;
     uint8_t on_dirty, on_stalled;
-    uint8_t is_stranger; /* it hasn't logged in, and must */
-    uint16_t place;      /* ... one of those from around its address */
-    om_age ages[OM_AGE_ROWS];
+    uint8_t is_unauth; /* it hasn't logged in, and must */
+    uint16_t bucket;   /* ... of its address: unauth.h */
+    om_age ages[OM_AGE_LISTS];
 };
 
 /* Nothing of its input is acted on now. */
@@ -56,7 +56,7 @@ static inline int om_conn_is_held(const om_conn *conn) {
     return conn->paused || conn->stalled || conn->broken || conn->state >= OM_CONN_FLUSHING;
 }
 
-/* A client that asks and doesn't read the answers is not heard until it does. */
+/* Stop reading requests from a client that does not drain its replies. */
 static inline int om_conn_is_over_output_limit(om_conn *conn) {
     if (conn->out.bytes < OM_OUTPUT_HARD_LIMIT)
         return 0;
@@ -66,11 +66,11 @@ static inline int om_conn_is_over_output_limit(om_conn *conn) {
 
 om_conn *om_conn_find(om_engine *engine, uint64_t id);
 void om_conn_dirty(om_conn *conn); /* has output to be flushed this tick */
-uint8_t *om_conn_put(om_conn *conn,
-                     size_t len); /* om_output_put, and dirty; breaks the connection when out of memory */
+/* om_output_put, and dirty; breaks the connection when out of memory */
+uint8_t *om_conn_put(om_conn *conn, size_t len);
 void om_conn_put_bytes(om_conn *conn, const void *data, size_t len);
-void om_conn_break(om_conn *conn, const char *why); /* closed without a word at the end of the tick */
-void om_conn_bury(om_conn *conn);                   /* that end: OM_EV_CLOSED, and it is gone */
+void om_conn_break(om_conn *conn, const char *why); /* closed at the end of the tick, with no final output */
+void om_conn_remove(om_conn *conn);                 /* that end: OM_EV_CLOSED, and it is gone */
 void om_conn_read(om_conn *conn);
 void om_conn_heard(om_conn *conn, size_t len); /* it has brought that much */
 void om_conn_continue(om_conn *conn);          /* acts on input that is there already */

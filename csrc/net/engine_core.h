@@ -45,7 +45,7 @@ struct om_engine {
     om_conn *dirty, *stalled;
     om_spares spares;
     uint64_t permissions; /* their generation: what was allowed under an older one is asked again */
-    int retry;            /* connections that stand still may go on at once */
+    int retry;            /* stalled connections may go on at once */
     int memory_full;      /* messages in memory are over their limit */
 
     uint8_t *scratch; /* input of the connection at hand */

@@ -1,7 +1,7 @@
-/* event.c -- what C can't decide, in order, for Python.
+/* event.c -- the queue of events: what C can't decide, in order, for Python.
  *
- * At most one event a connection is under way (its input stands still meanwhile), besides those
- * about queues and the end of a connection: the list is bounded by what there is.
+ * At most one event per connection is under way (its input is paused meanwhile), besides those about queues and the
+ * end of a connection: so the queue is bounded.
  */
 #include "net/event.h"
 #include "net/engine_core.h"
@@ -29,7 +29,7 @@ void om_event_push(om_engine *engine, const om_event *event) {
                    span_len(event->header) + span_len(event->text);
     om_event_node *node = malloc(sizeof *node + bytes);
     if (!node)
-        return; /* its connection stands still for good; there is no memory to say so */
+        return; /* its connection stays paused; there is no memory to say so */
     node->event = *event;
     node->next = NULL;
     uint8_t *at = node->bytes;

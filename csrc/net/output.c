@@ -1,9 +1,8 @@
 /* output.c -- what waits to be sent on a connection, and sending it.
  *
- * Small things are copied one behind the other into chunks; the body of a large message is only
- * referred to, in the hot tail or in its segment's file, so that it goes from there to the socket
- * without passing through us. A file's part is announced to the kernel by MSG_MORE, so that frame
- * headers and body leave together.
+ * Small things are copied one behind the other into chunks. The body of a large message is only referred to, in the
+ * hot tail or in its segment's file, and goes from there to the socket without a copy here. MSG_MORE tells the kernel
+ * that a part of a file follows, so that frame heads and body leave together.
  */
 #include "net/output.h"
 #include "net/socket.h"
@@ -23,8 +22,7 @@
 
 /* ---- chunks ---- */
 
-/* A crowd of connections with a word each would otherwise allocate a chunk for each of them, and
- * each tick. */
+/* Many connections with a few bytes each would otherwise allocate a chunk each, per tick. */
 static om_piece *take_spare(om_spares *spares) {
     om_piece *chunk = spares->first;
     if (chunk) {

@@ -32,7 +32,7 @@ typedef struct om_piece {
     uint8_t own[];
 } om_piece;
 
-/* Small chunks that were sent, for whoever has something to say next: shared by all connections. */
+/* Small chunks that were sent, to be used again: shared by all connections. */
 typedef struct om_spares {
     om_piece *first;
     uint32_t count;

@@ -24,7 +24,7 @@ typedef struct om_protocol {
     void (*take)(om_conn *conn, const uint8_t *data, size_t len); /* input that didn't come by a socket */
     void (*resume)(om_conn *conn);  /* acts on the input that is there already, unless the connection is held */
     void (*drained)(om_conn *conn); /* its output was over the limit, and no longer is */
-    void (*release)(om_conn *conn); /* lets go of what it holds of queues: others get it */
+    void (*release)(om_conn *conn); /* returns what it holds of queues, for other consumers */
     void (*end)(om_conn *conn);     /* frees its own part */
     void (*check_time)(om_conn *conn, int64_t now_ms);     /* each sweep */
     void (*alarm)(om_conn *conn, const char *reason);      /* publishers are held back; NULL: no longer */

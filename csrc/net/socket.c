@@ -1,13 +1,12 @@
-/* socket.c -- what the kernel is told about a client's socket.
+/* socket.c -- socket options of a client's connection.
  *
- * Nothing is held back for company (TCP_NODELAY): the engine gathers by itself, a tick at a time.
+ * Nothing is delayed for company (TCP_NODELAY): the engine gathers output by itself, per tick.
  *
- * Clients on this machine aren't paced. Where BBR is the machine's choice, the kernel lets each
- * socket send at the rate it believes the way can carry, by a timer a socket: over loopback, where
- * there is no way, those timers were half of the CPU of sending, and the rate half of what it could
- * be. "reno" is the one choice that every kernel has and anybody may make. Pacing can't be undone
- * once it has begun, so a listener's connections begin without it, and those that come from another
- * machine get the machine's choice when they are accepted, before we have sent a byte.
+ * Clients on this machine aren't paced. Where BBR is the machine's choice, the kernel lets each socket send at the
+ * rate it estimates for the path, with a timer per socket. Over loopback those timers took half of the CPU of
+ * sending, and the rate was half of what it could be. "reno" is the one choice that every kernel has and that needs
+ * no rights. Pacing can't be undone once it has begun, so a listener's connections begin without it, and connections
+ * from other machines get the machine's choice when they are accepted, before anything is sent.
  */
 #include "net/socket.h"
 

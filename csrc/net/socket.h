@@ -1,4 +1,4 @@
-/* socket.h -- what the kernel is told about a client's socket. */
+/* socket.h -- socket options of a client's connection. */
 #ifndef OM_SOCKET_H
 #define OM_SOCKET_H
 

@@ -1,8 +1,8 @@
-/* unauth.c -- connections that haven't logged in: how many an address may have, what all may hold.
+/* unauth.c -- connections that haven't logged in: how many an address may have, how much memory all may use.
  *
- * Anybody may connect. What strangers send is never weighed as messages, which would hold back publishers;
- * so it is bounded here. Where a bound is met, the oldest goes: a client that means well is through
- * its login by then, and one that sits and waits isn't. A newcomer is never turned away for them.
+ * Anybody may connect. Their input isn't counted as messages, which would block publishers, so it is bounded here. At
+ * a bound the oldest connection is closed: an honest client has logged in by then. A new connection is never rejected
+ * for them.
  */
 #include "net/unauth.h"
 #include "base/checksum.h"
@@ -13,58 +13,58 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define STRANGERS_INPUT (32u << 20) /* bytes that all of them may hold */
-#define PREFIX_V6 8                 /* who has one address there has its whole /64 */
+#define UNAUTH_INPUT_MAX (32u << 20) /* bytes that all of them may hold */
+#define PREFIX_V6 8                  /* the owner of one address has its whole /64 */
 
 om_unauth *om_unauth_new(void) {
-    om_unauth *strangers = calloc(1, sizeof *strangers);
-    if (strangers && getrandom(&strangers->secret, sizeof strangers->secret, 0) != (ssize_t)sizeof strangers->secret) {
-        free(strangers);
+    om_unauth *unauth = calloc(1, sizeof *unauth);
+    if (unauth && getrandom(&unauth->secret, sizeof unauth->secret, 0) != (ssize_t)sizeof unauth->secret) {
+        free(unauth);
         return NULL;
     }
-    return strangers;
+    return unauth;
 }
 
 /* ---- rows ---- */
 
-static void push(om_ages *row, om_conn *conn, int which) {
+static void push(om_ages *list, om_conn *conn, int which) {
     om_age *age = &conn->ages[which];
-    *age = (om_age){.older = row->newest};
-    if (row->newest)
-        row->newest->ages[which].newer = conn;
+    *age = (om_age){.older = list->newest};
+    if (list->newest)
+        list->newest->ages[which].newer = conn;
     else
-        row->oldest = conn;
-    row->newest = conn;
-    row->count++;
+        list->oldest = conn;
+    list->newest = conn;
+    list->count++;
 }
 
-static void take_out(om_ages *row, om_conn *conn, int which) {
+static void take_out(om_ages *list, om_conn *conn, int which) {
     om_age *age = &conn->ages[which];
     if (age->older)
         age->older->ages[which].newer = age->newer;
     else
-        row->oldest = age->newer;
+        list->oldest = age->newer;
     if (age->newer)
         age->newer->ages[which].older = age->older;
     else
-        row->newest = age->older;
+        list->newest = age->older;
     *age = (om_age){NULL, NULL};
-    row->count--;
+    list->count--;
 }
 
-/* ---- who ---- */
+/* ---- by address ---- */
 
 /* peer: 10.0.0.1:5672, [fe80::1%2]:5672, or whatever else. */
-static uint16_t place_of(const om_unauth *strangers, const char *peer) {
+static uint16_t bucket_of(const om_unauth *unauth, const char *peer) {
     char text[64];
-    uint8_t key[sizeof strangers->secret + sizeof text], *own = key + sizeof strangers->secret, v6[16];
+    uint8_t key[sizeof unauth->secret + sizeof text], *own = key + sizeof unauth->secret, v6[16];
     const char *port = strrchr(peer, ':');
     size_t len = port ? (size_t)(port - peer) : strlen(peer);
     if (len >= sizeof text)
         len = sizeof text - 1;
     memcpy(text, peer, len);
     text[len] = 0;
-    memcpy(key, &strangers->secret, sizeof strangers->secret);
+    memcpy(key, &unauth->secret, sizeof unauth->secret);
     memcpy(own, text, len);
     if (text[0] == '[') {
         text[strcspn(text, "]%")] = 0;
@@ -73,45 +73,45 @@ static uint16_t place_of(const om_unauth *strangers, const char *peer) {
             len = PREFIX_V6;
         }
     }
-    return (uint16_t)(om_xxh3(key, sizeof strangers->secret + len) % OM_STRANGER_PLACES);
+    return (uint16_t)(om_xxh3(key, sizeof unauth->secret + len) % OM_UNAUTH_BUCKETS);
 }
 
 void om_unauth_add(om_conn *conn) {
     om_engine *engine = conn->engine;
-    om_unauth *strangers = engine->unauth;
-    conn->place = place_of(strangers, conn->peer);
-    om_ages *place = &strangers->places[conn->place];
-    push(&strangers->all, conn, OM_AGE_ALL);
-    push(place, conn, OM_AGE_PLACE);
-    conn->is_stranger = 1;
+    om_unauth *unauth = engine->unauth;
+    conn->bucket = bucket_of(unauth, conn->peer);
+    om_ages *bucket = &unauth->buckets[conn->bucket];
+    push(&unauth->all, conn, OM_AGE_ALL);
+    push(bucket, conn, OM_AGE_BUCKET);
+    conn->is_unauth = 1;
     uint32_t most = engine->options.strangers_per_address;
-    if (most && place->count > most) {
-        om_conn *oldest = place->oldest;
+    if (most && bucket->count > most) {
+        om_conn *oldest = bucket->oldest;
         om_unauth_remove(oldest); /* so that the next newcomer meets another one */
         om_conn_break(oldest, "too many unauthenticated connections from its address");
     }
 }
 
 void om_unauth_remove(om_conn *conn) {
-    om_unauth *strangers = conn->engine->unauth;
-    if (!conn->is_stranger)
+    om_unauth *unauth = conn->engine->unauth;
+    if (!conn->is_unauth)
         return;
-    conn->is_stranger = 0;
-    take_out(&strangers->all, conn, OM_AGE_ALL);
-    take_out(&strangers->places[conn->place], conn, OM_AGE_PLACE);
+    conn->is_unauth = 0;
+    take_out(&unauth->all, conn, OM_AGE_ALL);
+    take_out(&unauth->buckets[conn->bucket], conn, OM_AGE_BUCKET);
 }
 
 /* ---- what they hold ---- */
 
 size_t om_conn_read_most(const om_conn *conn) {
-    return conn->is_stranger ? OM_STRANGER_INPUT : OM_READ_BUDGET;
+    return conn->is_unauth ? OM_UNAUTH_INPUT : OM_READ_BUDGET;
 }
 
 void om_unauth_weigh(om_engine *engine) {
     uint64_t bytes = 0;
     for (om_conn *conn = engine->unauth->all.oldest; conn; conn = conn->ages[OM_AGE_ALL].newer)
         bytes += conn->in_cap + conn->out.bytes;
-    for (om_conn *conn = engine->unauth->all.oldest, *newer; conn && bytes > STRANGERS_INPUT; conn = newer) {
+    for (om_conn *conn = engine->unauth->all.oldest, *newer; conn && bytes > UNAUTH_INPUT_MAX; conn = newer) {
         uint64_t own = conn->in_cap + conn->out.bytes;
         newer = conn->ages[OM_AGE_ALL].newer;
         if (!own || conn->broken)

@@ -7,10 +7,10 @@
 typedef struct om_conn om_conn;
 typedef struct om_engine om_engine;
 
-#define OM_STRANGER_INPUT (16u << 10) /* bytes that one may send before it is heard */
-#define OM_STRANGER_PLACES 1024
+#define OM_UNAUTH_INPUT (16u << 10) /* bytes that one may send before it is heard */
+#define OM_UNAUTH_BUCKETS 1024
 
-/* A row of them, the oldest first. */
+/* A list of them, the oldest first. */
 typedef struct om_age {
     om_conn *older, *newer;
 } om_age;
@@ -20,12 +20,12 @@ typedef struct om_ages {
     uint32_t count;
 } om_ages;
 
-enum { OM_AGE_ALL, OM_AGE_PLACE, OM_AGE_ROWS };
+enum { OM_AGE_ALL, OM_AGE_BUCKET, OM_AGE_LISTS };
 
-/* Addresses are spread over places by a hash with a secret: nobody can aim at another one's. */
+/* Addresses are spread over buckets by a hash with a secret: no client can choose another one's. */
 typedef struct om_unauth {
     om_ages all;
-    om_ages places[OM_STRANGER_PLACES];
+    om_ages buckets[OM_UNAUTH_BUCKETS];
     uint64_t secret;
 } om_unauth;
 

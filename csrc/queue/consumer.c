@@ -1,4 +1,4 @@
-/* consumer.c -- who takes from a queue: coming, going, and being the single active one. */
+/* consumer.c -- a queue's consumers: they start, stop, and one may be the single active one. */
 #include "queue/consumer.h"
 #include "queue/queues.h"
 #include "queue/stream.h"
@@ -12,7 +12,7 @@ int om_consumer_can_take(const om_consumer *consumer) {
         return 0;
     if (!(consumer->flags & OM_CONSUME_NO_ACK) && consumer->prefetch && consumer->unacked >= consumer->prefetch)
         return 0;
-    /* The channel's limit holds those back, too, who needn't ack, as in RabbitMQ. */
+    /* The channel's limit stops consumers without acks, too, as in RabbitMQ. */
     if (subscriber->limit && subscriber->unacked >= subscriber->limit)
         return 0;
     om_conn *conn = subscriber->conn;
@@ -43,7 +43,7 @@ void om_consumer_unref(om_consumer *consumer) {
         return;
     if (consumer->queue)
         om_queue_unref(consumer->queue);
-    om_queue_reader_free(consumer->feed);
+    om_queue_reader_free(consumer->reader);
     free(consumer->filter);
     free(consumer->tag);
     free(consumer);

@@ -1,9 +1,9 @@
-/* consumer.h -- who takes from a queue, and how a message gets to them.
+/* consumer.h -- a queue's consumers, and how a message gets to them.
  *
  *   om_queue -> om_consumer -> om_subscriber (a channel begins with it) -> om_delivery_ops of its protocol
  *
- * A queue decides who gets which message; the protocol sends it. Whether a consumer can take one more is told by
- * what is here, without a call.
+ * A queue decides who gets which message; the protocol sends it. Whether a consumer can take one more is
+ * known here, without asking the protocol.
  */
 #ifndef OM_CONSUMER_H
 #define OM_CONSUMER_H
@@ -47,7 +47,7 @@ struct om_consumer {
     om_consumer *next;  /* of the subscriber */
     /* streams */
     int64_t offset; /* the next one to give */
-    om_queue_reader *feed;
+    om_queue_reader *reader;
     uint8_t *filter; /* each behind its length */
     uint32_t filter_len;
     uint8_t match_unfiltered;
@@ -63,7 +63,7 @@ void om_consumer_unref(om_consumer *consumer);
 void om_consumer_drop(om_consumer *consumer);
 int om_consumer_can_take(const om_consumer *consumer);
 int64_t om_consumer_credit(const om_consumer *consumer); /* how many more it may be given; INT64_MAX: any number */
-/* Quorum: to a higher priority, once nothing is in flight; OM_E_FULL: until then nobody gets anything. */
+/* Quorum: to a higher priority, once nothing is in flight; OM_E_FULL: until then no consumer gets anything. */
 int om_consumer_hand_over(om_queue *queue);
 
 #endif

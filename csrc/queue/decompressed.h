@@ -3,7 +3,7 @@
  * A Kafka client's batch is kept and fetched as it was sent. An AMQP reader needs what is in it:
  * Python opens it, in a thread and within limits (OM_EV_DECOMPRESS, om_batch_opened), and the plain batch
  * is kept here for as long as it is read. One that can't be opened is known as such: it is passed
- * over, and blocks nobody.
+ * over, and blocks no queue.
  */
 #ifndef OM_DECOMPRESSED_H
 #define OM_DECOMPRESSED_H
@@ -12,8 +12,8 @@
 #include "format/batch.h"
 #include "om_engine.h"
 
-#define OM_OPENED_SLOTS 64
-#define OM_OPENED_BYTES (64u << 20) /* those kept beside the one that was opened last */
+#define OM_DECOMPRESSED_SLOTS 64
+#define OM_DECOMPRESSED_BYTES (64u << 20) /* those kept beside the one that was opened last */
 
 typedef struct om_decompressed {
     struct om_decompressed_slot {
@@ -23,7 +23,7 @@ typedef struct om_decompressed {
         om_buffer *bytes; /* NULL: asked for, or can't be opened */
         uint8_t asked;
         uint8_t head[OM_BATCH_OVERHEAD];
-    } slots[OM_OPENED_SLOTS];
+    } slots[OM_DECOMPRESSED_SLOTS];
     uint64_t uses, bytes;
 } om_decompressed;
 

@@ -1,8 +1,7 @@
 /* delayed_exchange.c -- messages of a delayed exchange: kept in a log until they are due.
  *
- * The log holds them in the order they came; a heap in memory knows when each is due and is made
- * again from the log at a start. A message that is due leaves as the dead do: its way on and its
- * settling here are one record.
+ * The log holds them in the order they came. A heap in memory knows when each is due; a restart builds it again from
+ * the log. A message that is due leaves like a dead letter: its way on and its settling here are one record.
  */
 #include "queue/delayed_exchange.h"
 #include "net/engine_core.h"
@@ -81,11 +80,11 @@ static int scan(om_queue *queue) {
             queue->due_scanned++;
             continue;
         }
-        if (offset >= om_log_readable_end(log) || (!lane->feed && !(lane->feed = om_queue_reader_new()))) {
+        if (offset >= om_log_readable_end(log) || (!lane->reader && !(lane->reader = om_queue_reader_new()))) {
             om_queue_wait(queue);
             return 0;
         }
-        int result = om_queue_reader_get(queue->engine, lane->feed, log, offset, &content, &skip_to);
+        int result = om_queue_reader_get(queue->engine, lane->reader, log, offset, &content, &skip_to);
         if (result == OM_E_NOT_RESIDENT || result == OM_END) {
             om_queue_wait(queue);
             return 0;
@@ -105,9 +104,9 @@ void om_delay_pump(om_queue *queue) {
     while (queue->due_count && queue->dues[0].at_ms <= engine->wall_ms) {
         int64_t offset = pop(queue).offset;
         if (!om_cursor_is_settled(queue->lanes[0].log->cursor, offset)) /* purged */
-            om_dead_letter_add(queue, 0, offset, 0, OM_DYING_DELAYED);
+            om_dead_letter_add(queue, 0, offset, 0, OM_DEAD_LETTER_DELAYED);
     }
-    if (queue->dying_count)
+    if (queue->dead_letter_count)
         om_dead_letter_pump(queue);
     if (queue->due_count)
         om_deadline_set(queue, engine->now_ms + (queue->dues[0].at_ms - engine->wall_ms));

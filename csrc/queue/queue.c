@@ -1,4 +1,4 @@
-/* queue.c -- queues by number and by name, and what is asked of them. */
+/* queue.c -- a queue: found by number or name, created, changed, removed; the lists that it is on. */
 #include "queue/queue.h"
 #include "queue/queues.h"
 
@@ -81,10 +81,10 @@ void om_queue_ref(om_queue *queue) {
     queue->refs++;
 }
 
-static void free_feeds(om_queue *queue) {
+static void free_readers(om_queue *queue) {
     for (int32_t i = 0; i < queue->lane_count; i++) {
-        om_queue_reader_free(queue->lanes[i].feed);
-        queue->lanes[i].feed = NULL;
+        om_queue_reader_free(queue->lanes[i].reader);
+        queue->lanes[i].reader = NULL;
     }
 }
 
@@ -95,19 +95,19 @@ void om_queue_look_again(om_queue *queue) {
 
 void om_queue_rest(om_queue *queue) {
     for (int32_t i = 0; i < queue->lane_count; i++)
-        if (queue->lanes[i].feed)
-            om_queue_reader_rest(queue->lanes[i].feed);
+        if (queue->lanes[i].reader)
+            om_queue_reader_rest(queue->lanes[i].reader);
 }
 
 void om_queue_unref(om_queue *queue) {
     if (--queue->refs)
         return;
-    free_feeds(queue);
+    free_readers(queue);
     for (int32_t i = 0; i < queue->lane_count; i++)
         om_log_release(queue->lanes[i].log);
     free(queue->lanes);
     free(queue->consumers);
-    free(queue->dying);
+    free(queue->dead_letters);
     free(queue->dues);
     free(queue->asked);
     free(queue->dlx);
@@ -193,7 +193,7 @@ void om_queue_drop(om_queue *queue) {
     if (queue->dead_route)
         om_route_unref(queue->dead_route);
     queue->dead_route = NULL;
-    free_feeds(queue);
+    free_readers(queue);
     om_queue_unref(queue);
 }
 

@@ -1,4 +1,4 @@
-/* queue.h -- a queue: its logs by priority, who consumes from it, what leaves it another way. */
+/* queue.h -- a queue: its logs by priority, its consumers, its dead letters. */
 #ifndef OM_QUEUE_H
 #define OM_QUEUE_H
 
@@ -15,11 +15,11 @@ typedef struct om_route om_route;
 
 typedef struct om_lane { /* one priority: a log and the place in it */
     om_log *log;
-    om_queue_reader *feed; /* NULL while nobody reads */
-    int64_t seen;          /* the head that was looked at last; -1: look again */
-    int64_t seen_deadline; /* ... and when it expires */
-    uint32_t refused;      /* so many in it were refused and leave again (reject-publish-dlx): ... */
-    int64_t refused_from;  /* ... from here on, none is given out until they are gone */
+    om_queue_reader *reader; /* NULL while unused */
+    int64_t seen;            /* the head that was looked at last; -1: look again */
+    int64_t seen_deadline;   /* ... and when it expires */
+    uint32_t refused;        /* so many in it were refused and leave again (reject-publish-dlx): ... */
+    int64_t refused_from;    /* ... from here on, none is given out until they are gone */
 } om_lane;
 
 struct om_queue {
@@ -40,14 +40,14 @@ struct om_queue {
 
     om_lane *lanes; /* by priority */
     int32_t lane_count;
-    om_consumer **consumers; /* highest priority first; who was served goes behind its equals */
+    om_consumer **consumers; /* highest priority first; a served one goes behind its equals */
     uint32_t consumer_count, consumer_cap;
     om_consumer *active; /* single active consumer */
     om_consumer *exclusive;
 
-    om_dying *dying; /* waits for a route or for room */
-    uint32_t dying_count, dying_cap, dying_at;
-    uint64_t dying_bytes;
+    om_dead_letter *dead_letters; /* waits for a route or for room */
+    uint32_t dead_letter_count, dead_letter_cap, dead_letter_at;
+    uint64_t dead_letter_bytes;
     uint32_t put_off;     /* at-least-once: so many found no place to go to, one after the other, */
     int64_t held_until;   /* and none of them is tried again before this */
     om_route *dead_route; /* held: Python's answer for the first of them */

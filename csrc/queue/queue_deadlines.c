@@ -1,6 +1,6 @@
 /* queue_deadlines.c -- queues by the time at which their head must be looked at: a binary heap.
  *
- * Only a queue whose head can expire is in it, once, whatever its length.
+ * A queue is in it once, whatever its length, and only if its head can expire.
  */
 #include "queue/queue_deadlines.h"
 #include "queue/queues.h"

@@ -1,7 +1,7 @@
-/* queue_head.c -- the head of a queue: what is given out next, and when it expires.
+/* queue_head.c -- the head of a queue: which message is next, and when it expires.
  *
- * The highest priority that has a message goes first. Those found to be expired on the way leave as dead letters; gaps
- * and what can't be read are passed over.
+ * The highest priority with a message goes first. Messages found to be expired leave as dead letters; gaps and
+ * unreadable messages are skipped.
  */
 #include "queue/queue_head.h"
 #include "base/attributes.h"
@@ -14,8 +14,8 @@
 
 #define EXPIRE_MAX 4096 /* messages found to be expired in one go, so that other queues get their turn */
 
-/* A gap counts as settled, and so does what nobody can make sense of. What the disk has lost doesn't: it was
- * reported, it must not block the others, and it is not done. */
+/* A gap counts as settled, and so does a record that can't be parsed. What the disk has lost doesn't: it was reported,
+ * and it must not block what comes behind it, but it is not done. */
 static int pass_over(om_queue *queue, om_log *log, int64_t offset, int64_t skip_to) {
     int64_t last = skip_to > offset ? skip_to - 1 : offset;
     const om_bad *bad = om_log_bad_for(log, offset);
@@ -52,11 +52,11 @@ static int look_at_lane(om_queue *queue, int32_t index, int64_t as_of, int64_t *
         if (*offset >= om_log_readable_end(log))
             return come_back(queue, OM_E_NOT_RESIDENT); /* its lease isn't durable yet */
         if (*offset >= om_log_stable_end(log))
-            return come_back(queue, OM_END); /* a transaction is open there: nobody may see it yet */
-        if (!lane->feed && !(lane->feed = om_queue_reader_new()))
+            return come_back(queue, OM_END); /* a transaction is open there: it must not be seen yet */
+        if (!lane->reader && !(lane->reader = om_queue_reader_new()))
             return come_back(queue, OM_E_NO_MEMORY);
         int64_t skip_to = *offset + 1;
-        int result = om_queue_reader_get(engine, lane->feed, log, *offset, content, &skip_to);
+        int result = om_queue_reader_get(engine, lane->reader, log, *offset, content, &skip_to);
         if (result == OM_E_UNREADABLE || result == OM_E_RANGE) {
             result = pass_over(queue, log, *offset, skip_to);
             if (result == OM_OK)

@@ -1,6 +1,6 @@
-/* queue_length.c -- how long a queue is, and that it gets no longer than it may: drop-head.
+/* queue_length.c -- how long a queue is, and drop-head when it is over its limit.
  *
- * Messages count from when they are published: those in the open batches, too. (A full queue that refuses:
+ * A message counts from when it is published, even while its batch is open. (Queues that reject publishes instead:
  * reject_publish.c.)
  */
 #include "queue/queue_length.h"
@@ -11,7 +11,7 @@
 #include "store/log_damage.h"
 #include "store/producer.h"
 
-#define TRIM_MAX 1024 /* messages in one go, so that others get their turn */
+#define TRIM_MAX 1024 /* messages in one go, so that other queues get their turn */
 
 int64_t om_queue_length(const om_queue *queue) {
     int64_t length = 0;

@@ -1,7 +1,7 @@
-/* queue_pump.c -- a queue gives out what it has, until it is empty or nobody can take more.
+/* queue_pump.c -- gives a queue's messages to its consumers until it is empty or no consumer can take more.
  *
- * It is pumped when something may have changed for it: messages came, credit came back, a socket drained, the disk
- * caught up. Consumers take turns, those of a higher priority before the others.
+ * A queue is pumped when something may have changed for it: messages came, credit came back, a socket drained, the
+ * disk caught up. Consumers take turns; those of a higher priority go first.
  */
 #include "queue/queue_pump.h"
 #include "base/attributes.h"
@@ -14,9 +14,9 @@
 #include "store/log_cursor.h"
 #include "store/log_offsets.h"
 
-#define PUMP_MAX 2048 /* messages a queue gives in one go, so that others get their turn */
+#define PUMP_MAX 2048 /* messages a queue gives in one go, so that other queues get their turn */
 
-/* ---- who is next ---- */
+/* ---- the next consumer ---- */
 
 static om_consumer *next_consumer(om_queue *queue) {
     if (queue->options.flags & OM_QUEUE_SINGLE_ACTIVE) {
@@ -30,7 +30,7 @@ static om_consumer *next_consumer(om_queue *queue) {
     return NULL;
 }
 
-/* Who was served goes behind its equals. */
+/* A served consumer goes behind its equals. */
 static void rotate(om_queue *queue, om_consumer *served) {
     uint32_t i = 0;
     if (queue->consumer_count < 2)
@@ -60,12 +60,12 @@ static void give_out(om_queue *queue) {
         int32_t lane;
         int64_t offset;
         om_content content;
-        /* Who has no time at all is still given to a consumer that waits for it. */
+        /* A message with a TTL of 0 is still given to a consumer that waits for it. */
         if (om_queue_head(queue, queue->engine->wall_ms - 1, &lane, &offset, &content) != OM_OK)
             return;
         int result = consumer->subscriber->ops->deliver(consumer, lane, &content);
         if (result == OM_E_UNREADABLE) { /* a page of it couldn't be had, this very moment */
-            om_queue_reader_doubt(queue->lanes[lane].feed, queue->lanes[lane].log);
+            om_queue_reader_doubt(queue->lanes[lane].reader, queue->lanes[lane].log);
             om_queue_wait(queue);
             return;
         }
@@ -80,8 +80,8 @@ static void give_out(om_queue *queue) {
     om_queue_activate(queue);
 }
 
-/* Who waits for messages gets them before a limit looks at them, as in RabbitMQ, where each is offered to
- * consumers as it comes: a tick's worth of them must not fall out of a short queue that nobody lets fill. */
+/* Waiting consumers get messages before the limit is applied, as in RabbitMQ, where each message is offered to
+ * consumers as it comes: a tick's worth of messages must not be dropped from a short queue that consumers empty. */
 void om_queue_keep_short(om_queue *queue) {
     if (queue->consumer_count)
         give_out(queue);
@@ -141,7 +141,7 @@ void om_queue_pump(om_queue *queue) {
         om_delay_pump(queue);
         return;
     }
-    if (queue->dying_count)
+    if (queue->dead_letter_count)
         om_dead_letter_pump(queue);
     om_queue_keep_short(queue);
     if (om_queue_length(queue) == 0) {
@@ -150,6 +150,6 @@ void om_queue_pump(om_queue *queue) {
     } else {
         om_queue_watch_heads(queue);
     }
-    if (queue->dying_count)
+    if (queue->dead_letter_count)
         om_dead_letter_pump(queue);
 }

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#define PUMP_ROUNDS 4 /* dead letters may feed queues that are pumped already */
+#define PUMP_ROUNDS 4 /* dead letters may reader queues that are pumped already */
 
 /* ---- life ---- */
 
@@ -36,7 +36,7 @@ void om_queues_start(om_engine *engine) {
     queues->paused = 0;
     for (uint32_t i = 0; i < queues->buckets; i++)
         for (om_queue *queue = queues->by_id[i]; queue; queue = queue->next_by_id)
-            queue->touched_ms = engine->now_ms; /* nobody could use it before */
+            queue->touched_ms = engine->now_ms; /* it couldn't be used before */
 }
 
 void om_queues_clear(om_engine *engine) {

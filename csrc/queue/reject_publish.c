@@ -1,9 +1,8 @@
-/* reject_publish.c -- a full queue that refuses what comes: reject-publish, reject-publish-dlx.
+/* reject_publish.c -- a full queue rejects what comes: reject-publish, reject-publish-dlx.
  *
- * A publish by itself is nacked (publish.c). What comes with an atomic record -- in a transaction,
- * or as a dead letter -- is left out, as in RabbitMQ, and the record stands without it. A queue that
- * dead-letters what it refuses takes it in and hands it on at once: so its second death is told and
- * routed as any other.
+ * A publish by itself is nacked (publish.c). In an atomic record -- a transaction's or of dead letters -- the
+ * rejected message is left out, as in RabbitMQ, and the rest of the record stands. A queue that dead-letters what it
+ * rejects takes the message in and dead-letters it at once, so that this death is recorded and routed like any other.
  */
 #include "queue/reject_publish.h"
 #include "net/engine_core.h"
@@ -23,8 +22,8 @@ int om_reject_publish_refuses(const om_queue *queue, int64_t soon_taken, int64_t
         bytes += queue->lanes[i].log->atomic_bytes;
     }
     if (options->flags & OM_QUEUE_AT_LEAST_ONCE) { /* dead letters that have no place to go to are here, too */
-        count += queue->dying_count - queue->dying_at;
-        bytes += (int64_t)queue->dying_bytes;
+        count += queue->dead_letter_count - queue->dead_letter_at;
+        bytes += (int64_t)queue->dead_letter_bytes;
     }
     bytes = soon_taken >= count ? 0 : bytes;
     count = soon_taken >= count ? 0 : count - soon_taken;
@@ -32,57 +31,58 @@ int om_reject_publish_refuses(const om_queue *queue, int64_t soon_taken, int64_t
            (options->max_length_bytes >= 0 && bytes + more_bytes > options->max_length_bytes);
 }
 
-int om_reject_publish_dies(const om_queue *queue) {
+int om_reject_publish_dead_letters(const om_queue *queue) {
     return (queue->options.flags & OM_QUEUE_REJECT_DLX) && queue->options.has_dlx;
 }
 
-static int add(om_refusals *refusals, om_refusal refusal) {
-    if (refusals->count == refusals->cap) {
-        uint32_t cap = refusals->cap ? refusals->cap * 2 : 8;
-        om_refusal *list = realloc(refusals->list, cap * sizeof *list);
-        if (!list)
+static int add(om_rejected_list *rejects, om_rejected rejected) {
+    if (rejects->count == rejects->cap) {
+        uint32_t cap = rejects->cap ? rejects->cap * 2 : 8;
+        om_rejected *items = realloc(rejects->items, cap * sizeof *items);
+        if (!items)
             return OM_E_NO_MEMORY;
-        refusals->list = list;
-        refusals->cap = cap;
+        rejects->items = items;
+        rejects->cap = cap;
     }
-    refusals->list[refusals->count++] = refusal;
-    om_queue_ref(refusal.queue);
+    rejects->items[rejects->count++] = rejected;
+    om_queue_ref(rejected.queue);
     return OM_OK;
 }
 
-int om_reject_publish_stage(om_atomic *atomic, om_refusals *refusals, om_queue *queue, int priority, om_span key,
+int om_reject_publish_stage(om_atomic *atomic, om_rejected_list *rejects, om_queue *queue, int priority, om_span key,
                             om_span body, om_span tail) {
     int32_t lane = priority < queue->lane_count ? priority : queue->lane_count - 1;
     om_log *log = queue->lanes[lane].log;
     if (queue->removed || log->deleted)
         return OM_OK;
     int refused = om_reject_publish_refuses(queue, om_queue_credit(queue), body.len),
-        dies = refused && om_reject_publish_dies(queue);
-    om_refusal refusal = {
+        dies = refused && om_reject_publish_dead_letters(queue);
+    om_rejected rejected = {
         .queue = queue, .place = dies ? log->atomic_count + 1 : 0, .weight = (uint32_t)body.len, .lane = (uint8_t)lane};
-    int result = refused ? add(refusals, refusal) : OM_OK;
+    int result = refused ? add(rejects, rejected) : OM_OK;
     if (result != OM_OK || (refused && !dies))
         return result;
     return om_atomic_stage_content(atomic, log, queue->engine->wall_ms, key, body, tail);
 }
 
-void om_refusals_seal(om_refusals *refusals) {
-    for (uint32_t i = 0; i < refusals->count; i++) {
-        om_refusal *refusal = &refusals->list[i];
-        if (refusal->place)
-            refusal->place = refusal->queue->lanes[refusal->lane].log->atomic_count - refusal->place + 1;
+void om_reject_publish_seal(om_rejected_list *rejects) {
+    for (uint32_t i = 0; i < rejects->count; i++) {
+        om_rejected *rejected = &rejects->items[i];
+        if (rejected->place)
+            rejected->place = rejected->queue->lanes[rejected->lane].log->atomic_count - rejected->place + 1;
     }
 }
 
-void om_refusals_end(om_refusals *refusals, int committed) {
-    for (uint32_t i = 0; i < refusals->count; i++) {
-        const om_refusal *refusal = &refusals->list[i];
-        om_queue *queue = refusal->queue;
+void om_reject_publish_end(om_rejected_list *rejects, int committed) {
+    for (uint32_t i = 0; i < rejects->count; i++) {
+        const om_rejected *rejected = &rejects->items[i];
+        om_queue *queue = rejected->queue;
         queue->published -= committed;
-        if (committed && refusal->place && !queue->removed)
-            om_dead_letter_add_refused(queue, refusal->lane,
-                                       queue->lanes[refusal->lane].log->next_offset - refusal->place, refusal->weight);
+        if (committed && rejected->place && !queue->removed)
+            om_dead_letter_add_refused(queue, rejected->lane,
+                                       queue->lanes[rejected->lane].log->next_offset - rejected->place,
+                                       rejected->weight);
         om_queue_unref(queue);
     }
-    refusals->count = 0;
+    rejects->count = 0;
 }

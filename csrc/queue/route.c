@@ -1,8 +1,8 @@
 /* route.c -- the route cache: (vhost, exchange, key) -> queues.
  *
- * Python works routes out and puts them in; here they are only looked up. Each exchange has a
- * generation, and so has each of its routes: a changed binding raises the exchange's, and what was
- * worked out before is stale at once, wherever it is held. Bounded: the least used one goes.
+ * Python works routes out; here they are only looked up. Each exchange has a generation, and each route has that of
+ * its exchange: a changed binding raises the exchange's generation, and its routes are stale at once, wherever they
+ * are held. The cache is bounded: the least recently used route is dropped.
  */
 #include "queue/route.h"
 #include "queue/queues.h"
@@ -193,7 +193,7 @@ om_route *om_route_make(om_engine *engine, uint32_t vhost, uint32_t salt, om_spa
     return route;
 }
 
-/* A stale route that nobody asks for again would keep its queues, which may be gone, in memory. */
+/* A stale route that is never looked up again would keep its queues, which may be gone, in memory. */
 void om_routes_sweep(om_engine *engine) {
     om_routes *routes = &engine->queues->routes;
     uint32_t share = routes->buckets / ROUTE_SWEEPS;

@@ -55,6 +55,6 @@ void om_route_unref(om_route *route);
 void om_routes_forget(om_engine *engine, uint32_t vhost, om_span exchange); /* a binding changed */
 void om_routes_forget_all(om_engine *engine);
 void om_routes_clear(om_engine *engine);
-void om_routes_sweep(om_engine *engine); /* some of them, a sweep */
+void om_routes_sweep(om_engine *engine); /* some of them, with each sweep */
 
 #endif

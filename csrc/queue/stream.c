@@ -1,8 +1,7 @@
-/* stream.c -- stream queues: many readers, one log, nothing is ever taken away.
+/* stream.c -- stream queues: many readers of one log; nothing is removed by reading.
  *
- * Each consumer has its own place and its own reader; an ack only gives credit back. Readers stop
- * at the high watermark (what a power failure could take was never seen) and before an open
- * transaction.
+ * Each consumer has its own offset and its own reader; an ack only returns credit. Readers stop at the high watermark
+ * (so nobody sees what a power failure could take back) and before an open transaction.
  */
 #include "queue/stream.h"
 #include "net/engine_core.h"
@@ -20,24 +19,24 @@ static int64_t last_batch(om_engine *engine, om_consumer *consumer, om_log *log,
     int64_t skip_to;
     if (end <= log->start_offset)
         return end;
-    if (om_queue_reader_get(engine, consumer->feed, log, end - 1, &content, &skip_to) != OM_OK)
+    if (om_queue_reader_get(engine, consumer->reader, log, end - 1, &content, &skip_to) != OM_OK)
         return end - 1;
-    return consumer->feed->iter.records.batch.base_offset;
+    return consumer->reader->iter.records.batch.base_offset;
 }
 
 void om_stream_start_at(om_consumer *consumer, const om_consume *consume) {
     om_log *log = consumer->queue->lanes[0].log;
     int64_t end = om_log_last_stable(log);
-    consumer->feed = om_queue_reader_new();
+    consumer->reader = om_queue_reader_new();
     switch (consume->start) {
     case OM_STREAM_FIRST:
         consumer->offset = log->start_offset;
         break;
     case OM_STREAM_LAST:
-        consumer->offset = consumer->feed ? last_batch(consumer->queue->engine, consumer, log, end) : end;
+        consumer->offset = consumer->reader ? last_batch(consumer->queue->engine, consumer, log, end) : end;
         break;
     case OM_STREAM_OFFSET:
-    case OM_STREAM_TIME: /* found by the caller, who may wait for the disk */
+    case OM_STREAM_TIME: /* found by the caller, which may wait for the disk */
         consumer->offset = consume->start_value < log->start_offset ? log->start_offset : consume->start_value;
         break;
     default:
@@ -77,7 +76,7 @@ static void serve(om_queue *queue, om_consumer *consumer) {
             om_queue_activate(queue);
             return;
         }
-        int result = om_queue_reader_get(queue->engine, consumer->feed, log, consumer->offset, &content, &skip_to);
+        int result = om_queue_reader_get(queue->engine, consumer->reader, log, consumer->offset, &content, &skip_to);
         if (result == OM_E_NOT_RESIDENT || result == OM_END) {
             om_queue_wait(queue);
             return;
@@ -88,7 +87,7 @@ static void serve(om_queue *queue, om_consumer *consumer) {
         }
         result = consumer->subscriber->ops->deliver_copy(consumer, &content);
         if (result == OM_E_UNREADABLE) { /* a page of it couldn't be had, this very moment */
-            om_queue_reader_doubt(consumer->feed, log);
+            om_queue_reader_doubt(consumer->reader, log);
             om_queue_wait(queue);
             return;
         }
@@ -98,7 +97,7 @@ static void serve(om_queue *queue, om_consumer *consumer) {
             return;
         consumer->offset++;
     }
-    om_queue_reader_rest(consumer->feed);
+    om_queue_reader_rest(consumer->reader);
     if (end < log->next_offset)
         om_queue_wait(queue);
 }
@@ -110,7 +109,7 @@ void om_stream_pump(om_queue *queue) {
         om_consumer *consumer = queue->consumers[i];
         if ((queue->options.flags & OM_QUEUE_SINGLE_ACTIVE) && queue->active != consumer)
             continue;
-        if (!consumer->feed && !(consumer->feed = om_queue_reader_new()))
+        if (!consumer->reader && !(consumer->reader = om_queue_reader_new()))
             continue;
         serve(queue, consumer);
         if (i < queue->consumer_count && queue->consumers[i] != consumer)
