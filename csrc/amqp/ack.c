@@ -40,7 +40,7 @@ static int is_there(const om_queue *queue, int lane) {
     return !queue->removed && !queue->lanes[lane].log->deleted;
 }
 
-void om_settle_return(om_channel *channel, om_unacked *entry, int counted) {
+void om_ack_return(om_channel *channel, om_unacked *entry, int counted) {
     om_queue *queue = entry->queue;
     if (is_there(queue, entry->lane) && !om_queue_is_stream(queue)) {
         om_log *log = queue->lanes[entry->lane].log;
@@ -57,11 +57,11 @@ void om_settle_return(om_channel *channel, om_unacked *entry, int counted) {
     om_unacked_done(channel, entry);
 }
 
-void om_settle_return_all(om_channel *channel) {
+void om_ack_return_all(om_channel *channel) {
     om_unacked_ring *ring = &channel->unacked;
     om_unacked *entry;
     while ((entry = om_unacked_from(ring, 0)))
-        om_settle_return(channel, entry, 1);
+        om_ack_return(channel, entry, 1);
 }
 
 /* What a transaction has settled is no longer the client's to return: its commit decides. */
@@ -71,7 +71,7 @@ void om_basic_recover(om_channel *channel) {
     while (entry) {
         uint64_t next = entry->tag + 1;
         if (!entry->in_tx)
-            om_settle_return(channel, entry, 0);
+            om_ack_return(channel, entry, 0);
         entry = om_unacked_from(ring, next);
     }
 }
@@ -89,7 +89,7 @@ static void settle_entry(om_channel *channel, om_unacked *entry, enum om_fate fa
         return;
     }
     if (fate == OM_RETURNED || fate == OM_FAILED) {
-        om_settle_return(channel, entry, fate == OM_FAILED);
+        om_ack_return(channel, entry, fate == OM_FAILED);
         return;
     }
     if (om_queue_is_stream(queue)) {

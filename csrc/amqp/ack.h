@@ -13,8 +13,8 @@ enum om_verdict om_basic_reject(om_channel *channel, const uint8_t *args, size_t
  * counts against the delivery limit. */
 enum om_fate { OM_ACKED, OM_RETURNED, OM_FAILED, OM_REJECTED };
 /* Back to its place; `counted`: against the delivery limit. */
-void om_settle_return(om_channel *channel, om_unacked *entry, int counted);
-void om_settle_return_all(om_channel *channel);
+void om_ack_return(om_channel *channel, om_unacked *entry, int counted);
+void om_ack_return_all(om_channel *channel);
 void om_basic_recover(om_channel *channel); /* basic.recover */
 
 #endif

@@ -85,7 +85,7 @@ void om_channel_drop_consumer(om_channel *channel, om_consumer *consumer) {
 void om_channel_let_go(om_channel *channel) {
     while (channel->subscriber.consumers)
         om_channel_drop_consumer(channel, channel->subscriber.consumers);
-    om_settle_return_all(channel);
+    om_ack_return_all(channel);
     om_tx_free(channel);
     om_publish_reset(channel);
 }

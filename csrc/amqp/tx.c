@@ -208,7 +208,7 @@ static void conclude(om_channel *channel) {
         om_queue *queue = unacked->queue;
         int fate = tx->settles[i].fate;
         if (fate == OM_RETURNED || fate == OM_FAILED) {
-            om_settle_return(channel, unacked, fate == OM_FAILED);
+            om_ack_return(channel, unacked, fate == OM_FAILED);
             continue;
         }
         if (fate == OM_REJECTED && !queue->removed && !om_queue_is_stream(queue))

@@ -248,6 +248,10 @@ void om_conn_flush(om_conn *conn) {
 
 /* ---- input ---- */
 
+size_t om_conn_read_most(const om_conn *conn) {
+    return conn->is_unauth ? OM_UNAUTH_INPUT : OM_READ_BUDGET;
+}
+
 void om_conn_heard(om_conn *conn, size_t len) {
     om_engine *engine = conn->engine;
     conn->received_bytes += len;

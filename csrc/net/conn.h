@@ -72,6 +72,7 @@ void om_conn_put_bytes(om_conn *conn, const void *data, size_t len);
 void om_conn_break(om_conn *conn, const char *why); /* closed at the end of the tick, with no final output */
 void om_conn_remove(om_conn *conn);                 /* that end: OM_EV_CLOSED, and it is gone */
 void om_conn_read(om_conn *conn);
+size_t om_conn_read_most(const om_conn *conn); /* bytes of its input to take at once */
 void om_conn_heard(om_conn *conn, size_t len); /* it has brought that much */
 void om_conn_continue(om_conn *conn);          /* acts on input that is there already */
 void om_conn_flush(om_conn *conn);

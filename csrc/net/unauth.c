@@ -103,10 +103,6 @@ void om_unauth_remove(om_conn *conn) {
 
 /* ---- what they hold ---- */
 
-size_t om_conn_read_most(const om_conn *conn) {
-    return conn->is_unauth ? OM_UNAUTH_INPUT : OM_READ_BUDGET;
-}
-
 void om_unauth_weigh(om_engine *engine) {
     uint64_t bytes = 0;
     for (om_conn *conn = engine->unauth->all.oldest; conn; conn = conn->ages[OM_AGE_ALL].newer)

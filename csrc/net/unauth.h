@@ -1,7 +1,7 @@
 /* unauth.h -- connections that haven't logged in: how many an address may have, what all may hold. */
 #ifndef OM_UNAUTH_H
 #define OM_UNAUTH_H
-#include <stddef.h>
+
 #include <stdint.h>
 
 typedef struct om_conn om_conn;
@@ -34,6 +34,5 @@ void om_unauth_add(om_conn *conn);    /* it has come; the oldest from there may 
 void om_unauth_remove(om_conn *conn); /* it has logged in, or left */
 /* Those that hold most and longest go until the rest holds little. Each sweep. */
 void om_unauth_weigh(om_engine *engine);
-size_t om_conn_read_most(const om_conn *conn); /* bytes of its input to take at once */
 
 #endif

@@ -14,7 +14,7 @@ from ottermq.engine.events import (
     OutputReady,
     WrongProtocol,
 )
-from ottermq.engine.types import Protocol
+from ottermq.engine.types import ConnFlags, Protocol
 from tests.engine.kafka_plane import KafkaPlane, batch, request
 from tests.engine.plane import Client
 
@@ -59,6 +59,23 @@ def test_requests_may_be_cut_anywhere(plane: KafkaPlane, step: int) -> None:
         assert event.payload == request(METADATA, 1, n, b"x" * n)[4:]
         client.answer(event, b"%d" % n)
         assert client.response() == b"%d" % n
+
+
+def test_what_is_meant_for_amqp_finds_no_kafka_connection(plane: KafkaPlane) -> None:
+    """A connection is its protocol's own struct: nothing of one may be done to the other."""
+    kafka, engine = plane.kafka(), plane.engine
+    assert not engine.tune(kafka.id, 8192, 10, 0)
+    assert not engine.open(kafka.id, 1, "guest", ConnFlags(0))
+    assert not engine.may_publish(kafka.id, b"x", 0, False)
+    assert not engine.channel_open(kafka.id, 1)
+    assert not engine.expects_replies(b"amq.rabbitmq.reply-to.%x.1.1" % kafka.id)
+    stat = engine.conn_stat(kafka.id)
+    assert stat is not None and stat.channels == 0
+    kafka.send(request(VERSIONS, 0, 1))
+    assert kafka.answer(kafka.asked(), b"served all the same")
+    amqp = plane.client()
+    assert not engine.kafka_open(amqp.id, "guest")
+    assert not engine.kafka_throttle(amqp.id, 10)
 
 
 def test_nothing_is_heard_while_python_thinks(plane: KafkaPlane) -> None:
