@@ -22,6 +22,8 @@ int om_get(om_channel *channel, om_queue *queue, int no_ack) {
     int64_t offset;
     om_content content;
     queue->touched_ms = queue->engine->now_ms;
+    if (!om_queue_can_settle(queue))
+        return OM_E_NOT_RESIDENT;
     for (int32_t i = 0; i < queue->lane_count; i++)
         om_log_seal(queue->lanes[i].log); /* what this very tick brought can be had, too */
     om_queue_keep_short(queue);           /* ... but not what consumers wait for, or what is over the limit */

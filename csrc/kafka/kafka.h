@@ -105,7 +105,7 @@ typedef struct om_kafka_rights {
     struct {
         uint64_t serial;
         uint32_t bits;
-    } *slots; /* open addressing; serial 0: free */
+    } * slots; /* open addressing; serial 0: free */
     uint32_t count, cap;
 } om_kafka_rights;
 /* The bits; -1: not known. */

@@ -44,7 +44,7 @@ static void rotate(om_queue *queue, om_consumer *served) {
 
 /* ---- giving out ---- */
 
-static int can_settle(om_queue *queue) {
+int om_queue_can_settle(om_queue *queue) {
     if (om_log_admit_settle(queue->lanes[0].log) != OM_E_FULL)
         return 1;
     om_queue_wait(queue);
@@ -55,7 +55,7 @@ OM_PER_MESSAGE
 static void give_out(om_queue *queue) {
     for (int given = 0; given < PUMP_MAX; given++) {
         om_consumer *consumer = next_consumer(queue);
-        if (!consumer || (given % 64 == 0 && !can_settle(queue)))
+        if (!consumer || (given % 64 == 0 && !om_queue_can_settle(queue)))
             return;
         int32_t lane;
         int64_t offset;

@@ -198,7 +198,7 @@ const om_bad *om_segment_bad_for(const om_segment *segment, int64_t offset);
 /* Where the next bad stretch begins, from position on; UINT64_MAX: nowhere. */
 uint64_t om_segment_good_until(const om_segment *segment, uint64_t position);
 int64_t om_segment_lost_records(const om_segment *segment, int64_t from); /* offsets in bad stretches */
-uint32_t om_segment_surveys(const om_segment *segment); /* how many there were */
+uint32_t om_segment_surveys(const om_segment *segment);                   /* how many there were */
 /* Read [0, end) of the file and note what of it can't be read; offsets in there lie below limit. suspect:
  * where a reader met something. One at a time a segment; blocks. The caller frees the survey. */
 #define OM_NO_SUSPECT UINT64_MAX

@@ -271,6 +271,7 @@ int om_checkpoint_is_asked_for(om_store *store) {
  * the next such one can wait, so that retention doesn't keep a core busy. */
 #define PENDING_SHARE 100
 #define RETRY_NS 2000000000u /* after one that failed */
+#define PAUSE_NS 100000000u  /* ... and at least, even if files wait for it */
 
 /* Until somebody asks, or a second has passed. */
 static int wait_a_second(om_store *store) {
@@ -287,18 +288,33 @@ static int wait_a_second(om_store *store) {
     return asked;
 }
 
-static int is_due(om_store *store, uint64_t last_ns, uint64_t cpu_ns) {
+/* Under the lock. */
+static int frees_files(const om_store *store) {
+    const om_segment_node *node = store->deletions.pending;
+    while (node && node->at_once)
+        node = node->next;
+    return node != NULL;
+}
+
+/* Each checkpoint costs a group of the WAL, and the WAL asks for one after each group once it is half full.
+ * So asking doesn't hurry one that fails: they would use up what is left for acks. While a full disk holds up
+ * the writer, which tries again by itself, only one that frees files is of any use. */
+static int is_due(om_store *store, int asked, uint64_t last_ns, uint64_t cpu_ns) {
     om_ticket_lock_take(&store->turn);
-    int pending = store->deletions.pending != NULL;
+    int pending = store->deletions.pending != NULL, frees = frees_files(store);
     uint64_t saved = __atomic_load_n(&store->checkpoint.seq, __ATOMIC_RELAXED);
     int dirty = store->checkpoint.touched.head != NULL || om_wal_last_seq(store->wal) > saved;
     int failed = store->trouble.checkpoint_since_ns != 0;
     om_ticket_lock_give(&store->turn);
     uint64_t interval = (uint64_t)store->options.checkpoint_interval_ms * 1000000u;
-    if (failed && interval > RETRY_NS)
+    if (failed && (!interval || interval > RETRY_NS))
         interval = RETRY_NS;
     uint64_t since = om_now_ns() - last_ns;
-    return (pending && (since >= cpu_ns * PENDING_SHARE || om_store_short_of_space(store))) ||
+    if (failed && since < PAUSE_NS)
+        return 0;
+    if (__atomic_load_n(&store->no_space, __ATOMIC_RELAXED))
+        return frees;
+    return (asked && !failed) || (pending && (since >= cpu_ns * PENDING_SHARE || om_store_short_of_space(store))) ||
            (interval && (dirty || failed) && since >= interval);
 }
 
@@ -311,12 +327,14 @@ void *om_checkpoint_main(void *arg) {
             break;
         look_at_space(store);
         om_segment_delete_some(store);
-        if (!asked && !is_due(store, last, cpu))
+        if (!is_due(store, asked, last, cpu))
             continue;
         uint64_t began = om_thread_cpu_ns();
         om_checkpoint_run(store, 0);
         cpu = om_thread_cpu_ns() - began;
         last = om_now_ns();
+        if (om_store_short_of_space(store))
+            om_segment_delete_some(store);
     }
     return NULL;
 }

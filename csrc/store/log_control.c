@@ -26,7 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint64_t om_log_put_control(om_log *log, uint8_t type, int64_t offset, int32_t epoch) {
+uint64_t om_log_put_control(om_log *log, uint8_t type, int64_t offset, int32_t epoch, int urgent) {
     uint8_t payload[16] = {0};
     om_put_le64(payload, (uint64_t)offset);
     om_put_le32(payload + 8, (uint32_t)epoch);
@@ -34,7 +34,7 @@ uint64_t om_log_put_control(om_log *log, uint8_t type, int64_t offset, int32_t e
     if (!om_log_uses_wal(log))
         return UINT64_MAX;
     uint64_t seq = om_wal_append(log->store->wal, type, log->id, &iov, 1);
-    log->store->urgent = 1;
+    log->store->urgent |= urgent;
     return seq;
 }
 
@@ -92,7 +92,8 @@ int om_log_trim(om_log *log, int64_t offset, int rule, uint64_t *seq) {
     if (result == OM_OK && offset > log->start_offset) {
         om_log_seal(log);
         om_log_log_ops(log);
-        if (!om_log_put_control(log, OM_REC_TRIM, offset, rule))
+        /* Of what is settled nobody waits for it but the checkpoint that lets the files go. */
+        if (!om_log_put_control(log, OM_REC_TRIM, offset, rule, rule != OM_RULE_SETTLED))
             result = OM_E_FENCED;
     }
     if (result == OM_OK) {
@@ -201,7 +202,7 @@ static int truncate_locked(om_log *log, int64_t offset) {
     if (result == OM_OK)
         result = om_writer_flush(store);
     om_store_enter(store);
-    if (result == OM_OK && !om_log_put_control(log, OM_REC_TRUNCATE, offset, log->leader_epoch + 1))
+    if (result == OM_OK && !om_log_put_control(log, OM_REC_TRUNCATE, offset, log->leader_epoch + 1, 1))
         result = OM_E_FENCED;
     if (result == OM_OK) {
         om_log_cut(log, offset, log->leader_epoch + 1);

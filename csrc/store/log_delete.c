@@ -41,7 +41,7 @@ int om_log_delete(om_log *log, uint64_t *seq) {
     if (result == OM_OK) {
         om_log_seal(log);
         log->op_count = 0;
-        record = om_log_put_control(log, OM_REC_DELETE, 0, 0);
+        record = om_log_put_control(log, OM_REC_DELETE, 0, 0, 1);
         result = record ? OM_OK : OM_E_FENCED;
     }
     if (result == OM_OK) {

@@ -134,7 +134,8 @@ static int measure(const om_view *view, const place *place, uint64_t max_bytes, 
         if (result == OM_E_SHORT && !is_all)
             break;
         wrong = result != OM_OK || info.base_offset < next || info.base_offset + info.last_offset_delta >= place->past;
-        int is_over = info.base_offset >= place->limit || at + (size_t)info.size > max_bytes || (size_t)info.size > left;
+        int is_over =
+            info.base_offset >= place->limit || at + (size_t)info.size > max_bytes || (size_t)info.size > left;
         if (wrong || past || (at && is_over))
             break;
         if (!at)

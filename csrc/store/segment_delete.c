@@ -109,7 +109,7 @@ void om_segment_delete_some(om_store *store) {
     om_segment_node *node;
     if (began < store->deletions.not_before && !hurry)
         return;
-    while (used < SLICE_CPU_NS && om_now_ns() - began < SLICE_NS && !om_checkpoint_is_asked_for(store) &&
+    while (used < SLICE_CPU_NS && om_now_ns() - began < SLICE_NS && (hurry || !om_checkpoint_is_asked_for(store)) &&
            (node = pop(store))) {
         om_segment_delete_now(node);
         used = om_thread_cpu_ns() - cpu;

@@ -257,7 +257,8 @@ void om_wal_submit(om_wal *wal, int lazy) {
         if (wal->urgent_since == 0)
             wal->urgent_since = now;
     }
-    int full = wal->queued >= wal->options.batch_max_size;
+    uint64_t group = om_wal_starved(wal) ? OM_WAL_LEAN_GROUP : wal->options.batch_max_size;
+    int full = wal->queued >= group;
     int wake = wal->sleep == OM_WAL_IDLE || (wal->sleep == OM_WAL_LAZY && (full || !lazy)) ||
                (wal->sleep == OM_WAL_GATHERING && full);
     if (wake)
@@ -266,6 +267,14 @@ void om_wal_submit(om_wal *wal, int lazy) {
     if (wake)
         pthread_cond_signal(&wal->work);
     wal->submitted_bytes = appended;
+}
+
+/* Settles leave room for the checkpoints that free what was settled. What waits for a file anyway, in memory,
+ * they needn't. */
+static int is_for_checkpoints(const om_wal *wal, uint64_t pending) {
+    return atomic_load_explicit(&wal->lean, memory_order_relaxed) && !om_wal_stands_still(wal) &&
+           atomic_load_explicit(&wal->head_room, memory_order_relaxed) <
+               pending + atomic_load_explicit(&wal->kept, memory_order_relaxed);
 }
 
 int om_wal_admit(const om_wal *wal, enum om_wal_class klass) {
@@ -283,6 +292,8 @@ int om_wal_admit(const om_wal *wal, enum om_wal_class klass) {
             return OM_E_FULL;
         limit -= 2 * options->reserve;
         backlog = options->backlog_max;
+    } else if (is_for_checkpoints(wal, pending)) {
+        return OM_E_FULL;
     }
     uint64_t used = atomic_load_explicit(&wal->used, memory_order_relaxed);
     return used + pending > limit || pending > backlog ? OM_E_FULL : OM_OK;
@@ -306,7 +317,7 @@ uint64_t om_wal_used(const om_wal *wal) {
 
 int om_wal_starved(const om_wal *wal) {
     return om_wal_stands_still(wal) ||
-           (atomic_load_explicit(&wal->lean, memory_order_relaxed) &&
+           (atomic_load_explicit(&wal->lean, memory_order_relaxed) == OM_WAL_LEAN &&
             atomic_load_explicit(&wal->head_room, memory_order_relaxed) < om_wal_lean_reserve(wal));
 }
 

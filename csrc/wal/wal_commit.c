@@ -21,7 +21,6 @@
 #include <unistd.h>
 
 #define STARVED_RETRY_NS 250000000u
-#define KEPT_FOR_A_START (16 * OM_WAL_BLOCK)
 
 /* ---- gathering: with the lock held ---- */
 
@@ -37,7 +36,12 @@ static uint64_t due_at(const om_wal *wal, enum om_wal_sleep *sleep) {
         return wal->urgent_since + options->batch_max_wait_us * UINT64_C(1000);
     }
     *sleep = OM_WAL_LAZY;
-    return wal->lazy_deadline;
+    if (!om_wal_starved(wal))
+        return wal->lazy_deadline;
+    uint64_t size = wal->head_file->size, end = wal->head_bytes + wal->queued;
+    if (wal->queued >= OM_WAL_LEAN_GROUP && end + 2 * om_wal_kept_of(size) <= size)
+        return 0;
+    return wal->lazy_deadline + (OM_WAL_LEAN_PATIENCE - 1) * options->lazy_sync_ms * UINT64_C(1000000);
 }
 
 /* Sleeps until there is a group to commit; 0: the WAL is being closed and nothing is left. */
@@ -165,14 +169,17 @@ static void chain_crcs(om_wal *wal, const om_wal_group *group, uint64_t position
 
 /* ---- writing ---- */
 
-/* Next file. Without a spare one and without space to make one the group waits: nothing of it
- * was written, so nothing is lost, and appends are told NO_SPACE until a checkpoint releases a
- * file or the disk has room again. Only a closing WAL can't wait. */
-static int roll(om_wal *wal, uint64_t first_seq) {
+/* Next file. Without a spare one and without space to make one, if only a small one that takes the group and
+ * more, the group waits: nothing of it was written, so nothing is lost, and appends are told NO_SPACE until a
+ * checkpoint releases a file or the disk has room again. Only a closing WAL can't wait. */
+static int roll(om_wal *wal, uint64_t first_seq, uint64_t size) {
     char err[320];
     om_wal_file *file;
     for (;;) {
-        int result = om_wal_take_file(wal, atomic_load(&wal->epoch), wal->chain_seq, first_seq, &file, err, sizeof err);
+        uint32_t epoch = atomic_load(&wal->epoch);
+        int result = om_wal_take_file(wal, epoch, wal->chain_seq, first_seq, &file, err, sizeof err);
+        if (result == OM_E_NO_SPACE && om_wal_make_small_spare(wal, 2 * size, err, sizeof err) == OM_OK)
+            result = om_wal_take_file(wal, epoch, wal->chain_seq, first_seq, &file, err, sizeof err);
         if (result == OM_OK)
             break;
         if ((result != OM_E_NO_SPACE && result != OM_E_NO_MEMORY) || atomic_load(&wal->stop)) {
@@ -193,14 +200,13 @@ static int roll(om_wal *wal, uint64_t first_seq) {
     return 1;
 }
 
-/* Bytes at the head's end that stay unused while no spare file is there nor will be: the next start may
- * find no other place (wal_open.c). An empty head is as good as any other file. */
+/* An empty head is as good as any other file. */
 static uint64_t kept_for_a_start(om_wal *wal, uint64_t end) {
-    uint64_t size = wal->head_file->size, kept = KEPT_FOR_A_START < size / 4 ? KEPT_FOR_A_START : size / 4;
+    uint64_t size = wal->head_file->size, kept = om_wal_kept_of(size);
     if (end + kept <= size || wal->position == OM_WAL_BLOCK)
         return 0;
     pthread_mutex_lock(&wal->lock);
-    int none = wal->spares == NULL && (atomic_load(&wal->lean) || wal->live_files > wal->max_files);
+    int none = wal->spares == NULL && !wal->preparing && (atomic_load(&wal->lean) || !om_wal_wants_file(wal));
     pthread_mutex_unlock(&wal->lock);
     return none ? kept : 0;
 }
@@ -217,7 +223,7 @@ static int has_name(const om_wal_file *file) {
 static int commit(om_wal *wal, om_wal_group *group) {
     char text[384];
     uint64_t size = om_wal_round(group->size, OM_WAL_BLOCK), end = wal->position + size;
-    if (end + kept_for_a_start(wal, end) > wal->head_file->size && !roll(wal, group->first_seq))
+    if (end + kept_for_a_start(wal, end) > wal->head_file->size && !roll(wal, group->first_seq, size))
         return 0;
     chain_crcs(wal, group, wal->position);
     if (om_wal_write_group(wal, group) != OM_OK) {

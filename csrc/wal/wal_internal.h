@@ -76,6 +76,10 @@ typedef struct om_wal_group {
     uint64_t urgent_since, lazy_deadline;
 } om_wal_group;
 
+/* Is a next file sure? It is when a spare one is there, or one has its space; until the preparer has tried, nobody
+ * knows. While it isn't, appends leave room for settles in the head. */
+enum om_wal_lean { OM_WAL_NOT_LEAN, OM_WAL_MAYBE_LEAN, OM_WAL_LEAN };
+
 /* What would wake the committer: nothing (it is awake); any submit; an urgent one or a full
  * group; a full group. */
 enum om_wal_sleep { OM_WAL_AWAKE, OM_WAL_IDLE, OM_WAL_LAZY, OM_WAL_GATHERING };
@@ -104,8 +108,9 @@ struct om_wal {
     atomic_uint_fast64_t used;
     atomic_uint_fast32_t epoch;
     atomic_int fenced, starved, notify_fd, stop;
-    atomic_int lean;                /* no spare file, and no space for one */
+    atomic_int lean;                /* enum om_wal_lean */
     atomic_uint_fast64_t head_room; /* bytes that the head can still take */
+    atomic_uint_fast64_t kept;      /* of them, what isn't for settles (om_wal_kept_of) */
     atomic_int direct;
     atomic_uint_fast64_t groups, group_bytes, group_records, sync_ns;
     om_wal_file *head_file; /* changed under the lock; the file itself is the committer's */
@@ -182,12 +187,25 @@ int om_wal_write_header(om_wal *wal, om_wal_file *file, char *err, size_t err_le
 void om_wal_use_file(om_wal *wal, om_wal_file *file, int header_pending);
 /* With the lock held: files whose records are all released become spare or go. 1: some did. */
 int om_wal_recycle(om_wal *wal);
-void om_wal_update_used(om_wal *wal); /* with the lock held */
+void om_wal_update_used(om_wal *wal);     /* with the lock held */
+int om_wal_wants_file(const om_wal *wal); /* with the lock held: a spare one */
+/* As large as the disk allows; OM_E_NO_SPACE if these bytes wouldn't go in. It goes when it is released. */
+int om_wal_make_small_spare(om_wal *wal, uint64_t bytes, char *err, size_t err_len);
 /* Of the head of a lean WAL, the share that only settles may use: consumers must be able to drain
- * what fills the disk, and a start needs room, too (wal_open.c). */
+ * what fills the disk. */
 static inline uint64_t om_wal_lean_reserve(const om_wal *wal) {
-    return wal->options.file_size / 4;
+    return wal->options.file_size / 2;
 }
+/* The last bytes of a file of this size, which stay unused while no spare file is there nor will be: the next
+ * start may find no other place (wal_open.c). What settles write into as much before that waits for a checkpoint:
+ * what was settled makes space by checkpoints only, and each of them takes a block or two. */
+static inline uint64_t om_wal_kept_of(uint64_t size) {
+    return 16 * OM_WAL_BLOCK < size / 4 ? 16 * OM_WAL_BLOCK : size / 4;
+}
+/* While that is all there is, no ack has a block for itself: they wait until so many bytes of them are there, or
+ * somebody waits for them, or lazy_sync_ms has passed so often. */
+#define OM_WAL_LEAN_GROUP (4 * OM_WAL_BLOCK)
+#define OM_WAL_LEAN_PATIENCE 10
 
 /* wal_fence.c: the group at `position` of the head file (0: nothing was written) is lost. */
 void om_wal_fence_raise(om_wal *wal, const char *why, uint64_t position);

@@ -15,8 +15,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LEAST_FILE (4 * OM_WAL_BLOCK)
-
 static const char *refuse_options(const om_wal_options *options) {
     if (options->file_size < 1u << 20 || options->file_size % OM_WAL_BLOCK != 0)
         return "file_size must be a multiple of 4 KiB and at least 1 MiB";
@@ -217,19 +215,10 @@ static int is_crowded(const om_wal *wal) {
 /* Consumers must be able to drain a full disk: acks need no more than a small file. That there is room
  * for one, in the last life's head, is om_wal_lean_reserve's doing. */
 static int make_small_file(om_wal *wal, const om_wal_tail *after, char *err, size_t err_len) {
-    om_wal_file *file;
-    int result = OM_E_NO_SPACE;
     if (wal->head_file == NULL)
-        return result; /* a new log has nobody to serve */
+        return OM_E_NO_SPACE; /* a new log has nobody to serve */
     cut_last_head(wal, after);
-    for (uint64_t size = wal->options.file_size / 2; result == OM_E_NO_SPACE && size >= LEAST_FILE; size /= 2)
-        result = om_wal_file_create(wal->dir_fd, om_wal_round(size, OM_WAL_BLOCK), &file, err, err_len);
-    if (result != OM_OK)
-        return result;
-    file->next = wal->spares;
-    wal->spares = file;
-    wal->spare_files++;
-    return OM_OK;
+    return om_wal_make_small_spare(wal, 3 * OM_WAL_BLOCK, err, err_len);
 }
 
 static int start_file(om_wal *wal, const om_wal_tail *after, char *err, size_t err_len) {
@@ -244,7 +233,7 @@ static int start_file(om_wal *wal, const om_wal_tail *after, char *err, size_t e
     if (result != OM_OK)
         return result;
     int small = file->size < wal->options.file_size;
-    atomic_store(&wal->lean, small);
+    atomic_store(&wal->lean, small ? OM_WAL_LEAN : wal->spares == NULL ? OM_WAL_MAYBE_LEAN : OM_WAL_NOT_LEAN);
     int direct = small ? 0 : om_wal_direct_choose(file->fd, wal->options.direct_io);
     if (direct < 0) {
         snprintf(err, err_len, "measuring %s: %m", file->name);

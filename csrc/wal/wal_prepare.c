@@ -3,8 +3,8 @@
  *   new ---> spare ---> head ---> sealed ---> released --+--> spare again, for ever
  *    ^ zero-filled once                                  '--> gone: one too many, or suspect
  *
- * The preparer keeps one spare file ready, the last of them past max_size; after that only recycled
- * files are used. Should there be none when the committer needs one, it makes one
+ * The preparer keeps one spare file ready, the last of them past what settles may use; after that only
+ * recycled files are used. Should there be none when the committer needs one, it makes one
  * itself: the limits are soft, and the extra file goes when it is released. */
 #define _GNU_SOURCE
 #include "wal/wal_internal.h"
@@ -28,12 +28,14 @@ static void push_spare(om_wal *wal, om_wal_file *file) {
     file->next = wal->spares;
     wal->spares = file;
     wal->spare_files++;
-    atomic_store(&wal->lean, 0);
+    if (atomic_exchange(&wal->lean, OM_WAL_NOT_LEAN) == OM_WAL_LEAN)
+        pthread_cond_signal(&wal->work); /* what was gathered needn't wait for more */
 }
 
 void om_wal_update_used(om_wal *wal) {
     atomic_store_explicit(&wal->used, wal->sealed_bytes + wal->head_bytes, memory_order_relaxed);
     atomic_store_explicit(&wal->head_room, wal->head_file->size - wal->head_bytes, memory_order_relaxed);
+    atomic_store_explicit(&wal->kept, om_wal_kept_of(wal->head_file->size) + 2 * OM_WAL_BLOCK, memory_order_relaxed);
 }
 
 /* A sealed file stays until its successor's header is on disk: the newest durable header is
@@ -112,6 +114,9 @@ static om_wal_file *pop_spare(om_wal *wal) {
         wal->spares = file->next;
         wal->spare_files--;
         file->next = NULL;
+        int sure = OM_WAL_NOT_LEAN;
+        if (wal->spares == NULL)
+            atomic_compare_exchange_strong(&wal->lean, &sure, OM_WAL_MAYBE_LEAN);
     }
     wal->making_files++; /* until it is in use */
     pthread_cond_signal(&wal->prepare);
@@ -124,6 +129,7 @@ static void unmake(om_wal *wal, om_wal_file *file, int keep) {
     wal->making_files--;
     if (keep)
         push_spare(wal, file);
+    pthread_cond_signal(&wal->prepare); /* which may have left it to us */
     pthread_mutex_unlock(&wal->lock);
     if (file != NULL && !keep)
         om_wal_file_remove(wal->dir_fd, file);
@@ -146,6 +152,22 @@ static int get_file(om_wal *wal, om_wal_file **file, char *err, size_t err_len) 
         if (!again)
             return result;
     }
+}
+
+int om_wal_make_small_spare(om_wal *wal, uint64_t bytes, char *err, size_t err_len) {
+    om_wal_file *file;
+    uint64_t least = OM_WAL_BLOCK + om_wal_round(bytes, OM_WAL_BLOCK);
+    int result = OM_E_NO_SPACE;
+    for (uint64_t size = wal->options.file_size / 2; result == OM_E_NO_SPACE && size >= least; size /= 2)
+        result = om_wal_file_create(wal->dir_fd, om_wal_round(size, OM_WAL_BLOCK), &file, err, err_len);
+    if (result != OM_OK)
+        return result;
+    pthread_mutex_lock(&wal->lock);
+    file->next = wal->spares; /* lean all the same */
+    wal->spares = file;
+    wal->spare_files++;
+    pthread_mutex_unlock(&wal->lock);
+    return OM_OK;
 }
 
 int om_wal_take_file(om_wal *wal, uint32_t epoch, uint64_t prev_last_seq, uint64_t first_seq, om_wal_file **file,
@@ -190,16 +212,20 @@ void om_wal_use_file(om_wal *wal, om_wal_file *file, int header_pending) {
     wal->head_bytes = OM_WAL_BLOCK;
     om_wal_update_used(wal);
     om_wal_recycle(wal);
+    pthread_cond_signal(&wal->prepare); /* the next one, before this one is full */
     pthread_mutex_unlock(&wal->lock);
     wal->position = OM_WAL_BLOCK;
     wal->chain = file->header.seed;
     wal->chain_seq = file->header.first_seq - 1;
 }
 
-/* One more than the limit: without a spare file settles have no place to go on, and whether one can be
- * had must be known while there is still room in the head (om_wal_lean_reserve). */
-static int wants_file(const om_wal *wal) {
-    return wal->spares == NULL && total_files(wal) <= wal->max_files;
+/* As long as settles are taken: without a spare file they have no place to go on, and whether one can be
+ * had must be known while there is still room in the head (om_wal_lean_reserve). By bytes: starts on a full
+ * disk leave small files. */
+int om_wal_wants_file(const om_wal *wal) {
+    uint64_t bytes = wal->sealed_bytes + (wal->head_file == NULL ? 0 : wal->head_file->size);
+    uint64_t making = wal->making_files * wal->options.file_size;
+    return wal->spares == NULL && bytes + making <= wal->options.max_size + wal->options.reserve;
 }
 
 /* With the lock held; let go meanwhile. */
@@ -234,9 +260,20 @@ static uint64_t next_step(om_wal *wal, uint64_t filled) {
     return step;
 }
 
+/* It has its space. Who had to wait for it is told, by this or by the syncs of what fills an empty head. */
+static void note_next_file(om_wal *wal) {
+    int maybe = OM_WAL_MAYBE_LEAN;
+    pthread_mutex_lock(&wal->lock);
+    if (atomic_compare_exchange_strong(&wal->lean, &maybe, OM_WAL_NOT_LEAN) && wal->head_bytes > OM_WAL_BLOCK)
+        om_wal_notify(wal);
+    pthread_mutex_unlock(&wal->lock);
+}
+
 static int make_slowly(om_wal *wal, om_wal_file **file, char *err, size_t err_len) {
     om_wal_making making;
     int result = om_wal_make_begin(&making, wal->dir_fd, wal->options.file_size, err, err_len);
+    if (result == OM_OK)
+        note_next_file(wal);
     while (result == OM_OK && making.filled < making.file->size) {
         uint64_t step = next_step(wal, making.filled);
         if (step == 0) {
@@ -262,7 +299,7 @@ static int prepare_one(om_wal *wal) {
     if (result == OM_OK)
         push_spare(wal, file);
     else if (result == OM_E_NO_SPACE && wal->spares == NULL)
-        atomic_store(&wal->lean, 1);
+        atomic_store(&wal->lean, OM_WAL_LEAN);
     pthread_cond_broadcast(&wal->room);
     if (was_lean != atomic_load(&wal->lean))
         om_wal_notify(wal);
@@ -277,7 +314,7 @@ void *om_wal_prepare_main(void *argument) {
         uint64_t now = om_wal_now();
         if (wal->surplus != NULL) {
             remove_surplus(wal);
-        } else if (!wants_file(wal)) {
+        } else if (!om_wal_wants_file(wal)) {
             pthread_cond_wait(&wal->prepare, &wal->lock);
         } else if (now < retry_at) {
             struct timespec until = om_wal_timespec(retry_at);

@@ -92,7 +92,7 @@ static int write_direct(om_wal *wal, const struct iovec *iov, int iovcnt, uint64
     for (int i = 0; i < iovcnt && result == OM_OK; i++) {
         const uint8_t *from = iov[i].iov_base;
         size_t len = iov[i].iov_len;
-        size_t head = (size_t)-(uintptr_t)from % OM_WAL_BLOCK;
+        size_t head = (size_t) - (uintptr_t)from % OM_WAL_BLOCK;
         int fits = ((uintptr_t)from - (it.offset + it.len)) % OM_WAL_BLOCK == 0;
         if (fits && len >= head + OM_WAL_LOAN_MIN / 2) {
             size_t whole = (len - head) / OM_WAL_BLOCK * OM_WAL_BLOCK;

@@ -3,7 +3,7 @@
 It works in small slices and sleeps long between them, so that however many logs there are it
 takes a fiftieth of a core; removing the files is the log's own affair and as modest
 (csrc/store/segment_delete.c). When a walk takes longer than the interval, the next one follows
-at once.
+at once. On a full disk it walks every second: publishers wait for what consumers have drained.
 
 To look at a log is to wait for the engine's tick, which takes a millisecond under full load and
 no CPU of ours. So whoever else has something to do gets his turn after a millisecond of waiting,
@@ -31,6 +31,7 @@ from ottermq.wal.retention import Policy, expired
 SLICE = 0.002  # seconds of CPU before it sleeps
 BREATH = 0.001  # seconds, waiting or not, before others get their turn
 SHARE = 50  # it works one part in so many of the time
+HURRY = 1.0  # seconds between two walks on a full disk
 AT_A_TIME = 64  # segments of a log: one with thousands of them is no reason to hold up the rest
 
 
@@ -46,7 +47,14 @@ async def keep(store: Store, config: Config, limits: Limits = lambda log: None) 
         with contained("retention failed"):
             await _walk(store, config, limits)
             await trio.to_thread.run_sync(store.forget_removed)
-        await trio.sleep(max(0.0, began + interval - trio.current_time()))
+        await _pause(store, began + interval)
+
+
+async def _pause(store: Store, until: float) -> None:
+    while True:
+        await trio.sleep(max(0.0, min(HURRY, until - trio.current_time())))
+        if trio.current_time() >= until or store.stat().no_space:
+            return
 
 
 async def _walk(store: Store, config: Config, limits: Limits) -> None:

@@ -509,6 +509,8 @@ def test_appends_are_told_full_before_settles(folder: Path) -> None:
 
 def test_a_release_gives_room_and_says_so(folder: Path) -> None:
     with opened(folder, max_size=4 * MIB) as wal:
+        while not wal.stat.spare_files:
+            time.sleep(0.001)
         while wal.admit() == lib.OM_OK:
             seq = wal.commit(b"x" * 100_000)
         while wal.told(timeout=0):
@@ -532,6 +534,8 @@ def test_only_what_is_durable_can_be_released(folder: Path) -> None:
 
 def test_appends_are_told_full_when_the_disk_is_behind(folder: Path) -> None:
     with opened(folder, backlog_max=MIB, lazy_sync_ms=FOREVER_MS) as wal:
+        while not wal.stat.spare_files:
+            time.sleep(0.001)
         for _ in range(11):
             assert wal.admit() == lib.OM_OK
             wal.append(b"x" * 100_000)

@@ -32,7 +32,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ottermq.wal import FlushMode, Log, LogFlags, LogOptions, Record, Store
-from ottermq.wal.errors import Fenced, Full
+from ottermq.wal.errors import Fenced, Full, NoSpace
 
 T = TypeVar("T")
 
@@ -73,6 +73,8 @@ def _wait_for_room(store: Store) -> None:
             return store.admits()
         except Full:
             continue
+        except NoSpace:
+            return None  # for who appends; acks may go on
 
 
 def options_of(kind: str) -> LogOptions:

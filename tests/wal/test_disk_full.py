@@ -77,6 +77,7 @@ def no_space_for_wal_files(life: Life) -> None:
     with pytest.raises((NoSpace, Full)):
         while True:
             life.scribe.append(logs[1], [60_000] * 4)
+    life.scribe.is_patient = True
     life.until(lambda: refusal(life, logs[1]) is NoSpace, "NoSpace is not told")
     life.hear(ReportKind.NO_SPACE)
     assert "space" in (life.store.trouble() or "")
@@ -111,6 +112,7 @@ def no_space_at_all(life: Life, left: str) -> None:
     with pytest.raises((NoSpace, Full)):
         while True:
             life.scribe.append(logs[2], [50_000] * 4)
+    life.scribe.is_patient = True
     for log in logs:
         is_whole(life, log)
     is_served(life, logs[0])
@@ -162,6 +164,34 @@ def a_full_disk_does_not_hold_a_checkpoint_up(life: Life) -> None:
 
 def test_what_was_settled_needs_no_space(memory_path: Path) -> None:
     outlive(a_full_disk_does_not_hold_a_checkpoint_up, memory_path)
+
+
+def acks_while_checkpoints_fail(life: Life) -> None:
+    """They share groups as ever: a checkpoint that fails isn't tried with each of them, and doesn't
+    use up what is left of the WAL."""
+    log = filled(life, "q")
+    other = life.scribe.create("other")
+    for _ in range(5):
+        life.scribe.append(log, [10] * 100)
+    for _ in range(24):
+        life.scribe.append(other, [100_000] * 2)
+    life.scribe.confirm()
+    life.faults.fail(GROWING, "vhosts/*", error=errno.ENOSPC)
+    with pytest.raises(NoSpace):
+        life.store.checkpoint()
+    before = life.store.stat()
+    assert before.wal_used > OPTIONS.wal_max_size // 2, "it would ask for checkpoints"
+    for _ in range(250):
+        life.scribe.settle(log, life.scribe.take(log, 1))
+        life.pause(0.002)
+    assert life.store.stat().wal_groups - before.wal_groups < 25
+
+
+acks_while_checkpoints_fail.options = replace(OPTIONS, checkpoint_interval_ms=1000)  # type: ignore[attr-defined]
+
+
+def test_acks_share_groups_while_checkpoints_fail(memory_path: Path) -> None:
+    outlive(acks_while_checkpoints_fail, memory_path, crashes=4)
 
 
 def trimmed_before_it_was_written(life: Life) -> None:
