@@ -193,7 +193,7 @@ def check(channel: Channel, world: World) -> None:
         )
 
     # What an exchange still delays is in no queue, and unconfirmed ones may make up the number.
-    time.sleep(max(world.last_published + LONGEST / 1000 - time.monotonic(), 0))
+    time.sleep(max(world.last_published + LONGEST / 1000 + QUIET - time.monotonic(), 0))
     assert eventually(is_over), f"{least} messages should be there"
     time.sleep(QUIET)
     found: dict[int, Counter[str]] = {number: Counter() for number in wanted}
