@@ -6,8 +6,8 @@ too short   what isn't there any more must be in the record of removed segments,
             policy has (audit/coverage.py)
 holds       no removal while one stood: the record tells from when to when
 
-All that is found out in audit/keeping.py. Records are counted by Spark, an hour at a time; the rest
-is small and is worked out here.
+All that is found out in audit/retention_check.py. Records are counted by Spark, an hour at a time;
+the rest is small and is worked out here.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from ottermq.audit.findings import Finding, Kind
 from ottermq.audit.growth import BANDS, RESTS_ON, Stock, projected, rests_on, stocks
-from ottermq.audit.keeping import Audit, Kept, moment, span, when
 from ottermq.audit.outcome import Bars, Context, Lines, Outcome, Sheet
 from ottermq.audit.report.words import queue_label, size
 from ottermq.audit.report.words import span as spoken
+from ottermq.audit.retention_check import Kept, RetentionCheck, moment, span, when
 from ottermq.audit.snapshot import Log
 from ottermq.topology import QueueType
 from ottermq.topology.log_names import queue_and_priority
@@ -70,7 +70,7 @@ KINDS = {
 
 
 def run(context: Context) -> Outcome:
-    audit = Audit(context)
+    audit = RetentionCheck(context)
     findings = [*audit.gone(), *audit.too_long()]
     counted = stocks(context.spark, context.data, audit.logs)
     return _outcome(context, audit.logs, audit.kept, audit.history, counted, findings)

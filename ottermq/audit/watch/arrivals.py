@@ -13,10 +13,10 @@ from ottermq.audit.coverage import STILL_THERE, Range, holes, unaccounted
 from ottermq.audit.findings import Finding, Severity
 from ottermq.audit.gaps import ACKS_ARE_SYNCED, Settled, is_explained
 from ottermq.audit.jobs.duplicates import sequences_twice
-from ottermq.audit.keeping import Audit
 from ottermq.audit.outcome import Context
 from ottermq.audit.records import LOG
 from ottermq.audit.report.words import size
+from ottermq.audit.retention_check import RetentionCheck
 from ottermq.audit.snapshot import Log, Picture
 from ottermq.audit.watch.ledger import Ledger, Reached, Seen, Sequence, identity
 from ottermq.wal.segmentfile import Gap
@@ -40,12 +40,12 @@ def seen(context: Context, rows: "DataFrame", ledger: Ledger) -> Seen:
         found = _Rows(damaged.collect(), _edges(rows), _steps(rows))
     finally:
         rows.unpersist()
-    audit = Audit(context)
+    audit = RetentionCheck(context)
     before = ledger.reached()
     gaps = list(_gaps(audit, found, before))
     if gaps and audit.picture.running:
         time.sleep(ACKS_ARE_SYNCED)  # a queue's records may be settled, and nobody knows it yet
-        audit = Audit(context)
+        audit = RetentionCheck(context)
         gaps = list(_gaps(audit, found, before))
     logs = by_name(audit.picture)
     sequences, suspects = _sequences(found.steps, logs, ledger)
@@ -141,7 +141,7 @@ def _damage(row: "Row") -> Finding:
     )  # fmt: skip
 
 
-def _gaps(audit: Audit, found: _Rows, before: Mapping[int, Reached]) -> Iterator[Finding]:
+def _gaps(audit: RetentionCheck, found: _Rows, before: Mapping[int, Reached]) -> Iterator[Finding]:
     logs = by_name(audit.picture)
     damaged: dict[Name, list[int]] = {}
     for row in found.damaged:
@@ -167,7 +167,7 @@ def _gaps(audit: Audit, found: _Rows, before: Mapping[int, Reached]) -> Iterator
             yield _gap(log, message, row.first, row.next, row.segment)
 
 
-def _unexplained(audit: Audit, log: Log, gap: Gap) -> list[Range]:
+def _unexplained(audit: RetentionCheck, log: Log, gap: Gap) -> list[Range]:
     """What neither the log nor the record of removals accounts for. A stream's segments that are
     gone are left to the audit of retention."""
     told = audit.told.get(log.id, [])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from ottermq.audit.keeping import Audit, Due
+    from ottermq.audit.retention_check import Due, RetentionCheck
     from ottermq.audit.watch.ledger import Ledger
     from ottermq.audit.watch.publisher import Publisher
 
@@ -205,15 +205,15 @@ class _Watch:
     # -- what lies there
 
     def _look(self) -> None:
-        from ottermq.audit.keeping import Audit
+        from ottermq.audit.retention_check import RetentionCheck
         from ottermq.audit.watch.arrivals import identified
 
-        audit = Audit(self._context())
+        audit = RetentionCheck(self._context())
         late = audit.too_long() if self.order.once else map(audit.kept_too_long, self._late(audit))
         self.found += self.ledger.note(identified([*audit.gone(), *late], audit.picture))
         self.ledger.forget_all_but(log.id for log in audit.picture.logs)
 
-    def _late(self, audit: "Audit") -> "Iterator[Due]":
+    def _late(self, audit: "RetentionCheck") -> "Iterator[Due]":
         """What is sudden is told when the keeper has had its time, and it is still there."""
         now, before = time.monotonic(), self._waiting
         self._waiting = {}

@@ -64,7 +64,7 @@ class Due:
         return self.rule is not RemovalReason.MAX_AGE
 
 
-class Audit:
+class RetentionCheck:
     def __init__(self, context: Context) -> None:
         self.context = context
         # The record after the picture: what is gone from this was written to that before.
