@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from ottermq.audit.coverage import unaccounted
-from ottermq.audit.due import due
+from ottermq.audit.expiry import due
 from ottermq.audit.findings import Finding, Severity
 from ottermq.audit.outcome import Context
 from ottermq.audit.policies import Policies

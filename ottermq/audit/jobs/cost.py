@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ottermq.audit.due import due
+from ottermq.audit.expiry import due
 from ottermq.audit.findings import Kind
 from ottermq.audit.growth import BANDS, RESTS_ON, Stock, projected, rests_on, stocks
 from ottermq.audit.outcome import Bars, Context, Outcome, Sheet
