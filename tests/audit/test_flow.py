@@ -9,7 +9,7 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from ottermq.audit import late, lineage
+from ottermq.audit import late_data, lineage
 from ottermq.audit.jobs import flow
 from ottermq.audit.outcome import Bars, Context, Lines, Outcome
 from ottermq.audit.run import Order, run
@@ -111,14 +111,14 @@ def test_the_keys_with_most_records_come_first(outcome: Outcome) -> None:
 def test_a_record_far_behind_those_before_it_is_late(
     spark: SparkSession, data: Path, monkeypatch: pytest.MonkeyPatch, stretch: int
 ) -> None:
-    monkeypatch.setattr(late, "STRETCH", stretch)
+    monkeypatch.setattr(late_data, "STRETCH", stretch)
     context = Context(spark, data, datetime.now(UTC), load())
     behind = 2 * HOUR + 11 * MINUTE - 30 * MINUTE
-    (found,) = late.late(context, HOUR)
+    (found,) = late_data.late(context, HOUR)
     assert (found.queue, found.records, found.behind) == ("readings", 1, behind)
     assert (found.first_offset, found.last_offset) == (READINGS - 1, READINGS - 1)
     assert found.time == START + 30 * MINUTE
-    assert late.late(context, behind) == []
+    assert late_data.late(context, behind) == []
 
 
 def test_what_got_stuck_is_found_and_nothing_else(outcome: Outcome) -> None:

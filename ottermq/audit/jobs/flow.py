@@ -17,7 +17,7 @@ from ottermq.audit.catalogue import DELAYED
 from ottermq.audit.findings import Finding, Kind, Severity
 from ottermq.audit.growth import BANDS, band_of
 from ottermq.audit.keys import Key, top_keys
-from ottermq.audit.late import Late, late
+from ottermq.audit.late_data import Late, late
 from ottermq.audit.lineage import Deaths, lineage
 from ottermq.audit.outcome import Bars, Context, Lines, Outcome, Sheet
 from ottermq.audit.report.words import moment, plural, queue_label, size, span, vhost_name
