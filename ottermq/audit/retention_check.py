@@ -13,7 +13,7 @@ from ottermq.audit.expiry import due
 from ottermq.audit.findings import Finding, Severity
 from ottermq.audit.outcome import Context
 from ottermq.audit.policies import Policies
-from ottermq.audit.report.words import size
+from ottermq.audit.report.formatting import size
 from ottermq.audit.snapshot import Log, take
 from ottermq.config.units import format_time
 from ottermq.wal import removals

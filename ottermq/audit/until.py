@@ -7,7 +7,7 @@ apply; a legal hold comes before all of them. Compaction takes single records ou
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from ottermq.audit.report.words import moment, size
+from ottermq.audit.report.formatting import moment, size
 from ottermq.audit.snapshot import Log, Segment
 from ottermq.config.units import format_time
 from ottermq.wal.retention import Policy

@@ -17,7 +17,7 @@ import pytest
 from ottermq import __version__
 from ottermq.audit.findings import Finding, Kind, Severity
 from ottermq.audit.outcome import Bars, Lines, Outcome, Sheet
-from ottermq.audit.report import axes, charts, facts, files, terminal, words
+from ottermq.audit.report import axes, charts, facts, files, formatting, terminal
 from ottermq.audit.report.page import page
 from ottermq.storage import version_file as versionfile
 
@@ -166,15 +166,15 @@ def test_axes_have_round_numbers() -> None:
     ("count", "written"), [(0, "0 B"), (1536, "1.5 KiB"), (1 << 40, "1 TiB"), (999, "999 B")]
 )
 def test_sizes_are_written_as_people_do(count: int, written: str) -> None:
-    assert words.size(count) == written
+    assert formatting.size(count) == written
 
 
 @pytest.mark.parametrize(
     ("price", "written"), [(0.00123, "0.0012"), (0.5, "0.50"), (1234.5, "1,234.50"), (0.0, "0.00")]
 )
 def test_what_costs_little_doesnt_cost_nothing(price: float, written: str) -> None:
-    assert words.cell(price) == written
-    assert words.short(0.00025) == "0.00025"
+    assert formatting.cell(price) == written
+    assert formatting.short(0.00025) == "0.00025"
 
 
 def test_the_page_begins_with_its_circumstances_and_the_findings() -> None:
@@ -256,7 +256,7 @@ def test_the_terminal_says_when_all_is_well(capsys: pytest.CaptureFixture[str]) 
     ],
 )
 def test_durations_are_written_as_in_the_configuration(time: timedelta, written: str) -> None:
-    assert words.span(time) == written
+    assert formatting.span(time) == written
 
 
 def test_a_report_names_its_circumstances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from ottermq.audit.findings import Kind
 from ottermq.audit.growth import BANDS, RESTS_ON, Stock, projected, rests_on, stocks
 from ottermq.audit.outcome import Bars, Context, Outcome, Sheet
 from ottermq.audit.policies import Policies
-from ottermq.audit.report.words import cell, size, span
+from ottermq.audit.report.formatting import cell, size, span
 from ottermq.audit.snapshot import Log, take
 from ottermq.config import Config
 from ottermq.storage.retention import policy_for

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from ottermq.audit.findings import Finding, Severity
 from ottermq.audit.outcome import Context
 from ottermq.audit.records import LOG, records
-from ottermq.audit.report.words import plural
+from ottermq.audit.report.formatting import plural
 from ottermq.audit.snapshot import Picture
 
 MOST = 200  # batches, told one by one

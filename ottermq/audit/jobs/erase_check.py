@@ -19,7 +19,7 @@ from ottermq.audit.findings import Finding, Kind, Severity
 from ottermq.audit.outcome import Bars, Context, Outcome, Sheet
 from ottermq.audit.policies import Policies
 from ottermq.audit.records import records
-from ottermq.audit.report.words import plural, queue_label, vhost_name
+from ottermq.audit.report.formatting import plural, queue_label, vhost_name
 from ottermq.audit.snapshot import Log, take
 from ottermq.audit.until import Keeping, until
 

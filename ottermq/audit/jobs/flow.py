@@ -20,7 +20,7 @@ from ottermq.audit.keys import Key, top_keys
 from ottermq.audit.late_data import Late, late
 from ottermq.audit.lineage import Deaths, lineage
 from ottermq.audit.outcome import Bars, Context, Lines, Outcome, Sheet
-from ottermq.audit.report.words import moment, plural, queue_label, size, span, vhost_name
+from ottermq.audit.report.formatting import moment, plural, queue_label, size, span, vhost_name
 from ottermq.audit.snapshot import take
 from ottermq.audit.volume import SIZES, Backlog, Hour, backlogs, hours
 

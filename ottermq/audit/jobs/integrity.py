@@ -25,7 +25,7 @@ from ottermq.audit.gaps import Settled, is_explained, known_since
 from ottermq.audit.jobs.duplicates import duplicates
 from ottermq.audit.outcome import Bars, Context, Outcome, Sheet
 from ottermq.audit.policies import Policies
-from ottermq.audit.report.words import queue_label, size, vhost_name
+from ottermq.audit.report.formatting import queue_label, size, vhost_name
 from ottermq.audit.snapshot import Log, Picture, Segment, take
 from ottermq.wal.manifest import Sealed
 from ottermq.wal.segmentcheck import Flaw, SegmentCheck, Trusted, trusted_part

@@ -19,8 +19,8 @@ import pyarrow as pa
 from ottermq.audit.findings import Finding, Kind
 from ottermq.audit.growth import BANDS, RESTS_ON, Stock, projected, rests_on, stocks
 from ottermq.audit.outcome import Bars, Context, Lines, Outcome, Sheet
-from ottermq.audit.report.words import queue_label, size
-from ottermq.audit.report.words import span as spoken
+from ottermq.audit.report.formatting import queue_label, size
+from ottermq.audit.report.formatting import span as spoken
 from ottermq.audit.retention_check import Kept, RetentionCheck, moment, span, when
 from ottermq.audit.snapshot import Log
 from ottermq.topology import QueueType

@@ -12,7 +12,7 @@ from html import escape
 from ottermq.audit.findings import Finding, Severity
 from ottermq.audit.outcome import Bars, Lines
 from ottermq.audit.report import axes
-from ottermq.audit.report.words import in_unit, moment, plural, queue_label
+from ottermq.audit.report.formatting import in_unit, moment, plural, queue_label
 
 MOST_DOTS = 60  # of a line: more would hide it
 APART = 3  # pixels between two points of a line

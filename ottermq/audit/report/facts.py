@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ottermq import __version__
-from ottermq.audit.report.words import moment
+from ottermq.audit.report.formatting import moment
 from ottermq.config.units import format_time
 from ottermq.storage import version_file as versionfile
 from ottermq.wal.verify import is_running

@@ -9,8 +9,8 @@ from ottermq.audit.findings import Finding, OfKind, Severity, grouped
 from ottermq.audit.outcome import Bars, Lines, Outcome, Sheet
 from ottermq.audit.report import charts
 from ottermq.audit.report.files import Run
+from ottermq.audit.report.formatting import cell, moment, plural, vhost_name
 from ottermq.audit.report.style import STYLE
-from ottermq.audit.report.words import cell, moment, plural, vhost_name
 
 MOST_FINDINGS = 200  # of a kind; Parquet and JSON have all of them
 MOST_SEGMENTS = 6  # of a finding

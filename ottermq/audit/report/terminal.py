@@ -13,7 +13,7 @@ from rich.table import Table
 from ottermq.audit.findings import OfKind, Severity, grouped
 from ottermq.audit.outcome import Outcome, Sheet
 from ottermq.audit.report.files import Run
-from ottermq.audit.report.words import cell, extent, place, plural
+from ottermq.audit.report.formatting import cell, extent, place, plural
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ from ottermq.audit.gaps import ACKS_ARE_SYNCED, Settled, is_explained
 from ottermq.audit.jobs.duplicates import sequences_twice
 from ottermq.audit.outcome import Context
 from ottermq.audit.records import LOG
-from ottermq.audit.report.words import size
+from ottermq.audit.report.formatting import size
 from ottermq.audit.retention_check import RetentionCheck
 from ottermq.audit.snapshot import Log, Picture
 from ottermq.audit.watch.ledger import Ledger, Reached, Seen, Sequence, identity

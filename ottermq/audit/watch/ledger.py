@@ -15,7 +15,7 @@ from pathlib import Path
 from ottermq.audit.errors import CantRun
 from ottermq.audit.findings import Finding
 from ottermq.audit.report.files import as_dict, as_json
-from ottermq.audit.report.words import extent, place
+from ottermq.audit.report.formatting import extent, place
 
 NAME = "ledger.db"
 TABLES = """
