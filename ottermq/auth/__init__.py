@@ -37,7 +37,7 @@ was deleted, a password that changed.
 passwords.py    scrypt for ours, RabbitMQ's salted hashes for imported ones
 scram.py        verifiers for SCRAM-SHA-256 and -512
 scram_login.py  what is said when somebody logs in by one of them, no I/O
-verified.py     hashing off the main thread; a password seen once is known by its HMAC
+password_cache.py  hashing off the main thread; a password seen once is known by its HMAC
 sasl.py         PLAIN, AMQPLAIN, EXTERNAL: bytes to credentials, no I/O
 delays.py       failed logins make the next ones wait, by user and address
 places.py       whose password is hashed next: addresses take turns

@@ -9,7 +9,7 @@ salt and one round of SHA-256, SHA-512 or MD5. It is taken as it is, for nobody 
 yet, and kept as scrypt from the first login on. So is a password that a Kafka client
 set: it told a SCRAM verifier of it and no more.
 
-Nothing here waits or remembers; all of it is slow on purpose. See verified.py.
+Nothing here waits or remembers; all of it is slow on purpose. See password_cache.py.
 """
 
 import base64

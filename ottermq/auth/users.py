@@ -18,10 +18,10 @@ from ottermq.auth import delays, passwords, sasl, scram, scram_login
 from ottermq.auth.changes import Change, Changes
 from ottermq.auth.database import Database, Statement
 from ottermq.auth.delays import Delays
+from ottermq.auth.password_cache import NO_SECRETS, PasswordCache, Secrets
 from ottermq.auth.places import NoPlace, there
 from ottermq.auth.refusals import Refusals
 from ottermq.auth.scram_login import ScramLogin
-from ottermq.auth.verified import NO_SECRETS, Secrets, Verified
 from ottermq.config.schema import AuthSettings
 from ottermq.errors import InvalidRequest, LoginRefused, NotFound
 from ottermq.topology.names import has_control
@@ -50,7 +50,7 @@ class Users:
     def __init__(self, database: Database, settings: AuthSettings, changes: Changes) -> None:
         self._database = database
         self._changes = changes
-        self._verified = Verified()
+        self._verified = PasswordCache()
         self._delays = Delays()
         self._refusals = Refusals()
         # What SCRAM's salts of users are made of that aren't there; kept by `keep_nobody`.

@@ -10,8 +10,8 @@ from pamqp import encode
 
 from ottermq.auth import Auth, Change, Permission, User, passwords
 from ottermq.auth.database import Statement
+from ottermq.auth.password_cache import PasswordCache
 from ottermq.auth.passwords import Stored
-from ottermq.auth.verified import Verified
 from ottermq.errors import InvalidRequest, LoginRefused, NotFound, codes_of
 from ottermq.wal.errors import NoSpace
 from tests.auth.auth_harness import Memory, new_auth, plain, rabbit_hash
@@ -184,14 +184,14 @@ async def test_hundreds_that_come_at_once_cost_few_hashes(monkeypatch: pytest.Mo
 
 
 async def test_a_remembered_password_is_not_kept_as_it_is() -> None:
-    verified = Verified()
+    verified = PasswordCache()
     stored = passwords.make(b"geheim")
     assert await verified.check("ann", stored, b"geheim")
     assert verified.is_known("ann", stored, b"geheim")
     assert not verified.is_known("ann", stored, b"other")
     assert not verified.is_known("ann", passwords.make(b"geheim"), b"geheim")
     assert b"geheim" not in repr(verified._known).encode()
-    assert not Verified().is_known("ann", stored, b"geheim")
+    assert not PasswordCache().is_known("ann", stored, b"geheim")
 
 
 # -- changing passwords

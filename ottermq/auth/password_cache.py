@@ -53,7 +53,7 @@ class Check:
     right: bool | None = None  # None: not known yet, or nobody could look
 
 
-class Verified:
+class PasswordCache:
     def __init__(self) -> None:
         self._key = os.urandom(32)
         self._known: dict[str, tuple[Stored, bytes]] = {}  # one a user, at most
