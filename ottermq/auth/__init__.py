@@ -34,21 +34,21 @@ permissions are dropped by `change.user` and `change.vhost` (None: all). Connect
 `change.user` are closed (320 CONNECTION_FORCED) when `change.closing` holds a text: a user that
 was deleted, a password that changed.
 
-passwords.py    scrypt for ours, RabbitMQ's salted hashes for imported ones
-scram.py        verifiers for SCRAM-SHA-256 and -512
-scram_login.py  what is said when somebody logs in by one of them, no I/O
+passwords.py       scrypt for ours, RabbitMQ's salted hashes for imported ones
+scram.py           verifiers for SCRAM-SHA-256 and -512
+scram_login.py     what is said when somebody logs in by one of them, no I/O
 password_cache.py  hashing off the main thread; a password seen once is known by its HMAC
-sasl.py         PLAIN, AMQPLAIN, EXTERNAL: bytes to credentials, no I/O
-delays.py       failed logins make the next ones wait, by user and address
-places.py       whose password is hashed next: addresses take turns
-refusals.py     refused logins in the log, without filling it
-users.py        the users and how one logs in
-permissions.py  configure, write, read by regular expression; topics
-grants.py       Kafka's groups and transactional ids
-limits.py       connections, channels, queues
-defined.py      what definitions files brought, and the next one may take back
-changes.py      who is told that something changed
-database.py     what is asked of meta.db
+sasl.py            PLAIN, AMQPLAIN, EXTERNAL: bytes to credentials, no I/O
+login_throttle.py  failed logins make the next ones wait, by user and address
+places.py          whose password is hashed next: addresses take turns
+refusals.py        refused logins in the log, without filling it
+users.py           the users and how one logs in
+permissions.py     configure, write, read by regular expression; topics
+grants.py          Kafka's groups and transactional ids
+limits.py          connections, channels, queues
+defined.py         what definitions files brought, and the next one may take back
+changes.py         who is told that something changed
+database.py        what is asked of meta.db
 """
 
 from dataclasses import dataclass

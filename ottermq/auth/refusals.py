@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import trio
 
 from ottermq import eventlog
-from ottermq.auth.delays import network
+from ottermq.auth.login_throttle import network
 from ottermq.errors import LoginRefused
 
 FREE = 10  # lines

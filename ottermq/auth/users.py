@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 import trio
 
 from ottermq import eventlog
-from ottermq.auth import delays, passwords, sasl, scram, scram_login
+from ottermq.auth import login_throttle, passwords, sasl, scram, scram_login
 from ottermq.auth.changes import Change, Changes
 from ottermq.auth.database import Database, Statement
-from ottermq.auth.delays import Delays
+from ottermq.auth.login_throttle import LoginThrottle
 from ottermq.auth.password_cache import NO_SECRETS, PasswordCache, Secrets
 from ottermq.auth.places import NoPlace, there
 from ottermq.auth.refusals import Refusals
@@ -51,7 +51,7 @@ class Users:
         self._database = database
         self._changes = changes
         self._verified = PasswordCache()
-        self._delays = Delays()
+        self._delays = LoginThrottle()
         self._refusals = Refusals()
         # What SCRAM's salts of users are made of that aren't there; kept by `keep_nobody`.
         kept = database.read("SELECT value FROM auth_secrets WHERE name = 'nobody'")
@@ -117,7 +117,7 @@ class Users:
 
     def may_enter(self, name: str, peer: str) -> bool:
         """May a user of that name come from there?"""
-        return name not in self.loopback_only or delays.is_loopback(peer)
+        return name not in self.loopback_only or login_throttle.is_loopback(peer)
 
     async def check_password(self, name: str, password: str | bytes, peer: str) -> User:
         """The same for protocols other than AMQP: HTTP, Kafka's SASL/PLAIN."""
@@ -173,7 +173,7 @@ class Users:
         stored = user.secrets.stored if user else None
         known = self._verified.is_known(name, stored, password)
         async with self._turn(mechanism, name, peer, known=known):
-            address = delays.network(peer)
+            address = login_throttle.network(peer)
             try:
                 right = await self._verified.check(name, stored, password, address, is_there)
             except NoPlace as error:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ottermq.auth import Auth, Permission, User
-from ottermq.auth.delays import is_loopback
+from ottermq.auth.login_throttle import is_loopback
 from ottermq.config import Config
 from ottermq.config.schema import KafkaSettings
 from ottermq.errors import StartupError

@@ -7,7 +7,7 @@ import pytest
 from ottermq.auth import refusals
 from ottermq.auth.refusals import Refusals
 from ottermq.errors import LoginRefused
-from tests.auth.test_delays import Clock
+from tests.auth.test_login_throttle import Clock
 
 REFUSAL = LoginRefused("PLAIN", "user 'ann' - invalid credentials")
 

@@ -87,7 +87,7 @@ class _Table(Generic[K]):
         entry.at = now
 
 
-class Delays:
+class LoginThrottle:
     def __init__(self, clock: Callable[[], float] = trio.current_time) -> None:
         self._clock = clock
         self._users: _Table[tuple[str, str]] = _Table(FREE)
