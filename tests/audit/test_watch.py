@@ -16,7 +16,7 @@ from ottermq.audit.watch.ledger import Ledger, Reached, Seen, Sequence, identity
 from ottermq.config import load
 from tests.audit import logs
 from tests.audit import yard as yards
-from tests.audit.desks import once, told, url_of
+from tests.audit.watch_harness import once, told, url_of
 from tests.audit.yard import Yard
 from tests.brokers import Broker
 

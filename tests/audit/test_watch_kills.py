@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.audit import yard as yards
-from tests.audit.desks import (
+from tests.audit.watch_harness import (
     A_MINUTE,
     STARTS_IN,
     Told,
