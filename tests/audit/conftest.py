@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ottermq.audit.spark import start
-from tests.audit import yard as yards
+from tests.audit import sample_data
 from tests.audit.cluster import Cluster
-from tests.audit.yard import Yard
+from tests.audit.sample_data import SampleData
 
 SMALL = {
     "spark.master": "local[2]",
@@ -26,9 +26,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Yard:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> SampleData:
     """To be looked at, and copied before it is harmed."""
-    return yards.fill(tmp_path_factory.mktemp("yard") / "data")
+    return sample_data.fill(tmp_path_factory.mktemp("sample") / "data")
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,8 @@ first life    retention lets go: `early` by its size, `errands` when they are se
 between them  one segment of `letters` is cut off, one of `parcels` removed; a start finds that
 second life   retention does nothing, so what should go stays: `stale`, `large`, `finished`
               `early` is to be kept for ever, now; `held` is under legal hold
-              what flows and gets stuck (traffic.py), records of people, and the yard (yard.py),
-              where harm is done by hand while the broker runs
+              what flows and gets stuck (traffic.py), records of people, and the sample data
+              (sample_data.py), where harm is done by hand while the broker runs
 
 What each audit must find there, and nothing else, is in FOUND.
 """
@@ -30,9 +30,8 @@ from confluent_kafka.admin import (
 from ottermq.audit.snapshot import take
 from ottermq.wal import removals
 from ottermq.wal.removal_reasons import RemovalReason
-from tests.audit import logs, traffic
-from tests.audit import yard as yards
-from tests.audit.yard import Yard
+from tests.audit import logs, sample_data, traffic
+from tests.audit.sample_data import SampleData
 from tests.brokers import KAFKA_ADMIN, Broker
 from tests.wal.shelves import flip
 
@@ -112,14 +111,14 @@ def plant(folder: Path) -> Iterator[Broker]:
     with Broker(data, "--config", str(policy)) as broker:
         _first_life(broker)
         traffic.until(lambda: {"early", "errands"} <= _removed(data))
-    yard = Yard(data)
-    yard.cut_a_segment("letters")
-    yard.remove_a_segment_and_its_indexes("parcels")
+    sample = SampleData(data)
+    sample.cut_a_segment("letters")
+    sample.remove_a_segment_and_its_indexes("parcels")
     with Broker(data, "--config", str(policy), env=IDLE_KEEPER) as broker:
         time.sleep(1.5)  # the keeper has looked, and won't again
         _second_life(broker)
         traffic.until(lambda: not any(log.wal for log in take(data).logs))
-        _harm(yard)
+        _harm(sample)
         yield broker
 
 
@@ -146,27 +145,27 @@ def _second_life(broker: Broker) -> None:
     produce(broker, "large", {"retention.bytes": "150000", "segment.bytes": "65536"})
     produce(broker, "held", {"legal.hold": "true"})
     drain(broker, "finished")
-    yards.write_amqp(broker)
-    yards.write_kafka(broker)
+    sample_data.write_amqp(broker)
+    sample_data.write_kafka(broker)
     traffic.write(broker)
     write_people(broker)
 
 
-def _harm(yard: Yard) -> None:
-    yard.flip_a_bit("clicks")
-    yard.remove_a_segment("views")
-    yard.forget_a_segment("visits")
-    yard.spoil_an_index("taps")
-    yard.put_a_copy_back("likes")
-    yard.lie_in_the_manifest("shares")
-    yard.spoil_the_manifest("tags")
-    yard.tear("notes")
-    yard.forget_a_segment("orders")
-    yard.leave_an_orphan("orders")
-    yard.write_a_batch_again("payments-0")
-    yard.remove_a_segment("held")
-    (yard.data / "vhosts" / "%2F" / "queues" / "gone.999").mkdir()
-    spoil_a_record(yard.data, "errands")
+def _harm(sample: SampleData) -> None:
+    sample.flip_a_bit("clicks")
+    sample.remove_a_segment("views")
+    sample.forget_a_segment("visits")
+    sample.spoil_an_index("taps")
+    sample.put_a_copy_back("likes")
+    sample.lie_in_the_manifest("shares")
+    sample.spoil_the_manifest("tags")
+    sample.tear("notes")
+    sample.forget_a_segment("orders")
+    sample.leave_an_orphan("orders")
+    sample.write_a_batch_again("payments-0")
+    sample.remove_a_segment("held")
+    (sample.data / "vhosts" / "%2F" / "queues" / "gone.999").mkdir()
+    spoil_a_record(sample.data, "errands")
 
 
 @contextmanager

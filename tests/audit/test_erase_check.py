@@ -14,8 +14,8 @@ from ottermq.audit.snapshot import Log, Segment
 from ottermq.audit.until import Keeping, until
 from ottermq.config import load
 from ottermq.wal.retention import Policy
-from tests.audit import yard as yards
-from tests.audit.yard import Yard
+from tests.audit import sample_data
+from tests.audit.sample_data import SampleData
 
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
@@ -26,7 +26,7 @@ PEOPLE = ("ann", "bob", "cy")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`mail`: a queue, by routing key; `seen`: a stream that keeps for seven days, by header."""
     folder = tmp_path_factory.mktemp("people") / "data"
-    with yards.at_work(folder) as broker:
+    with sample_data.at_work(folder) as broker:
         host, port = broker.address("amqp")
         with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
             channel = connection.channel()
@@ -76,7 +76,7 @@ def test_who_is_nowhere_is_clean(spark: SparkSession, data: Path) -> None:
 
 
 def test_a_subject_in_many_segments_is_one_finding_a_queue(
-    spark: SparkSession, whole: Yard
+    spark: SparkSession, whole: SampleData
 ) -> None:
     outcome = checked(spark, whole.data, keys=["customer-0", "customer-1"])
     assert [(each.queue, each.partition) for each in outcome.findings] == [

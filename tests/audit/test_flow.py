@@ -14,8 +14,7 @@ from ottermq.audit.jobs import flow
 from ottermq.audit.outcome import Bars, Context, Lines, Outcome
 from ottermq.audit.run import Order, run
 from ottermq.config import load
-from tests.audit import traffic
-from tests.audit import yard as yards
+from tests.audit import sample_data, traffic
 from tests.audit.traffic import (
     DAY,
     DEATHS,
@@ -32,7 +31,7 @@ from tests.audit.traffic import (
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("flow") / "data"
-    with yards.at_work(folder) as broker:
+    with sample_data.at_work(folder) as broker:
         traffic.write(broker)
     return folder
 
@@ -170,7 +169,7 @@ def test_a_run_leaves_tables_by_date_and_queue(
 
 
 def test_an_empty_log_has_nothing_to_tell(spark: SparkSession, tmp_path: Path) -> None:
-    with yards.at_work(tmp_path / "data"):
+    with sample_data.at_work(tmp_path / "data"):
         pass
     nothing = audited(spark, tmp_path / "data", DAY)
     assert not nothing.findings and nothing.headline["records"] == 0

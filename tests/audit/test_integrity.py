@@ -14,8 +14,8 @@ from ottermq.audit.findings import Finding, Severity
 from ottermq.audit.jobs import integrity
 from ottermq.audit.outcome import Context, Outcome
 from ottermq.config import load
-from tests.audit import yard as yards
-from tests.audit.yard import EACH_STREAM, ORDERS, PAYMENTS, TWICE, Yard
+from tests.audit import sample_data
+from tests.audit.sample_data import EACH_STREAM, ORDERS, PAYMENTS, TWICE, SampleData
 from tests.wal.shelves import flip
 
 TWICE_IS_TOLD = ("duplicate-id", "warning", "orders")
@@ -30,7 +30,7 @@ def told(found: Finding) -> tuple[str, str, str | None]:
 
 
 def test_a_directory_at_rest_is_clean_but_for_the_id_that_came_twice(
-    spark: SparkSession, whole: Yard
+    spark: SparkSession, whole: SampleData
 ) -> None:
     outcome = audited(spark, whole.data)
     assert [told(each) for each in outcome.findings] == [TWICE_IS_TOLD]
@@ -51,7 +51,7 @@ def test_copies_that_are_settled_are_no_duplicates_and_the_rest_one_finding_a_qu
 ) -> None:
     """`once`: an id twice, and one of them acked. `often`: three ids twice each. `ranked`: an id
     twice in each of two priorities."""
-    with yards.at_work(tmp_path / "data") as broker:
+    with sample_data.at_work(tmp_path / "data") as broker:
         host, port = broker.address("amqp")
         with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
             channel = connection.channel()
@@ -90,7 +90,7 @@ def newest_wal(data: Path) -> Path:
     ("place", "at"), [(lambda data: data / "checkpoint", 60), (newest_wal, 4096 + 30)]
 )
 def test_a_checkpoint_or_wal_that_cannot_be_read_is_told_and_the_rest_looked_at(
-    spark: SparkSession, whole: Yard, tmp_path: Path, place: Callable[[Path], Path], at: int
+    spark: SparkSession, whole: SampleData, tmp_path: Path, place: Callable[[Path], Path], at: int
 ) -> None:
     harmed = whole.copy(tmp_path / "data")
     flip(place(harmed.data), at)
@@ -104,20 +104,20 @@ def test_a_checkpoint_or_wal_that_cannot_be_read_is_told_and_the_rest_looked_at(
 
 
 def test_gaps_after_a_kill_are_explained(spark: SparkSession, tmp_path: Path) -> None:
-    with yards.at_work(tmp_path / "data") as broker:
-        yards.write_amqp(broker)
-        yards.write_kafka(broker)
+    with sample_data.at_work(tmp_path / "data") as broker:
+        sample_data.write_amqp(broker)
+        sample_data.write_kafka(broker)
         broker.stop(signal.SIGKILL)
     outcome = audited(spark, tmp_path / "data")  # as the kill left it
     assert [each for each in outcome.findings if each.severity is Severity.VIOLATION] == []
-    with yards.at_work(tmp_path / "data") as broker:
-        yards.write_amqp(broker)
+    with sample_data.at_work(tmp_path / "data") as broker:
+        sample_data.write_amqp(broker)
     outcome = audited(spark, tmp_path / "data")
     assert [each for each in outcome.findings if each.severity is Severity.VIOLATION] == []
 
 
 def test_an_empty_log_is_clean(spark: SparkSession, tmp_path: Path) -> None:
-    with yards.at_work(tmp_path / "data"):
+    with sample_data.at_work(tmp_path / "data"):
         pass
     outcome = audited(spark, tmp_path / "data")
     assert outcome.findings == [] and outcome.headline["records"] == 0

@@ -18,11 +18,10 @@ from ottermq.audit.jobs import job
 from ottermq.audit.run import Order, run_all
 from ottermq.config import load
 from ottermq.wal.catalog import INTERNAL_VHOST
-from tests.audit import planted
-from tests.audit import yard as yards
+from tests.audit import planted, sample_data
 from tests.audit.cluster import Cluster
 from tests.audit.planted import ANN, BUSY, CUSTOMER, FOUND, HEADER, RUSH
-from tests.audit.yard import TWICE, Yard
+from tests.audit.sample_data import TWICE, SampleData
 from tests.brokers import command, environment
 
 JOBS = tuple(FOUND)
@@ -90,7 +89,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def in_use(spark: SparkSession, folder: Path) -> Iterator[Answer]:
     with planted.plant(folder) as broker:
-        with yards.under_load(broker, BUSY, RUSH):
+        with sample_data.under_load(broker, BUSY, RUSH):
             found = audited(folder, folder / "in use")
     yield found
 
@@ -174,7 +173,7 @@ def test_harm_is_told_with_its_place(folder: Path, at_rest: Answer) -> None:
         (each["kind"], each.get("queue")): each for each in at_rest.summary("integrity")["findings"]
     }
     missing, damage = found["missing", "views"], found["damage", "clicks"]
-    segments = [int(path.stem) for path in Yard(folder / "data").segments("views")]
+    segments = [int(path.stem) for path in SampleData(folder / "data").segments("views")]
     assert (missing["segment"], missing["last_offset"] + 1) in zip(
         [missing["first_offset"]], segments[1:], strict=False
     )

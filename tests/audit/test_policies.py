@@ -10,7 +10,7 @@ from ottermq.audit.policies import Policies
 from ottermq.audit.snapshot import take
 from ottermq.config import load
 from ottermq.wal.retention import Policy
-from tests.audit import yard as yards
+from tests.audit import sample_data
 from tests.brokers import KAFKA_ADMIN
 
 DAY = 86_400_000
@@ -22,7 +22,7 @@ def policies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Policy]:
     folder = tmp_path_factory.mktemp("ruled")
     file = folder / "config.yaml"
     file.write_text(CONFIG)
-    with yards.at_work(folder / "data") as broker:
+    with sample_data.at_work(folder / "data") as broker:
         host, port = broker.address("amqp")
         with pika.BlockingConnection(pika.ConnectionParameters(host, port)) as connection:
             channel = connection.channel()

@@ -18,9 +18,9 @@ from ottermq.audit.run import Order, run
 from ottermq.audit.shipping import pack as packing
 from ottermq.audit.shipping.bootstrap import fits
 from ottermq.config import load
-from tests.audit import yard as yards
+from tests.audit import sample_data
 from tests.audit.cluster import Cluster
-from tests.audit.yard import Yard
+from tests.audit.sample_data import SampleData
 from tests.brokers import environment
 
 SPARK = Path(pyspark.__file__).parent
@@ -40,11 +40,11 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def harmed(tmp_path_factory: pytest.TempPathFactory) -> Yard:
-    yard = yards.fill(tmp_path_factory.mktemp("yard") / "data")
-    yard.flip_a_bit("clicks")
-    yard.remove_a_segment("views")
-    return yard
+def harmed(tmp_path_factory: pytest.TempPathFactory) -> SampleData:
+    sample = sample_data.fill(tmp_path_factory.mktemp("sample") / "data")
+    sample.flip_a_bit("clicks")
+    sample.remove_a_segment("views")
+    return sample
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,9 @@ def packs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def at_rest(spark: SparkSession, harmed: Yard, tmp_path_factory: pytest.TempPathFactory) -> object:
+def at_rest(
+    spark: SparkSession, harmed: SampleData, tmp_path_factory: pytest.TempPathFactory
+) -> object:
     """What an audit finds on this machine."""
     out = tmp_path_factory.mktemp("here")
     order = Order("integrity", harmed.data, out, "local[2]", load(), ["violation"], {}, quiet=True)
@@ -91,7 +93,7 @@ def unpacked_by(cluster: Cluster, package: str) -> set[str]:
 
 
 def test_workers_with_nothing_installed_find_the_same(
-    at_rest: object, harmed: Yard, cluster: Cluster, bare: Path, packs: Path, tmp_path: Path
+    at_rest: object, harmed: SampleData, cluster: Cluster, bare: Path, packs: Path, tmp_path: Path
 ) -> None:
     where = ("--data", harmed.data, "--master", cluster.url, "--out", tmp_path / "there")
     done = audit(bare, packs, tmp_path, "integrity", *where, "--json")
@@ -101,7 +103,7 @@ def test_workers_with_nothing_installed_find_the_same(
 
 
 def test_a_watch_ships_too(
-    harmed: Yard, cluster: Cluster, bare: Path, packs: Path, tmp_path: Path
+    harmed: SampleData, cluster: Cluster, bare: Path, packs: Path, tmp_path: Path
 ) -> None:
     done = audit(
         bare, packs, tmp_path, "watch", "--data", harmed.data, "--master", cluster.url, "--once"
@@ -111,7 +113,7 @@ def test_a_watch_ships_too(
 
 
 def test_a_job_by_spark_submit_whose_driver_has_nothing_either(
-    at_rest: object, harmed: Yard, cluster: Cluster, bare: Path, packs: Path, tmp_path: Path
+    at_rest: object, harmed: SampleData, cluster: Cluster, bare: Path, packs: Path, tmp_path: Path
 ) -> None:
     packed = audit(bare, packs, tmp_path, "pack", "--pyarrow").stdout.strip()
     submit = [SPARK / "bin" / "spark-submit", "--master", cluster.url, "--py-files", packed]
@@ -134,11 +136,11 @@ def test_a_job_by_spark_submit_whose_driver_has_nothing_either(
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout.splitlines()[-1])
     assert judged(told["summary"]) == at_rest
-    assert told["orders"] == yards.ORDERS
+    assert told["orders"] == sample_data.ORDERS
 
 
 def test_workers_without_the_interpreter_are_one_line(
-    harmed: Yard, cluster: Cluster, bare: Path, packs: Path, tmp_path: Path
+    harmed: SampleData, cluster: Cluster, bare: Path, packs: Path, tmp_path: Path
 ) -> None:
     """`our-python` is on our PATH, and not on theirs."""
     (tmp_path / "our-python").symlink_to(bare)

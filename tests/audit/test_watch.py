@@ -14,10 +14,9 @@ from ottermq.audit.findings import Finding, Severity
 from ottermq.audit.watch import loop
 from ottermq.audit.watch.ledger import Ledger, Reached, Seen, Sequence, identity
 from ottermq.config import load
-from tests.audit import logs
-from tests.audit import yard as yards
+from tests.audit import logs, sample_data
+from tests.audit.sample_data import SampleData
 from tests.audit.watch_harness import once, told, url_of
-from tests.audit.yard import Yard
 from tests.brokers import Broker
 
 
@@ -30,7 +29,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 def test_each_harm_is_told_once_and_nothing_else_is(
     spark: SparkSession,
-    whole: Yard,
+    whole: SampleData,
     desk: Broker,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -80,7 +79,7 @@ def test_each_harm_is_told_once_and_nothing_else_is(
 
 def test_what_a_broker_that_is_away_missed_it_gets_later(
     spark: SparkSession,
-    whole: Yard,
+    whole: SampleData,
     desk: Broker,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -107,9 +106,9 @@ def test_a_directory_in_use_under_load_is_clean(
 ) -> None:
     data, config = tmp_path / "data", load(environ=logs.SMALL_SEGMENTS)
     with Broker(data, env=logs.SMALL_SEGMENTS) as broker:
-        yards.write_amqp(broker)
-        yards.write_kafka(broker)
-        with yards.under_load(broker):
+        sample_data.write_amqp(broker)
+        sample_data.write_kafka(broker)
+        with sample_data.under_load(broker):
             for _ in range(2):
                 code = once(data, tmp_path / "watch", None, config)
                 assert (code, capsys.readouterr().out) == (0, "")

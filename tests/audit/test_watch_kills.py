@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.audit import yard as yards
+from tests.audit import sample_data
+from tests.audit.sample_data import STREAMS, SampleData
 from tests.audit.watch_harness import (
     A_MINUTE,
     STARTS_IN,
@@ -22,7 +23,6 @@ from tests.audit.watch_harness import (
     url_of,
     watching,
 )
-from tests.audit.yard import STREAMS, Yard
 from tests.brokers import Broker
 
 # The watch itself, killed with the signal that can't be caught right before it notes something.
@@ -36,7 +36,7 @@ main()
 
 
 def test_a_violation_is_in_the_queue_within_a_minute_and_once_over_kills(
-    whole: Yard, tmp_path: Path
+    whole: SampleData, tmp_path: Path
 ) -> None:
     audited, checkpoint = whole.copy(tmp_path / "data"), tmp_path / "watch"
     with Broker(tmp_path / "desk") as desk:
@@ -73,7 +73,7 @@ def test_a_violation_is_in_the_queue_within_a_minute_and_once_over_kills(
 
 
 def test_what_was_confirmed_and_not_noted_comes_again_with_the_same_id(
-    spark: SparkSession, whole: Yard, tmp_path: Path
+    spark: SparkSession, whole: SampleData, tmp_path: Path
 ) -> None:
     harmed = whole.copy(tmp_path / "data")
     harmed.flip_a_bit("clicks")
@@ -98,16 +98,16 @@ def test_what_was_confirmed_and_not_noted_comes_again_with_the_same_id(
 def test_a_watch_that_is_killed_at_random_again_and_again_loses_nothing(tmp_path: Path) -> None:
     random.seed(seed := random.randrange(1 << 32))
     print(f"seed {seed}")
-    yard = yards.fill(tmp_path / "data")
+    sample = sample_data.fill(tmp_path / "data")
     checkpoint, kills = tmp_path / "watch", 0
     desk = Broker(tmp_path / "desk").__enter__()
     url, (host, port) = url_of(desk), desk.address("amqp")
     lines: list[str] = []
     try:
         for stream in STREAMS:
-            watch = start_watch(yard.data, checkpoint, url)
+            watch = start_watch(sample.data, checkpoint, url)
             time.sleep(random.uniform(0, 12))
-            yard.remove_a_segment(stream)
+            sample.remove_a_segment(stream)
             time.sleep(random.uniform(0, 4))
             if random.random() < 0.5:
                 desk.stop(signal.SIGKILL)
@@ -121,7 +121,7 @@ def test_a_watch_that_is_killed_at_random_again_and_again_loses_nothing(tmp_path
             words, complaints = watch.communicate()
             assert "Traceback" not in complaints
             lines += words.splitlines()
-        watch = start_watch(yard.data, checkpoint, url, "--once")
+        watch = start_watch(sample.data, checkpoint, url, "--once")
         words, complaints = watch.communicate(timeout=STARTS_IN)
         assert watch.returncode in (0, 1) and complaints == ""
         found = told(desk)

@@ -35,12 +35,12 @@ TWICE = "order-41"
 
 
 @dataclass(frozen=True)
-class Yard:
+class SampleData:
     data: Path
 
-    def copy(self, to: Path) -> "Yard":
+    def copy(self, to: Path) -> "SampleData":
         shutil.copytree(self.data, to)
-        return Yard(to)
+        return SampleData(to)
 
     def folder(self, log: str) -> Path:
         [found] = self.data.glob(f"vhosts/*/queues/{log}.*")
@@ -135,11 +135,11 @@ def at_work(data: Path) -> Iterator[Broker]:
         yield broker
 
 
-def fill(data: Path) -> Yard:
+def fill(data: Path) -> SampleData:
     with at_work(data) as broker:
         write_amqp(broker)
         write_kafka(broker)
-    return Yard(data)
+    return SampleData(data)
 
 
 def write_amqp(broker: Broker) -> None:
