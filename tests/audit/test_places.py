@@ -18,9 +18,9 @@ from ottermq.audit.jobs import job
 from ottermq.audit.run import Order, run_all
 from ottermq.config import load
 from ottermq.wal.catalog import INTERNAL_VHOST
-from tests.audit import planted, sample_data
+from tests.audit import flawed_data, sample_data
 from tests.audit.cluster import Cluster
-from tests.audit.planted import ANN, BUSY, CUSTOMER, FOUND, HEADER, RUSH
+from tests.audit.flawed_data import ANN, BUSY, CUSTOMER, FOUND, HEADER, RUSH
 from tests.audit.sample_data import TWICE, SampleData
 from tests.brokers import command, environment
 
@@ -39,7 +39,7 @@ class Answer:
         found: dict[str, Any] = json.loads((self.out / name / "summary.json").read_text())
         return found
 
-    def told(self, name: str) -> set[planted.Told]:
+    def told(self, name: str) -> set[flawed_data.Told]:
         found = self.summary(name)["findings"]
         return {(each["kind"], each["severity"], each.get("queue")) for each in found}
 
@@ -88,7 +88,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def in_use(spark: SparkSession, folder: Path) -> Iterator[Answer]:
-    with planted.plant(folder) as broker:
+    with flawed_data.plant(folder) as broker:
         with sample_data.under_load(broker, BUSY, RUSH):
             found = audited(folder, folder / "in use")
     yield found
@@ -130,7 +130,7 @@ def test_something_of_every_kind_is_planted(name: str) -> None:
 def test_beside_a_broker_under_load_only_that_is_found(in_use: Answer, name: str) -> None:
     told = in_use.told(name)
     expected = {
-        (kind, planted.IN_USE.get((kind, queue), severity), queue)
+        (kind, flawed_data.IN_USE.get((kind, queue), severity), queue)
         for kind, severity, queue in FOUND[name]
     }
     waiting = {("backlog", "warning", BUSY)} if name == "flow" else set()

@@ -18,7 +18,7 @@ from ottermq.audit.jobs import job
 from ottermq.audit.outcome import Bars, Context, Outcome
 from ottermq.config import Config, load
 from ottermq.wal import RemovalReason, Store, removals
-from tests.audit.planted import BODY, COUNT, HOUR, produce
+from tests.audit.flawed_data import BODY, COUNT, HOUR, produce
 from tests.audit.traffic import until
 from tests.brokers import Broker
 from tests.wal.stores import SMALL as SMALL_STORE
