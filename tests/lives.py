@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from tests.amqp.wire import Gone as AmqpGone
 from tests.brokers import Broker
-from tests.kafka.talker import Gone as KafkaGone
+from tests.kafka.raw_client import Gone as KafkaGone
 
 ENDINGS = (AmqpGone, KafkaGone, OSError)
 PATIENCE = 20.0

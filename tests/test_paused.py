@@ -16,7 +16,7 @@ from ottermq.kafka.errors import Error
 from tests.amqp.conformance.test_tls import Tower
 from tests.amqp.wire import Channel, Client
 from tests.brokers import Broker
-from tests.kafka.talker import Talker
+from tests.kafka.raw_client import RawClient
 
 pytestmark = pytest.mark.ottermq_only("a broker of the test's own")
 
@@ -91,21 +91,21 @@ def test_an_ack_that_waits_is_in_time(broker: Broker) -> None:
 
 
 def test_a_group_s_member_whose_heartbeat_waits_stays_in_it(broker: Broker) -> None:
-    with Talker(broker.address("kafka")) as talker:
+    with RawClient(broker.address("kafka")) as raw_client:
         body = {
             "group_id": "g", "session_timeout_ms": 2000, "rebalance_timeout_ms": 60_000,
             "member_id": "", "group_instance_id": "i", "protocol_type": "consumer",
             "protocols": [{"name": "range", "metadata": b""}],
         }  # fmt: skip
-        joined = talker.ask(Api.JOIN_GROUP, body)
+        joined = raw_client.ask(Api.JOIN_GROUP, body)
         who = {
             "group_id": "g", "generation_id": joined["generation_id"],
             "member_id": joined["member_id"], "group_instance_id": "i",
         }  # fmt: skip
-        talker.ask(Api.SYNC_GROUP, who | {"assignments": []})
+        raw_client.ask(Api.SYNC_GROUP, who | {"assignments": []})
         broker.process.send_signal(signal.SIGSTOP)
-        talker.send(codec.encode_request(Api.HEARTBEAT, 4, 99, "talker", who))
+        raw_client.send(codec.encode_request(Api.HEARTBEAT, 4, 99, "raw_client", who))
         time.sleep(PAUSE)
         broker.process.send_signal(signal.SIGCONT)
-        _, answer = codec.decode_response(Api.HEARTBEAT, 4, talker.receive())
+        _, answer = codec.decode_response(Api.HEARTBEAT, 4, raw_client.receive())
         assert answer["error_code"] == Error.NONE

@@ -28,7 +28,7 @@ from confluent_kafka.admin import (
 
 from ottermq.kafka.api import Api
 from tests.brokers import KAFKA_ADMIN, Broker
-from tests.kafka.talker import Talker
+from tests.kafka.raw_client import RawClient
 
 PATIENCE = 60.0
 Unique = Callable[[str], str]
@@ -171,9 +171,9 @@ def limited(tmp_path: Path) -> Iterator[str]:
             "entity": [{"entity_type": "user", "entity_name": "anonymous"}],
             "ops": [{"key": "producer_byte_rate", "value": 20_000.0}],
         }
-        with Talker((host, port)) as talker:
-            talker.log_in()
-            told = talker.ask(Api.ALTER_CLIENT_QUOTAS, {"entries": [entry]})
+        with RawClient((host, port)) as raw_client:
+            raw_client.log_in()
+            told = raw_client.ask(Api.ALTER_CLIENT_QUOTAS, {"entries": [entry]})
         assert told["entries"][0]["error_code"] == 0
         yield f"{host}:{port}"
 

@@ -11,7 +11,7 @@ from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error
 from tests.brokers import Broker
 from tests.engine.kafka_plane import batch
-from tests.kafka.talker import Gone, Talker
+from tests.kafka.raw_client import Gone, RawClient
 from tests.kafka.wire import Link
 
 Start = Callable[..., Broker]
@@ -34,37 +34,37 @@ def test_who_does_not_log_in_is_no_administrator_whoever_it_acts_as(
     start: Start, name: str
 ) -> None:
     with start(OTTERMQ_KAFKA__ANONYMOUS_USER=name) as broker:
-        with Talker(broker.address("kafka")) as talker:
+        with RawClient(broker.address("kafka")) as raw_client:
             body = {"upsertions": [{"name": "evil", **SALTED}], "deletions": []}
-            [told] = talker.ask(Api.ALTER_USER_SCRAM_CREDENTIALS, body)["results"]
+            [told] = raw_client.ask(Api.ALTER_USER_SCRAM_CREDENTIALS, body)["results"]
             assert told["error_code"] == Error.CLUSTER_AUTHORIZATION_FAILED
             acl = {
                 "resource_type": 2, "resource_name": "*", "resource_pattern_type": 3,
                 "principal": "User:guest", "host": "*", "operation": 2, "permission_type": 3,
             }  # fmt: skip
-            [told] = talker.ask(Api.CREATE_ACLS, {"creations": [acl]})["results"]
+            [told] = raw_client.ask(Api.CREATE_ACLS, {"creations": [acl]})["results"]
             assert told["error_code"] == Error.CLUSTER_AUTHORIZATION_FAILED
             found = {
                 "resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1,
                 "principal_filter": None, "host_filter": None, "operation": 1, "permission_type": 1,
             }  # fmt: skip
-            told = talker.ask(Api.DESCRIBE_ACLS, found)
+            told = raw_client.ask(Api.DESCRIBE_ACLS, found)
             assert told["error_code"] == Error.CLUSTER_AUTHORIZATION_FAILED
-        with Talker(broker.address("kafka")) as talker:
-            assert talker.log_in()["error_code"] == 0
-            assert talker.ask(Api.DESCRIBE_ACLS, found)["error_code"] == 0
+        with RawClient(broker.address("kafka")) as raw_client:
+            assert raw_client.log_in()["error_code"] == 0
+            assert raw_client.ask(Api.DESCRIBE_ACLS, found)["error_code"] == 0
 
 
 def test_the_user_anonymous_has_no_password(broker: Broker) -> None:
     for password in ("", "anonymous", "guest"):
-        with Talker(broker.address("kafka")) as talker:
-            assert talker.log_in("anonymous", password)["error_code"] != 0
+        with RawClient(broker.address("kafka")) as raw_client:
+            assert raw_client.log_in("anonymous", password)["error_code"] != 0
 
 
 def test_null_switches_it_off(start: Start) -> None:
     with start(OTTERMQ_KAFKA__ANONYMOUS_USER="null") as broker:
-        with Talker(broker.address("kafka")) as talker, pytest.raises(Gone):
-            talker.metadata()
+        with RawClient(broker.address("kafka")) as raw_client, pytest.raises(Gone):
+            raw_client.metadata()
         broker.wait_for('reason="authentication required"')
 
 
@@ -104,12 +104,12 @@ def test_a_data_directory_of_an_older_version_gets_the_user_once(
         db.execute("DELETE FROM users WHERE name = 'anonymous'")
         db.execute("DELETE FROM permissions WHERE user = 'anonymous'")
         db.execute("DELETE FROM auth_marks WHERE name = 'anonymous user'")
-    with start() as broker, Talker(broker.address("kafka")) as talker:
-        assert talker.metadata("made")[0]["error_code"] == 0
+    with start() as broker, RawClient(broker.address("kafka")) as raw_client:
+        assert raw_client.metadata("made")[0]["error_code"] == 0
     with sqlite3.connect(data / "meta.db") as db:  # an operator removes it
         db.execute("DELETE FROM users WHERE name = 'anonymous'")
-    with start() as broker, Talker(broker.address("kafka")) as talker, pytest.raises(Gone):
-        talker.metadata()
+    with start() as broker, RawClient(broker.address("kafka")) as raw_client, pytest.raises(Gone):
+        raw_client.metadata()
     assert "anonymous" not in users_in(data)
 
 
@@ -122,8 +122,8 @@ def test_where_guest_was_deleted_there_is_no_way_in_without_a_password(
     with sqlite3.connect(data / "meta.db") as db:
         db.execute("DELETE FROM users")
         db.execute("DELETE FROM auth_marks WHERE name = 'anonymous user'")
-    with start() as broker, Talker(broker.address("kafka")) as talker, pytest.raises(Gone):
-        talker.metadata()
+    with start() as broker, RawClient(broker.address("kafka")) as raw_client, pytest.raises(Gone):
+        raw_client.metadata()
     assert users_in(data) == set()
 
 

@@ -13,7 +13,7 @@ from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error
 from tests.brokers import Broker
 from tests.engine.kafka_plane import batch
-from tests.kafka.talker import Talker
+from tests.kafka.raw_client import RawClient
 from tests.kafka.wire import PRODUCE, Link
 
 MANY = 5000
@@ -70,12 +70,12 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def half(watched: Broker) -> Iterator[Talker]:
+def half(watched: Broker) -> Iterator[RawClient]:
     """Who stopped in the middle of a request before all others came; half a minute is allowed."""
-    with Talker(watched.address("kafka")) as talker:
-        talker.metadata("small")
-        talker.send(codec.encode_request(Api.METADATA, 4, 9, "half", {"topics": None})[:-3])
-        yield talker
+    with RawClient(watched.address("kafka")) as raw_client:
+        raw_client.metadata("small")
+        raw_client.send(codec.encode_request(Api.METADATA, 4, 9, "half", {"topics": None})[:-3])
+        yield raw_client
 
 
 @pytest.fixture
@@ -213,23 +213,23 @@ CROWDS: dict[str, tuple[Api, int, dict[str, Any], Callable[[Any], Any]]] = {
 @pytest.mark.parametrize("what", CROWDS)
 def test_thousands_of_topics_in_one_request_are_each_answered(watched: Broker, what: str) -> None:
     api, version, body, errors = CROWDS[what]
-    with Talker(watched.address("kafka")) as talker:
-        found = errors(talker.ask(api, body, version))
+    with RawClient(watched.address("kafka")) as raw_client:
+        found = errors(raw_client.ask(api, body, version))
     assert found == [Error.UNKNOWN_TOPIC_OR_PARTITION] * MANY
 
 
 def test_thousands_of_topics_are_made_by_one_request(watched: Broker) -> None:
     names = [f"made-{n}" for n in range(2000)]
     wanted = [{"name": name, "num_partitions": 1, "replication_factor": 1} for name in names]
-    with Talker(watched.address("kafka")) as talker:
-        made = talker.ask(Api.CREATE_TOPICS, {"topics": wanted, "timeout_ms": 60_000})["topics"]
+    with RawClient(watched.address("kafka")) as raw_client:
+        made = raw_client.ask(Api.CREATE_TOPICS, {"topics": wanted, "timeout_ms": 60_000})["topics"]
         assert [topic["error_code"] for topic in made] == [Error.NONE] * len(wanted)
-        assert {*names} <= {topic["name"] for topic in talker.metadata()}
+        assert {*names} <= {topic["name"] for topic in raw_client.metadata()}
 
 
 # -- last, since it takes its time
 
 
-def test_half_a_request_is_not_waited_for_for_ever(watched: Broker, half: Talker) -> None:
+def test_half_a_request_is_not_waited_for_for_ever(watched: Broker, half: RawClient) -> None:
     assert half.is_closed()
     watched.wait_for(f"peer={half.name}.*incomplete request timeout")

@@ -14,7 +14,7 @@ from ottermq.kafka.errors import Error
 from ottermq.kafka.request import Body
 from tests.brokers import Broker
 from tests.engine.kafka_plane import batch
-from tests.kafka.talker import Gone, Talker
+from tests.kafka.raw_client import Gone, RawClient
 from tests.kafka.wire import Link
 from tests.weights import MIB, cpu_seconds, takes_at_most
 
@@ -22,11 +22,11 @@ Start = Callable[..., Broker]
 ZSTD = 4
 
 
-def visitor(broker: Broker) -> Talker:
+def visitor(broker: Broker) -> RawClient:
     """Known, or its requests would have to be small."""
-    talker = Talker(broker.address("kafka"))
-    assert talker.log_in()["error_code"] == 0
-    return talker
+    raw_client = RawClient(broker.address("kafka"))
+    assert raw_client.log_in()["error_code"] == 0
+    return raw_client
 
 
 @pytest.fixture
@@ -38,11 +38,11 @@ def broker(start: Start) -> Iterator[Broker]:
 @pytest.mark.weighed
 def test_metadata_that_is_asked_for_is_not_kept_without_a_limit(broker: Broker) -> None:
     """Six questions about 10,000 made-up names each: their answers were kept, and their names."""
-    with visitor(broker) as talker, takes_at_most(broker, mib=200, cpu_s=6):  # it was 347 MiB
+    with visitor(broker) as raw_client, takes_at_most(broker, mib=200, cpu_s=6):  # it was 347 MiB
         for number in range(6):
             topics = [{"name": f"{number}-{each}-{'x' * 2_000}"} for each in range(10_000)]
             asked = {"topics": topics, "allow_auto_topic_creation": False}
-            assert len(talker.ask(Api.METADATA, asked)["topics"]) == 10_000
+            assert len(raw_client.ask(Api.METADATA, asked)["topics"]) == 10_000
 
 
 def test_a_request_of_too_many_names_is_refused_at_once(broker: Broker) -> None:
@@ -56,17 +56,17 @@ def test_a_request_of_too_many_names_is_refused_at_once(broker: Broker) -> None:
     ]
     with takes_at_most(broker, mib=64, cpu_s=0.7):
         for api, version, body in requests:
-            with visitor(broker) as talker:
-                talker.send(codec.encode_request(api, version, 1, "many", body))
+            with visitor(broker) as raw_client:
+                raw_client.send(codec.encode_request(api, version, 1, "many", body))
                 with pytest.raises((Gone, ConnectionError)):
-                    talker.receive()
+                    raw_client.receive()
             broker.wait_for(f"api={api.name} .*more than 10000 elements")
-    with visitor(broker) as talker:  # where there is a place for it, it is told
+    with visitor(broker) as raw_client:  # where there is a place for it, it is told
         ids = [f"t{each}" for each in range(20_000)]
-        listed = talker.ask(Api.LIST_GROUPS, {"states_filter": ids})
+        listed = raw_client.ask(Api.LIST_GROUPS, {"states_filter": ids})
         assert listed["error_code"] == Error.INVALID_REQUEST
         keys = {"coordinator_keys": [f"k{each}" for each in range(9_000)]}
-        assert len(talker.ask(Api.FIND_COORDINATOR, keys)["coordinators"]) == 9_000
+        assert len(raw_client.ask(Api.FIND_COORDINATOR, keys)["coordinators"]) == 9_000
 
 
 def by_time(topic: str, times: int = 1) -> dict[str, object]:
@@ -93,13 +93,13 @@ def test_looking_up_times_in_compressed_batches_takes_little_memory(broker: Brok
     with Link(broker.address("kafka")) as link, ExitStack() as stack:
         plant_bomb(link)
         with takes_at_most(broker, mib=200, cpu_s=3):
-            talkers = [stack.enter_context(visitor(broker)) for _ in range(8)]
-            for talker in talkers:
+            raw_clients = [stack.enter_context(visitor(broker)) for _ in range(8)]
+            for raw_client in raw_clients:
                 body = by_time("bomb")
                 body["topics"][0]["partitions"][0]["timestamp"] = 500  # type: ignore[index]
-                talker.send(codec.encode_request(Api.LIST_OFFSETS, 7, 1, "t", body))
-            for talker in talkers:
-                _, told = codec.decode_response(Api.LIST_OFFSETS, 7, talker.receive())
+                raw_client.send(codec.encode_request(Api.LIST_OFFSETS, 7, 1, "t", body))
+            for raw_client in raw_clients:
+                _, told = codec.decode_response(Api.LIST_OFFSETS, 7, raw_client.receive())
                 assert told["topics"][0]["partitions"][0]["offset"] == 0
         told = link.ask(Api.LIST_OFFSETS, by_time("bomb"))
         [part] = told["topics"][0]["partitions"]
@@ -114,11 +114,11 @@ def test_a_partition_is_looked_up_once_a_request_and_a_stop_does_not_wait(start:
             codes = [each["error_code"] for each in told["topics"][0]["partitions"]]
             assert codes == [Error.NONE, Error.INVALID_REQUEST, Error.INVALID_REQUEST]
         before = cpu_seconds(broker)
-        talkers = [visitor(broker) for _ in range(4)]
-        for talker in talkers:
+        raw_clients = [visitor(broker) for _ in range(4)]
+        for raw_client in raw_clients:
             body = by_time("bomb", times=20_000)
-            talker.send(codec.encode_request(Api.LIST_OFFSETS, 7, 1, "t", body))
-            talker.socket.close()
+            raw_client.send(codec.encode_request(Api.LIST_OFFSETS, 7, 1, "t", body))
+            raw_client.socket.close()
         time.sleep(2)  # as much work as there is
         assert cpu_seconds(broker) - before < 2
         began = time.monotonic()
@@ -132,7 +132,7 @@ def test_a_fetch_session_keeps_no_names_that_no_topic_can_have(broker: Broker) -
         "partition": 0, "current_leader_epoch": -1, "fetch_offset": 0, "log_start_offset": -1,
         "partition_max_bytes": 1024,
     }  # fmt: skip
-    with visitor(broker) as talker, takes_at_most(broker, mib=100, cpu_s=4):
+    with visitor(broker) as raw_client, takes_at_most(broker, mib=100, cpu_s=4):
         session = 0
         for epoch in range(4):
             names = [f"{epoch}-{each}-" + "x" * 32_000 for each in range(2_000)]
@@ -141,7 +141,7 @@ def test_a_fetch_session_keeps_no_names_that_no_topic_can_have(broker: Broker) -
                 "isolation_level": 0, "session_id": session, "session_epoch": epoch,
                 "topics": [{"topic": name, "partitions": [part]} for name in names],
             }  # fmt: skip
-            told = talker.ask(Api.FETCH, body, 11)
+            told = raw_client.ask(Api.FETCH, body, 11)
             session = told["session_id"]
             assert told["error_code"] == 0
             codes = {each["partitions"][0]["error_code"] for each in told["responses"]}
@@ -160,19 +160,19 @@ def joining(group: str, metadata: bytes) -> dict[str, object]:
 def test_what_all_members_tell_and_are_assigned_is_bounded_together(start: Start) -> None:
     """Each alone is small enough, and its client is gone."""
     with start(OTTERMQ_KAFKA__GROUPS__INITIAL_REBALANCE_DELAY="0s") as broker:
-        with visitor(broker) as talker, takes_at_most(broker, mib=350, cpu_s=5):
+        with visitor(broker) as raw_client, takes_at_most(broker, mib=350, cpu_s=5):
             codes = []
             for number in range(70):
-                told = talker.ask(Api.JOIN_GROUP, joining(f"g{number}", bytes(1 << 10)), 3)
+                told = raw_client.ask(Api.JOIN_GROUP, joining(f"g{number}", bytes(1 << 10)), 3)
                 assert told["error_code"] == Error.NONE
                 who = {"generation_id": told["generation_id"], "member_id": told["member_id"]}
                 share = {"member_id": told["member_id"], "assignment": bytes(MIB)}
                 sync = {"group_id": f"g{number}", **who, "assignments": [share]}
-                codes.append(talker.ask(Api.SYNC_GROUP, sync, 2)["error_code"])
+                codes.append(raw_client.ask(Api.SYNC_GROUP, sync, 2)["error_code"])
             assert codes == [Error.NONE] * 63 + [Error.MESSAGE_TOO_LARGE] * 7
-            told = talker.ask(Api.JOIN_GROUP, joining("large", bytes(MIB)), 3)
+            told = raw_client.ask(Api.JOIN_GROUP, joining("large", bytes(MIB)), 3)
             assert told["error_code"] == Error.GROUP_MAX_SIZE_REACHED
-            told = talker.ask(Api.JOIN_GROUP, joining("usual", bytes(8 << 10)), 3)
+            told = raw_client.ask(Api.JOIN_GROUP, joining("usual", bytes(8 << 10)), 3)
             assert told["error_code"] == Error.NONE
 
 
@@ -180,8 +180,10 @@ def test_what_all_members_tell_and_are_assigned_is_bounded_together(start: Start
 def test_members_of_a_group_leave_little_behind(broker: Broker) -> None:
     with takes_at_most(broker, mib=160, cpu_s=4):  # it was 288 MiB
         for number in range(10):
-            with visitor(broker) as talker:
+            with visitor(broker) as raw_client:
                 body = joining(f"g{number}", bytes(20 * MIB))
-                assert talker.ask(Api.JOIN_GROUP, body, 3)["error_code"] == Error.MESSAGE_TOO_LARGE
+                assert (
+                    raw_client.ask(Api.JOIN_GROUP, body, 3)["error_code"] == Error.MESSAGE_TOO_LARGE
+                )
                 body["protocols"] = [{"name": "range", "metadata": bytes(MIB)}]
-                assert talker.ask(Api.JOIN_GROUP, body, 3)["error_code"] == Error.NONE
+                assert raw_client.ask(Api.JOIN_GROUP, body, 3)["error_code"] == Error.NONE

@@ -13,7 +13,7 @@ import pytest
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error
 from tests.brokers import Broker
-from tests.kafka.talker import Gone, Talker
+from tests.kafka.raw_client import Gone, RawClient
 from tests.kafka.test_groups import subscription
 
 PARTITIONS = 3
@@ -39,10 +39,10 @@ class Committer(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        with suppress(OSError, Gone), Talker(self.address) as talker:
+        with suppress(OSError, Gone), RawClient(self.address) as raw_client:
             while True:
                 self.tried += 1
-                told = talker.ask(Api.OFFSET_COMMIT, self._body(self.tried))
+                told = raw_client.ask(Api.OFFSET_COMMIT, self._body(self.tried))
                 errors = {p["error_code"] for t in told["topics"] for p in t["partitions"]}
                 if errors != {Error.NONE}:
                     self.refused += errors
@@ -59,10 +59,10 @@ class Committer(threading.Thread):
         return {"group_id": self.group, "member_id": "", "topics": topics}
 
 
-def committed(talker: Talker, group: str) -> list[tuple[int, str]]:
+def committed(raw_client: RawClient, group: str) -> list[tuple[int, str]]:
     topics = [{"name": "orders", "partition_indexes": list(range(PARTITIONS))}]
     body = {"groups": [{"group_id": group, "topics": topics}], "require_stable": True}
-    [told] = talker.ask(Api.OFFSET_FETCH, body)["groups"]
+    [told] = raw_client.ask(Api.OFFSET_FETCH, body)["groups"]
     assert told["error_code"] == Error.NONE
     return [(p["committed_offset"], p["metadata"]) for p in told["topics"][0]["partitions"]]
 
@@ -76,15 +76,15 @@ def test_what_was_answered_is_there_after_a_kill_at_any_moment(tmp_path: Path, r
     for round in range(rounds):
         with Broker(tmp_path / "data") as broker:
             address = broker.address("kafka")
-            with Talker(address) as talker:
+            with RawClient(address) as raw_client:
                 if round == 0:
                     topic = {"name": "orders", "num_partitions": PARTITIONS}
                     body = {"topics": [topic | {"replication_factor": 1}], "timeout_ms": 30_000}
-                    [made] = talker.ask(Api.CREATE_TOPICS, body)["topics"]
+                    [made] = raw_client.ask(Api.CREATE_TOPICS, body)["topics"]
                     assert made["error_code"] == Error.NONE
                 else:
                     for group, (tried, acked) in last.items():
-                        found = committed(talker, group)
+                        found = committed(raw_client, group)
                         # A commit's offsets come back all or none, with what was noted beside.
                         assert len(set(found)) == 1
                         offset, noted = found[0]
@@ -104,23 +104,23 @@ def all_have(committers: list[Committer], answers: int) -> bool:
 
 
 def test_a_member_that_was_told_its_share_has_it_after_a_kill(tmp_path: Path) -> None:
-    with Broker(tmp_path / "data") as broker, Talker(broker.address("kafka")) as talker:
+    with Broker(tmp_path / "data") as broker, RawClient(broker.address("kafka")) as raw_client:
         body = {
             "group_id": "g", "session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000,
             "member_id": "", "group_instance_id": "i", "protocol_type": "consumer",
             "protocols": [{"name": "range", "metadata": subscription("orders")}],
         }  # fmt: skip
-        joined = talker.ask(Api.JOIN_GROUP, body)
+        joined = raw_client.ask(Api.JOIN_GROUP, body)
         assert joined["error_code"] == Error.NONE
         who = {
             "group_id": "g", "generation_id": joined["generation_id"],
             "member_id": joined["member_id"], "group_instance_id": "i",
         }  # fmt: skip
         share = [{"member_id": joined["member_id"], "assignment": b"all of it"}]
-        synced = talker.ask(Api.SYNC_GROUP, who | {"assignments": share})
+        synced = raw_client.ask(Api.SYNC_GROUP, who | {"assignments": share})
         assert synced["assignment"] == b"all of it"
         broker.stop(signal.SIGKILL)
-    with Broker(tmp_path / "data") as broker, Talker(broker.address("kafka")) as talker:
-        assert talker.ask(Api.HEARTBEAT, who)["error_code"] == Error.NONE
-        synced = talker.ask(Api.SYNC_GROUP, who | {"assignments": []})
+    with Broker(tmp_path / "data") as broker, RawClient(broker.address("kafka")) as raw_client:
+        assert raw_client.ask(Api.HEARTBEAT, who)["error_code"] == Error.NONE
+        synced = raw_client.ask(Api.SYNC_GROUP, who | {"assignments": []})
         assert (synced["error_code"], synced["assignment"]) == (Error.NONE, b"all of it")

@@ -22,7 +22,7 @@ from ottermq.kafka.schema import MESSAGES, Field
 from tests.brokers import Broker
 from tests.engine.kafka_plane import batch
 from tests.kafka.bodies import VERSIONS
-from tests.kafka.talker import Gone, Talker
+from tests.kafka.raw_client import Gone, RawClient
 from tests.kafka.wire import Link
 
 LONG = 40_000
@@ -133,13 +133,13 @@ class Visitor:
 
     def __init__(self, broker: Broker) -> None:
         self._address = broker.address("kafka")
-        self._talker: Talker | None = None
+        self._talker: RawClient | None = None
 
     def send(self, api: Api, version: int, body: dict[str, Any]) -> None:
-        talker = self._come(log_in=api not in (Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE))
+        raw_client = self._come(log_in=api not in (Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE))
         try:
-            talker.send(codec.encode_request(api, version, 1, "visitor", body))
-            talker.receive()
+            raw_client.send(codec.encode_request(api, version, 1, "visitor", body))
+            raw_client.receive()
         except (Gone, ConnectionError):
             self.leave()
         except TimeoutError:  # a JoinGroup waits for others, a Fetch for records
@@ -147,9 +147,9 @@ class Visitor:
         if api in (Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE):
             self.leave()
 
-    def _come(self, log_in: bool) -> Talker:
+    def _come(self, log_in: bool) -> RawClient:
         if self._talker is None:
-            self._talker = Talker(self._address)
+            self._talker = RawClient(self._address)
             if log_in:
                 assert self._talker.log_in()["error_code"] == 0
             self._talker.socket.settimeout(3)
@@ -203,11 +203,11 @@ def test_no_client_id_harms_the_broker(attacked: Broker, raw: bytes) -> None:
         body = body_with(MESSAGES[api].request, version, (), None)
         sound = codec.encode_request(api, version, 1, "", body)
         request = sound[4:12] + struct.pack(">h", len(name)) + name + sound[14:]
-        with Talker(attacked.address("kafka")) as talker:
-            talker.log_in()
-            talker.send(len(request).to_bytes(4, "big") + request)
+        with RawClient(attacked.address("kafka")) as raw_client:
+            raw_client.log_in()
+            raw_client.send(len(request).to_bytes(4, "big") + request)
             with _gone_is_fine():
-                talker.receive()
+                raw_client.receive()
     assert_serves(attacked)
 
 
@@ -221,19 +221,19 @@ class _gone_is_fine:
 def test_a_group_id_that_no_record_can_hold_is_refused(start: Callable[..., Broker]) -> None:
     """Three requests of anybody who may read some group's name ended the process."""
     env = {"OTTERMQ_KAFKA__GROUPS__OFFSETS_CHECK_INTERVAL": "100ms"}
-    with start(**env) as broker, Talker(broker.address("kafka")) as talker:
-        talker.log_in()
+    with start(**env) as broker, RawClient(broker.address("kafka")) as raw_client:
+        raw_client.log_in()
         for length in (40_000, 32_767, 2_000):
             body = body_with(MESSAGES[Api.JOIN_GROUP].request, 9, ("group_id",), "g" * length)
             try:
-                told = talker.ask(Api.JOIN_GROUP, body | {"member_id": ""}, 9)
+                told = raw_client.ask(Api.JOIN_GROUP, body | {"member_id": ""}, 9)
             except Gone:
                 assert length == 40_000  # longer than a string of the protocol can be
-                talker = Talker(broker.address("kafka"))
-                talker.log_in()
+                raw_client = RawClient(broker.address("kafka"))
+                raw_client.log_in()
             else:
                 assert told["error_code"] == 24  # INVALID_GROUP_ID
-        talker.socket.close()
+        raw_client.socket.close()
         assert_serves(broker)
         assert not [line for line in broker.lines if re.search("internal error", line)]
 
@@ -243,21 +243,21 @@ def test_a_member_without_an_id_of_its_own_gets_one_that_a_record_can_hold(
 ) -> None:
     """Its client id becomes a part of it."""
     with start() as broker:
-        with Talker(broker.address("kafka")) as talker:
-            talker.log_in()
+        with RawClient(broker.address("kafka")) as raw_client:
+            raw_client.log_in()
             body = {
                 "group_id": "g", "session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000,
                 "member_id": "", "protocol_type": "consumer",
                 "protocols": [{"name": "range", "metadata": b""}],
             }  # fmt: skip
-            talker.send(codec.encode_request(Api.JOIN_GROUP, 2, 1, "c" * 32_767, body))
-            _, told = codec.decode_response(Api.JOIN_GROUP, 2, talker.receive())
+            raw_client.send(codec.encode_request(Api.JOIN_GROUP, 2, 1, "c" * 32_767, body))
+            _, told = codec.decode_response(Api.JOIN_GROUP, 2, raw_client.receive())
             assert told["error_code"] == 0
             sync = {
                 "group_id": "g", "generation_id": told["generation_id"],
                 "member_id": told["member_id"], "assignments": [],
             }  # fmt: skip
-            assert talker.ask(Api.SYNC_GROUP, sync, 1)["error_code"] == 0
+            assert raw_client.ask(Api.SYNC_GROUP, sync, 1)["error_code"] == 0
         assert_serves(broker)
 
 
@@ -266,19 +266,19 @@ VALUES = ["", "9" * 30_000, str(2**64), str(2**63 - 1), "-1", "0", "nan", "1e999
 
 @pytest.mark.parametrize("name", TOPIC_CONFIGS)
 def test_no_config_of_a_topic_harms_the_broker(attacked: Broker, name: str) -> None:
-    with Talker(attacked.address("kafka")) as talker:
-        talker.log_in()
+    with RawClient(attacked.address("kafka")) as raw_client:
+        raw_client.log_in()
         for value in VALUES:
             topic = f"configured{next(_number)}"
             config = {"name": name, "value": value}
             wanted = {"name": topic, "num_partitions": 1, "replication_factor": 1}
             body = {"topics": [wanted | {"configs": [config]}], "timeout_ms": 10_000}
-            talker.ask(Api.CREATE_TOPICS, body)
-            talker.ask(Api.CREATE_TOPICS, body | {"topics": [wanted]})
+            raw_client.ask(Api.CREATE_TOPICS, body)
+            raw_client.ask(Api.CREATE_TOPICS, body | {"topics": [wanted]})
             altered = {"resource_type": 2, "resource_name": topic}
             change = altered | {"configs": [config | {"config_operation": 0}]}
-            talker.ask(Api.INCREMENTAL_ALTER_CONFIGS, {"resources": [change]})
-            talker.ask(
+            raw_client.ask(Api.INCREMENTAL_ALTER_CONFIGS, {"resources": [change]})
+            raw_client.ask(
                 Api.DESCRIBE_CONFIGS, {"resources": [altered | {"configuration_keys": None}]}
             )
             with Link(attacked.address("kafka")) as link:
@@ -290,16 +290,16 @@ def test_no_config_of_a_topic_harms_the_broker(attacked: Broker, name: str) -> N
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 0.0, 5e-324, 1.7e308])
 def test_no_number_of_a_quota_harms_the_broker(attacked: Broker, value: float) -> None:
-    with Talker(attacked.address("kafka")) as talker:
-        talker.log_in()
+    with RawClient(attacked.address("kafka")) as raw_client:
+        raw_client.log_in()
         for key in ("producer_byte_rate", "consumer_byte_rate"):
-            entity = [{"entity_type": "client-id", "entity_name": "talker"}]
+            entity = [{"entity_type": "client-id", "entity_name": "raw_client"}]
             entry = {"entity": entity, "ops": [{"key": key, "value": value, "remove": False}]}
-            talker.ask(Api.ALTER_CLIENT_QUOTAS, {"entries": [entry], "validate_only": False})
+            raw_client.ask(Api.ALTER_CLIENT_QUOTAS, {"entries": [entry], "validate_only": False})
             described = {"components": [], "strict": False}
-            talker.ask(Api.DESCRIBE_CLIENT_QUOTAS, described)
+            raw_client.ask(Api.DESCRIBE_CLIENT_QUOTAS, described)
             entry["ops"] = [{"key": key, "value": 0.0, "remove": True}]
-            talker.ask(Api.ALTER_CLIENT_QUOTAS, {"entries": [entry], "validate_only": False})
+            raw_client.ask(Api.ALTER_CLIENT_QUOTAS, {"entries": [entry], "validate_only": False})
     assert_serves(attacked)
 
 
@@ -307,10 +307,10 @@ def test_no_number_of_a_quota_harms_the_broker(attacked: Broker, value: float) -
 def test_no_login_harms_the_broker(attacked: Broker, mechanism: str) -> None:
     for raw in HOSTILE.values():
         for token in (raw, b"\0" + raw + b"\0" + raw, b"n,,n=" + raw + b",r=" + raw):
-            with Talker(attacked.address("kafka")) as talker:
-                talker.ask(Api.SASL_HANDSHAKE, {"mechanism": mechanism})
+            with RawClient(attacked.address("kafka")) as raw_client:
+                raw_client.ask(Api.SASL_HANDSHAKE, {"mechanism": mechanism})
                 with _gone_is_fine():
-                    talker.authenticate(token)
+                    raw_client.authenticate(token)
     assert_serves(attacked)
 
 

@@ -11,7 +11,7 @@ from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error
 from tests.brokers import Broker
 from tests.kafka.broker_harness import Harness
-from tests.kafka.talker import Gone, Talker
+from tests.kafka.raw_client import Gone, RawClient
 from tests.kafka.wire import Link
 
 Start = Callable[..., Broker]
@@ -137,14 +137,14 @@ def test_each_administrative_act_is_a_line_with_who_from_where_what_and_its_resu
 def test_who_leaves_during_its_login_is_not_counted(start: Start) -> None:
     with start() as broker:
         for _ in range(5):
-            with Talker(broker.address("kafka")) as talker:
-                talker.ask(Api.SASL_HANDSHAKE, {"mechanism": "PLAIN"})
+            with RawClient(broker.address("kafka")) as raw_client:
+                raw_client.ask(Api.SASL_HANDSHAKE, {"mechanism": "PLAIN"})
                 body = {"auth_bytes": b"\0guest\0guest"}
-                talker.send(codec.encode_request(Api.SASL_AUTHENTICATE, 2, 7, "t", body))
-        with Talker(broker.address("kafka")) as talker:
-            assert talker.log_in()["error_code"] == 0
-            broker.wait_for(f"connection opened listener=kafka peer={talker.name}")
-        broker.wait_for(f"connection closed listener=kafka peer={talker.name}")
+                raw_client.send(codec.encode_request(Api.SASL_AUTHENTICATE, 2, 7, "t", body))
+        with RawClient(broker.address("kafka")) as raw_client:
+            assert raw_client.log_in()["error_code"] == 0
+            broker.wait_for(f"connection opened listener=kafka peer={raw_client.name}")
+        broker.wait_for(f"connection closed listener=kafka peer={raw_client.name}")
         # Who was let in may be counted out later than the last one.
         for peer in peers(broker, OPENED):
             broker.wait_for(CLOSED.replace(PEER, re.escape(peer)))
@@ -159,9 +159,9 @@ def peers(broker: Broker, line: str) -> set[str]:
 def test_a_login_asks_for_the_vhost(start: Start, vhost: str) -> None:
     """guest has no permissions there, or it isn't there."""
     with start(OTTERMQ_KAFKA__VHOST=vhost, OTTERMQ_KAFKA__ANONYMOUS_USER="null") as broker:
-        with Talker(broker.address("kafka")) as talker:
-            told = talker.log_in()
+        with RawClient(broker.address("kafka")) as raw_client:
+            told = raw_client.log_in()
             assert told["error_code"] == Error.SASL_AUTHENTICATION_FAILED
             assert "vhost" in told["error_message"]
             with pytest.raises((Gone, ConnectionError)):
-                talker.metadata()
+                raw_client.metadata()

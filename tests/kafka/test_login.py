@@ -13,7 +13,7 @@ from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error
 from tests.auth.scram_client import ScramClient
 from tests.brokers import Broker
-from tests.kafka.talker import Gone, Talker
+from tests.kafka.raw_client import Gone, RawClient
 
 
 def hashed(password: str) -> str:
@@ -62,81 +62,83 @@ def strict(tmp_path_factory: pytest.TempPathFactory, ca: trustme.CA) -> Iterator
 
 
 @pytest.fixture
-def talker(strict: Broker) -> Iterator[Talker]:
-    with Talker(strict.address("kafka")) as opened:
+def raw_client(strict: Broker) -> Iterator[RawClient]:
+    with RawClient(strict.address("kafka")) as opened:
         yield opened
 
 
-def test_who_doesnt_log_in_is_shown_out(strict: Broker, talker: Talker) -> None:
-    assert talker.ask(Api.API_VERSIONS)["error_code"] == 0
+def test_who_doesnt_log_in_is_shown_out(strict: Broker, raw_client: RawClient) -> None:
+    assert raw_client.ask(Api.API_VERSIONS)["error_code"] == 0
     with pytest.raises(Gone):
-        talker.ask(Api.METADATA)
+        raw_client.ask(Api.METADATA)
     strict.wait_for(
-        f'closing listener=kafka peer={talker.name} user=- reason="authentication required"'
+        f'closing listener=kafka peer={raw_client.name} user=- reason="authentication required"'
     )
 
 
-def test_the_mechanisms_are_told(talker: Talker) -> None:
-    answer = talker.ask(Api.SASL_HANDSHAKE, {"mechanism": "GSSAPI"})
+def test_the_mechanisms_are_told(raw_client: RawClient) -> None:
+    answer = raw_client.ask(Api.SASL_HANDSHAKE, {"mechanism": "GSSAPI"})
     assert answer["error_code"] == Error.UNSUPPORTED_SASL_MECHANISM
     assert answer["mechanisms"] == ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
-    assert talker.log_in()["error_code"] == 0
+    assert raw_client.log_in()["error_code"] == 0
 
 
-def test_plain(talker: Talker) -> None:
-    assert talker.log_in()["error_code"] == 0
-    [node] = talker.ask(Api.METADATA)["brokers"]
+def test_plain(raw_client: RawClient) -> None:
+    assert raw_client.log_in()["error_code"] == 0
+    [node] = raw_client.ask(Api.METADATA)["brokers"]
     assert (node["host"], node["port"]) == ("broker.example", 4711)
 
 
 @pytest.mark.parametrize("token", [b"\0guest\0wrong", b"\0who\0guest", b"guest", b"", b"\0" * 9])
-def test_a_wrong_password_is_told_and_ends_the_connection(talker: Talker, token: bytes) -> None:
-    talker.ask(Api.SASL_HANDSHAKE, {"mechanism": "PLAIN"})
-    answer = talker.authenticate(token)
+def test_a_wrong_password_is_told_and_ends_the_connection(
+    raw_client: RawClient, token: bytes
+) -> None:
+    raw_client.ask(Api.SASL_HANDSHAKE, {"mechanism": "PLAIN"})
+    answer = raw_client.authenticate(token)
     assert answer["error_code"] == Error.SASL_AUTHENTICATION_FAILED
-    assert talker.is_closed()
+    assert raw_client.is_closed()
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_scram(strict: Broker, mechanism: str) -> None:
-    with Talker(strict.address("kafka")) as first:
+    with RawClient(strict.address("kafka")) as first:
         assert first.log_in()["error_code"] == 0  # an imported hash has no verifier before this
-    with Talker(strict.address("kafka")) as talker:
+    with RawClient(strict.address("kafka")) as raw_client:
         client = ScramClient(mechanism, "guest", b"guest")
-        talker.ask(Api.SASL_HANDSHAKE, {"mechanism": mechanism})
-        challenge = talker.authenticate(client.first())["auth_bytes"]
-        answer = talker.authenticate(client.final(challenge))
+        raw_client.ask(Api.SASL_HANDSHAKE, {"mechanism": mechanism})
+        challenge = raw_client.authenticate(client.first())["auth_bytes"]
+        answer = raw_client.authenticate(client.final(challenge))
         assert (answer["error_code"], answer["auth_bytes"]) == (0, client.theirs)
-        assert talker.ask(Api.METADATA)["error_code"] == 0
-    with Talker(strict.address("kafka")) as talker:
+        assert raw_client.ask(Api.METADATA)["error_code"] == 0
+    with RawClient(strict.address("kafka")) as raw_client:
         client = ScramClient(mechanism, "guest", b"wrong")
-        talker.ask(Api.SASL_HANDSHAKE, {"mechanism": mechanism})
-        challenge = talker.authenticate(client.first())["auth_bytes"]
-        answer = talker.authenticate(client.final(challenge))
+        raw_client.ask(Api.SASL_HANDSHAKE, {"mechanism": mechanism})
+        challenge = raw_client.authenticate(client.first())["auth_bytes"]
+        answer = raw_client.authenticate(client.final(challenge))
         assert answer["error_code"] == Error.SASL_AUTHENTICATION_FAILED
-        assert talker.is_closed()
+        assert raw_client.is_closed()
 
 
-def test_the_first_handshake_has_bare_tokens(talker: Talker) -> None:
-    answer = talker.ask(Api.SASL_HANDSHAKE, {"mechanism": "PLAIN"}, version=0)
+def test_the_first_handshake_has_bare_tokens(raw_client: RawClient) -> None:
+    answer = raw_client.ask(Api.SASL_HANDSHAKE, {"mechanism": "PLAIN"}, version=0)
     assert answer["error_code"] == 0
     token = b"\0guest\0guest"
-    talker.send(len(token).to_bytes(4, "big") + token)
-    assert talker.receive() == b""
-    assert talker.ask(Api.METADATA)["error_code"] == 0
+    raw_client.send(len(token).to_bytes(4, "big") + token)
+    assert raw_client.receive() == b""
+    assert raw_client.ask(Api.METADATA)["error_code"] == 0
 
 
-def test_there_is_no_login_without_a_handshake_nor_a_second_one(talker: Talker) -> None:
-    assert talker.authenticate(b"\0guest\0guest")["error_code"] == Error.ILLEGAL_SASL_STATE
-    assert talker.log_in()["error_code"] == 0
-    answer = talker.ask(Api.SASL_HANDSHAKE, {"mechanism": "PLAIN"})
+def test_there_is_no_login_without_a_handshake_nor_a_second_one(raw_client: RawClient) -> None:
+    assert raw_client.authenticate(b"\0guest\0guest")["error_code"] == Error.ILLEGAL_SASL_STATE
+    assert raw_client.log_in()["error_code"] == 0
+    answer = raw_client.ask(Api.SASL_HANDSHAKE, {"mechanism": "PLAIN"})
     assert answer["error_code"] == Error.ILLEGAL_SASL_STATE
 
 
-def test_nobody_sees_or_makes_what_isnt_theirs(strict: Broker, talker: Talker) -> None:
-    talker.log_in()
-    talker.metadata("in-box", "out-box", "secret")
-    with Talker(strict.address("kafka")) as other:
+def test_nobody_sees_or_makes_what_isnt_theirs(strict: Broker, raw_client: RawClient) -> None:
+    raw_client.log_in()
+    raw_client.metadata("in-box", "out-box", "secret")
+    with RawClient(strict.address("kafka")) as other:
         assert other.log_in("reader", "reader")["error_code"] == 0
         assert {topic["name"] for topic in other.metadata()} == {"in-box", "out-box"}
         codes = {topic["name"]: topic["error_code"] for topic in other.metadata("secret", "in-new")}
@@ -152,10 +154,10 @@ def test_nobody_sees_or_makes_what_isnt_theirs(strict: Broker, talker: Talker) -
         }
 
 
-def fetched(talker: Talker, topic: str) -> int:
+def fetched(raw_client: RawClient, topic: str) -> int:
     part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
     asked = {"topics": [{"topic": topic, "partitions": [part]}], "max_bytes": 1 << 20}
-    [answer] = talker.ask(Api.FETCH, asked, version=11)["responses"]
+    [answer] = raw_client.ask(Api.FETCH, asked, version=11)["responses"]
     code: int = answer["partitions"][0]["error_code"]
     return code
 
@@ -163,9 +165,9 @@ def fetched(talker: Talker, topic: str) -> int:
 def test_tls(strict: Broker, ca: trustme.CA) -> None:
     context = ssl.create_default_context()
     ca.configure_trust(context)
-    with Talker(strict.address("kafkas"), context) as talker:
-        assert talker.log_in()["error_code"] == 0
+    with RawClient(strict.address("kafkas"), context) as raw_client:
+        assert raw_client.log_in()["error_code"] == 0
         host, port = strict.address("kafkas")
-        [node] = talker.ask(Api.METADATA)["brokers"]
+        [node] = raw_client.ask(Api.METADATA)["brokers"]
         assert (node["host"], node["port"]) == (host, port)
-        strict.wait_for(f"connection opened listener=kafkas peer={talker.name} user=guest")
+        strict.wait_for(f"connection opened listener=kafkas peer={raw_client.name} user=guest")

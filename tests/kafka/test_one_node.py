@@ -12,7 +12,7 @@ from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error, KafkaError
 from tests.brokers import Broker
 from tests.kafka.broker_harness import Harness, open_harness
-from tests.kafka.talker import Talker
+from tests.kafka.raw_client import RawClient
 
 NODE = 1
 
@@ -143,9 +143,9 @@ async def test_what_has_configs_is_listed(harness: Harness) -> None:
 def test_who_is_no_administrator_may_only_look(start: Callable[..., Broker]) -> None:
     partition = {"topic": "t", "partitions": [0]}
     refused = Error.CLUSTER_AUTHORIZATION_FAILED
-    with start() as broker, Talker(broker.address("kafka")) as talker:  # an anonymous one
+    with start() as broker, RawClient(broker.address("kafka")) as raw_client:  # an anonymous one
         for version in (0, 2):
-            told = talker.ask(Api.ELECT_LEADERS, {"topic_partitions": [partition]}, version)
+            told = raw_client.ask(Api.ELECT_LEADERS, {"topic_partitions": [partition]}, version)
             [topic] = told["replica_election_results"]
             assert topic["partition_result"][0]["error_code"] == refused
         assert told["error_code"] == refused
@@ -154,12 +154,12 @@ def test_who_is_no_administrator_may_only_look(start: Callable[..., Broker]) -> 
             (Api.UPDATE_FEATURES, {"feature_updates": []}),
             (Api.LIST_CONFIG_RESOURCES, {}),
         ):
-            assert talker.ask(api, body)["error_code"] == refused
+            assert raw_client.ask(api, body)["error_code"] == refused
         dirs = [{"path": "/", "topics": [{"name": "t", "partitions": [0]}]}]
-        [topic] = talker.ask(Api.ALTER_REPLICA_LOG_DIRS, {"dirs": dirs})["results"]
+        [topic] = raw_client.ask(Api.ALTER_REPLICA_LOG_DIRS, {"dirs": dirs})["results"]
         assert topic["partitions"][0]["error_code"] == refused
         for api in (Api.LIST_PARTITION_REASSIGNMENTS, Api.DESCRIBE_QUORUM):
-            assert talker.ask(api)["error_code"] == Error.NONE
+            assert raw_client.ask(api)["error_code"] == Error.NONE
 
 
 def test_kafka_pythons_administrator_finds_a_cluster_of_one(start: Callable[..., Broker]) -> None:

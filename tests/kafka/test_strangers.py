@@ -15,7 +15,7 @@ from ottermq.kafka.request import Body
 from ottermq.kafka.schema import MESSAGES
 from tests.brokers import Broker
 from tests.kafka.bodies import bodies
-from tests.kafka.talker import Gone, Talker
+from tests.kafka.raw_client import Gone, RawClient
 
 NAMES = st.sampled_from(["known", "known-3", "g", "somebody", "1", "retention.ms", "consumer"])
 SMALL = st.sampled_from([-1, 0, 1, 2, 3])
@@ -24,12 +24,12 @@ SMALL = st.sampled_from([-1, 0, 1, 2, 3])
 @pytest.fixture(scope="module")
 def stranger_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with Broker(tmp_path_factory.mktemp("strangers") / "data") as running:
-        with Talker(running.address("kafka")) as talker:
+        with RawClient(running.address("kafka")) as raw_client:
             topics = [
                 {"name": name, "num_partitions": count, "replication_factor": 1}
                 for name, count in (("known", 1), ("known-3", 3))
             ]
-            talker.ask(Api.CREATE_TOPICS, {"topics": topics, "timeout_ms": 10_000})
+            raw_client.ask(Api.CREATE_TOPICS, {"topics": topics, "timeout_ms": 10_000})
         yield running
 
 
@@ -72,17 +72,17 @@ def test_whatever_the_fields_hold(stranger_broker: Broker, api: Api) -> None:
     @given(st.integers(first, last), st.data())
     def check(version: int, data: st.DataObject) -> None:
         body = quick(api, plausible(data.draw(bodies(api, version, False)), data))
-        with Talker(stranger_broker.address("kafka")) as talker:
+        with RawClient(stranger_broker.address("kafka")) as raw_client:
             try:
                 if is_answered(api, body):
-                    talker.ask(api, body, version)
+                    raw_client.ask(api, body, version)
                 else:
-                    talker.send(codec.encode_request(api, version, 1, None, body))
+                    raw_client.send(codec.encode_request(api, version, 1, None, body))
             except (Gone, ConnectionError):
                 pass  # an ending is an answer, too
 
     check()
-    with Talker(stranger_broker.address("kafka")) as talker:
-        assert talker.ask(Api.METADATA)["error_code"] == 0
+    with RawClient(stranger_broker.address("kafka")) as raw_client:
+        assert raw_client.ask(Api.METADATA)["error_code"] == 0
     mistakes = [line for line in stranger_broker.lines if "failed" in line and "login" not in line]
     assert not mistakes, "\n".join(mistakes)

@@ -1,4 +1,4 @@
-"""A talker that produces and reads: many requests may be under way, nothing is retried."""
+"""A raw_client that produces and reads: many requests may be under way, nothing is retried."""
 
 import time
 
@@ -6,12 +6,12 @@ from ottermq.kafka import codec
 from ottermq.kafka.api import Api
 from tests.brokers import PATIENCE
 from tests.engine.kafka_plane import records_of
-from tests.kafka.talker import Talker
+from tests.kafka.raw_client import RawClient
 
 PRODUCE, FETCH = 7, 11  # the versions spoken
 
 
-class Link(Talker):
+class Link(RawClient):
     def create(self, topic: str, partitions: int = 1) -> None:
         wanted = {"name": topic, "num_partitions": partitions, "replication_factor": 1}
         [told] = self.ask(Api.CREATE_TOPICS, {"topics": [wanted], "timeout_ms": 30_000})["topics"]

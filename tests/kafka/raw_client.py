@@ -16,8 +16,8 @@ class Gone(Exception):
     """The broker has closed the connection."""
 
 
-class Talker:
-    """`with Talker(broker.address("kafka")) as talker`"""
+class RawClient:
+    """`with RawClient(broker.address("kafka")) as raw_client`"""
 
     def __init__(self, address: tuple[str, int], context: ssl.SSLContext | None = None) -> None:
         plain = socket.create_connection(address, timeout=PATIENCE)
@@ -30,7 +30,7 @@ class Talker:
         """The newest version, unless told otherwise."""
         wanted = MESSAGES[api].versions[1] if version is None else version
         self.correlation += 1
-        self.send(codec.encode_request(api, wanted, self.correlation, "talker", body or {}))
+        self.send(codec.encode_request(api, wanted, self.correlation, "raw_client", body or {}))
         correlation, answer = codec.decode_response(api, wanted, self.receive())
         assert correlation == self.correlation
         return answer
