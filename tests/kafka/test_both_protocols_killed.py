@@ -10,10 +10,10 @@ from functools import partial
 import pytest
 
 from tests.amqp.wire import Address, Client, Confirms
+from tests.broker_life import live
 from tests.brokers import Broker
 from tests.kafka.test_durability import ONCE, PLAIN, Once, Plain
 from tests.kafka.wire import Link
-from tests.lives import live
 
 Start = Callable[..., Broker]
 QUEUE, STREAM = PLAIN, ONCE  # what Kafka's producers of the durability test write to

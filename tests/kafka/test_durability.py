@@ -11,10 +11,10 @@ from functools import partial
 
 import pytest
 
+from tests.broker_life import live
 from tests.brokers import Broker
 from tests.engine.kafka_plane import batch
 from tests.kafka.wire import Link
-from tests.lives import live
 
 Start = Callable[..., Broker]
 Address = tuple[str, int]

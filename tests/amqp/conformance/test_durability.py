@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.amqp.wire import Address, Channel, Client, Confirms
+from tests.broker_life import ENDINGS, live
 from tests.brokers import Broker
-from tests.lives import ENDINGS, live
 
 Start = Callable[..., Broker]
 

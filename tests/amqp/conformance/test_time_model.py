@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from tests.amqp.wire import Channel, Client, Confirms, Refused, eventually
+from tests.broker_life import ENDINGS
 from tests.brokers import Broker
-from tests.lives import ENDINGS
 
 pytestmark = pytest.mark.ottermq_only("a broker of the test's own")
 
