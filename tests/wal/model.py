@@ -10,7 +10,7 @@ that a record was given out, which is known in any case.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tests.wal.hand import Seen, Spec, content
+from tests.wal.remote_store import Seen, Spec, content
 
 
 @dataclass(frozen=True)

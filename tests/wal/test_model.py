@@ -29,8 +29,8 @@ from hypothesis.stateful import (
 from ottermq.wal import checkpoint
 from ottermq.wal.errors import InvalidArgument
 from tests.conftest import in_memory
-from tests.wal.hand import KINDS, Hand, Spec
 from tests.wal.model import LogModel, Mismatch, Model, Recovered, after_crash, fits
+from tests.wal.remote_store import KINDS, RemoteStore, Spec
 from tests.wal.stores import small
 
 # Small segments, for many rolls; a hot tail so small that the writer has to write now and then.
@@ -73,11 +73,11 @@ class Lives(RuleBasedStateMachine):
         self.written: dict[str, int] = {}
         self.handed: dict[str, int] = {}
         self.ids: dict[str, int] = {}
-        self.hand = Hand(self.data, OPTIONS)
-        self.hand.call("open")
+        self.remote = RemoteStore(self.data, OPTIONS)
+        self.remote.call("open")
 
     def teardown(self) -> None:
-        self.hand.kill()
+        self.remote.kill()
         shutil.rmtree(self.place, ignore_errors=True)
 
     # -- bookkeeping
@@ -94,7 +94,7 @@ class Lives(RuleBasedStateMachine):
 
     def look(self) -> None:
         """The store as it is now must be as the model says."""
-        seen = self.hand.call("look")
+        seen = self.remote.call("look")
         assert seen.keys() == self.model.logs.keys()
         for name, log in self.model.logs.items():
             found = seen[name]
@@ -123,7 +123,7 @@ class Lives(RuleBasedStateMachine):
     def create(self, kind: str) -> None:
         self.names += 1
         name = f"{kind} {self.names}"
-        self.ids[name] = self.hand.call("create", name, kind)
+        self.ids[name] = self.remote.call("create", name, kind)
         # On disk when it returns, beside the WAL: no crash goes back behind it.
         self.model = self.model.with_log(name, LogModel(kind))
         self.history = [model.with_log(name, LogModel(kind)) for model in self.history]
@@ -134,7 +134,7 @@ class Lives(RuleBasedStateMachine):
         for which, sizes, unlogged in appends:
             name, specs = self.log_of(which), self.specs(sizes)
             log = self.model.logs[name]
-            assert self.hand.call("append", name, specs, unlogged) == log.next
+            assert self.remote.call("append", name, specs, unlogged) == log.next
             self.change(name, log.append(specs, not unlogged))
         self.look()
 
@@ -145,7 +145,7 @@ class Lives(RuleBasedStateMachine):
     def fan_out(self, which: list[int], sizes: list[int]) -> None:
         names, specs = sorted({self.log_of(n) for n in which}), self.specs(sizes)
         model = self.model
-        assert self.hand.call("fanout", names, specs) == [model.logs[n].next for n in names]
+        assert self.remote.call("fanout", names, specs) == [model.logs[n].next for n in names]
         for name in names:
             model = model.with_log(name, model.logs[name].append(specs, True))
         self.step(model)
@@ -176,7 +176,7 @@ class Lives(RuleBasedStateMachine):
             model = model.with_log(name, model.logs[name].append(specs, True))
         if not appends and not settles:
             return
-        self.hand.call("transact", appends, settles, commit)
+        self.remote.call("transact", appends, settles, commit)
         if commit:
             self.step(model)
         self.look()
@@ -186,7 +186,7 @@ class Lives(RuleBasedStateMachine):
     def acquire(self, which: int, most: int) -> None:
         name = self.log_of(which, "queue", "kept")
         log = self.model.logs[name]
-        taken = self.hand.call("acquire", name, most)
+        taken = self.remote.call("acquire", name, most)
         expected = log.ready()[:most]
         if len(self.history) > 1:  # a lease may be under way: what it covers is not shown yet
             expected = expected[: len(taken)]
@@ -207,7 +207,7 @@ class Lives(RuleBasedStateMachine):
         first = pick(log.in_flight() or log.unsettled(), place)
         settled = log.settle(first, first + more)
         count = len(log.unsettled()) - len(settled.unsettled())
-        assert self.hand.call("settle", name, first, first + more) == count
+        assert self.remote.call("settle", name, first, first + more) == count
         self.change(name, settled)
         self.look()
 
@@ -219,7 +219,7 @@ class Lives(RuleBasedStateMachine):
         if not log.in_flight():
             return
         offset = pick(log.in_flight(), place)
-        self.hand.call("give_back", name, offset, counted)
+        self.remote.call("give_back", name, offset, counted)
         self.change(name, log.give_back(offset, counted))
         self.look()
 
@@ -240,7 +240,7 @@ class Lives(RuleBasedStateMachine):
             return
         name = self.log_of(which, "queue", "kept")
         log = self.model.logs[name]
-        assert self.hand.call("purge", name) == len(log.ready())
+        assert self.remote.call("purge", name) == len(log.ready())
         self.change(name, log.purge())
         self.look()
 
@@ -248,7 +248,7 @@ class Lives(RuleBasedStateMachine):
         name = self.log_of(which)
         log = self.model.logs[name]
         offset = pick({log.start, log.next, *log.entries}, place)
-        self.hand.call("trim", name, offset)
+        self.remote.call("trim", name, offset)
         self.change(name, log.trim(offset))
         self.look()
 
@@ -259,11 +259,11 @@ class Lives(RuleBasedStateMachine):
         offset = pick({log.start, log.next, *there}, place)
         if offset in there and offset not in log.borders and offset - 1 in there:
             with pytest.raises(InvalidArgument):
-                self.hand.call("truncate", name, offset)
+                self.remote.call("truncate", name, offset)
             return
         if offset not in log.borders:
             return  # the batch it lies in may be gone with its other records settled
-        self.hand.call("truncate", name, offset)
+        self.remote.call("truncate", name, offset)
         self.change(name, log.truncate(offset))
         self.confirmed()  # a checkpoint is part of it
         self.look()
@@ -271,14 +271,14 @@ class Lives(RuleBasedStateMachine):
     def raise_epoch(self, which: int, _: int) -> None:
         name = self.log_of(which)
         log = self.model.logs[name]
-        assert self.hand.call("raise_epoch", name) == log.epoch + 1
+        assert self.remote.call("raise_epoch", name) == log.epoch + 1
         self.change(name, replace(log, epoch=log.epoch + 1))
 
     def delete(self, which: int, _: int) -> None:
         if len(self.model.logs) < 2:
             return
         name = self.log_of(which)
-        self.hand.call("delete", name)
+        self.remote.call("delete", name)
         self.model = self.model.without(name)
         self.confirmed()  # it waits for its record, so all before it is on disk
 
@@ -287,18 +287,18 @@ class Lives(RuleBasedStateMachine):
         name = self.log_of(which)
         log = self.model.logs[name]
         offset = max(log.start, pick({log.start, log.next, *log.entries}, place))
-        found = {o: (k, v, t) for o, k, v, t in self.hand.call("read", name, offset)}
+        found = {o: (k, v, t) for o, k, v, t in self.remote.call("read", name, offset)}
         assert list(found) == sorted(found)
         for each, record in found.items():
             assert fits(log.entries[each], record)
-        readable = self.hand.call("look")[name].readable
+        readable = self.remote.call("look")[name].readable
         for each in log.entries:
             if offset <= each < min(readable, self.shown[name]):
                 assert each in found or not log.must_be_there(each, readable)
 
     @rule()
     def confirm(self) -> None:
-        self.hand.call("confirm")
+        self.remote.call("confirm")
         self.confirmed()
         self.look()
         for name, log in self.model.logs.items():
@@ -306,7 +306,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self) -> None:
-        self.hand.call("checkpoint")
+        self.remote.call("checkpoint")
         self.confirmed()
         self.look()
         assert [self.written[name] for name in self.model.logs] == [
@@ -330,30 +330,30 @@ class Lives(RuleBasedStateMachine):
         elif how == "in appends":
             for which, sizes, unlogged in appends:
                 name, specs = self.log_of(which), self.specs(sizes)
-                self.hand.ask("append", name, specs, unlogged)
+                self.remote.ask("append", name, specs, unlogged)
                 self.change(name, self.model.logs[name].append(specs, not unlogged))
         elif how in ("in checkpoint", "in close"):
-            self.hand.ask(how.split()[-1])
+            self.remote.ask(how.split()[-1])
         if how.startswith("in "):  # asked for, not waited for, and killed a moment later
             time.sleep(delay / 4000)
-        self.hand.kill()
+        self.remote.kill()
         if how in ("torn segment: cut", "torn segment: flip", "torn segment: zero"):
             self.tear_segment(delay, how.split()[-1], place)
         elif how == "in recovery":
-            self.hand = Hand(self.data, OPTIONS)
-            self.hand.ask("open")
+            self.remote = RemoteStore(self.data, OPTIONS)
+            self.remote.ask("open")
             time.sleep(delay / 2000)
-            self.hand.kill()
+            self.remote.kill()
         self.begin()
 
     @rule()
     def kill(self) -> None:
-        self.hand.kill()
+        self.remote.kill()
         self.begin()
 
     def stop(self) -> None:
-        self.hand.call("close")
-        self.hand.kill()
+        self.remote.call("close")
+        self.remote.kill()
         self.confirmed()
         # A clean stop wastes nothing: the next offset and the epoch stay.
         exact = {name: (log.next, log.epoch) for name, log in self.model.logs.items()}
@@ -366,15 +366,15 @@ class Lives(RuleBasedStateMachine):
         """The last groups reach the disk in part. To know which bytes those are, the WAL is
         looked at before and after; nothing else may have been written meanwhile, because a
         segment gets nothing that isn't synced in the WAL."""
-        self.hand.call("confirm")
+        self.remote.call("confirm")
         self.confirmed()
         before, others = self.wal_bytes(), self.other_files()
         for which, sizes, _ in appends[:3]:
             name, specs = self.log_of(which), self.specs([size % 1000 for size in sizes])
-            self.hand.call("append", name, specs, False)
+            self.remote.call("append", name, specs, False)
             self.change(name, self.model.logs[name].append(specs, True))
-        self.hand.call("confirm")
-        self.hand.kill()
+        self.remote.call("confirm")
+        self.remote.kill()
         after = self.wal_bytes()
         changed = [path for path in after if after[path] != before.get(path)]
         if others != self.other_files() or before.keys() != after.keys() or len(changed) != 1:
@@ -412,27 +412,27 @@ class Lives(RuleBasedStateMachine):
 
     def begin(self) -> None:
         """A new life: which state is it?"""
-        self.hand = Hand(self.data, OPTIONS)
+        self.remote = RemoteStore(self.data, OPTIONS)
         if keep := os.environ.get("OTTERMQ_KEEP"):  # for who has to find out what went wrong
             shutil.rmtree(keep, ignore_errors=True)
             shutil.copytree(self.data, keep)
-        self.hand.call("open")
-        assert not [text for kind, text in self.hand.call("reports") if kind in DAMAGED]
+        self.remote.call("open")
+        assert not [text for kind, text in self.remote.call("reports") if kind in DAMAGED]
         self.model = self.find_state(self.recovered())
         self.confirmed()
         self.look()
 
     def recovered(self) -> dict[str, Recovered]:
         came = {}
-        for name, seen in self.hand.call("look").items():
-            found = self.hand.call("read", name, seen.start)
+        for name, seen in self.remote.call("look").items():
+            found = self.remote.call("read", name, seen.start)
             offsets = [offset for offset, *_ in found]
             assert offsets == sorted(set(offsets))
             known = {o for model in self.history for o in model.logs[name].entries} | set(offsets)
             counts = {}
             if seen.cursor is not None:
                 counted = sorted(o for o in known if o < seen.next)
-                counts = dict(zip(counted, self.hand.call("counts", name, counted), strict=True))
+                counts = dict(zip(counted, self.remote.call("counts", name, counted), strict=True))
             came[name] = Recovered(seen, {o: (k, v, t) for o, k, v, t in found}, counts)
         return came
 

@@ -13,7 +13,7 @@ import pytest
 
 from ottermq.wal import LogFlags, Record, Store
 from ottermq.wal.records import batches
-from tests.wal.hand import KINDS
+from tests.wal.remote_store import KINDS
 from tests.wal.stores import die, flush, kinds, numbered, numbers, put, small, until
 
 OPTIONS = small(recovery_threads=1)

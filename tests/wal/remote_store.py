@@ -1,4 +1,4 @@
-"""A store in a process of its own, led by the hand: calls go through a pipe, and it can be killed
+"""A store in a process of its own: calls go through a pipe, and it can be killed
 at any moment.
 
 Why a process: what kill -9 leaves behind is the one true picture of a crash. A copy of a live
@@ -172,7 +172,7 @@ class Worker:
         return [(report.kind.name, report.text) for report in self.store.reports()]
 
 
-class Hand:
+class RemoteStore:
     def __init__(self, data: Path, options: Options) -> None:
         self._pipe, far = Pipe()
         self._pid = os.fork()
