@@ -7,7 +7,7 @@
     def test_so_and_so(memory_path: Path) -> None:
         outlive(a_life, memory_path)
 
-The child ends without closing its store, as a kill would end it. What its scribe was promised must
+The child ends without closing its store, as a kill would end it. What its journal was promised must
 then hold three ways: after a restart on the files as they are, after a clean stop of that one, and
 after a power loss at any moment of the life (of the faulty moments too: what a failed sync left
 behind is as uncertain as the simulator can make it).
@@ -28,8 +28,8 @@ from tests.faults.powerloss import EXT4, Model, crash_states
 from tests.faults.rules import Faults
 from tests.faults.shim import recorded
 from tests.wal import power_loss_child
+from tests.wal.crash_journal import CrashJournal
 from tests.wal.promises import Promises, hold_all
-from tests.wal.scribe import Scribe
 
 #: Room enough that nothing is full, and nothing written, before a test says so.
 OPTIONS = replace(power_loss_child.OPTIONS, hot_buffer_size=16 << 20, wal_max_size=8 << 20)
@@ -39,7 +39,7 @@ PATIENCE = 60.0
 class Life:
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.scribe = Scribe(store)
+        self.journal = CrashJournal(store)
         self.faults = Faults.from_environment()
         self.reports: list[Report] = []
 

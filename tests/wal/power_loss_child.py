@@ -21,7 +21,7 @@ from pathlib import Path
 from ottermq.wal import Log, Options, Store
 from ottermq.wal.store import DirectIO
 from tests.faults.rules import Faults, Op
-from tests.wal.scribe import Scribe, options_of
+from tests.wal.crash_journal import CrashJournal, options_of
 
 LIFE = 1_000_000  # numbers a life may use
 LOGS = {
@@ -52,7 +52,7 @@ class Life:
     def __init__(self, store: Store, seed: int, life: int) -> None:
         self.rng = random.Random(f"{seed}/{life}")
         self.store = store
-        self.scribe = Scribe(store, first_number=life * LIFE)
+        self.journal = CrashJournal(store, first_number=life * LIFE)
         self.made = 0
         self.life = life
 
@@ -68,10 +68,10 @@ class Life:
 
     def begin(self) -> None:
         for log in self.store:
-            self.scribe.take_over(log, self.kind_of(log))
+            self.journal.take_over(log, self.kind_of(log))
         for name, kind in LOGS.items():
             if ("/", name) not in self.store:
-                self.scribe.create(name, kind)
+                self.journal.create(name, kind)
 
     def step(self) -> None:
         steps = {
@@ -89,7 +89,7 @@ class Life:
             self.make_queue: 1,
             self.drop_queue: 1,
             self.say_little: 2,
-            self.scribe.confirm: 10,
+            self.journal.confirm: 10,
             self.store.checkpoint: 1,
         }
         [act] = self.rng.choices(list(steps), list(steps.values()))
@@ -103,34 +103,34 @@ class Life:
 
     def publish(self) -> None:
         for _ in range(self.rng.randint(1, 4)):
-            self.scribe.append(self.rng.choice(self.logs), self.sizes())
+            self.journal.append(self.rng.choice(self.logs), self.sizes())
         if self.rng.random() < 0.1:
-            self.scribe.append(self.rng.choice(self.logs), [self.rng.randint(20_000, 200_000)])
+            self.journal.append(self.rng.choice(self.logs), [self.rng.randint(20_000, 200_000)])
         self.sometimes_confirm()
 
     def publish_transient(self) -> None:
-        self.scribe.append_unlogged(self.rng.choice(self.logs), self.sizes())
+        self.journal.append_unlogged(self.rng.choice(self.logs), self.sizes())
 
     def fan_out(self) -> None:
-        self.scribe.fanout(self.rng.sample(self.logs, self.rng.randint(2, 5)), self.sizes())
+        self.journal.fanout(self.rng.sample(self.logs, self.rng.randint(2, 5)), self.sizes())
         self.sometimes_confirm()
 
     def transact(self) -> None:
         targets = self.rng.sample(self.logs, self.rng.randint(1, 3))
-        sources = [log for log in self.queues() if self.scribe.in_flight.get(log.id)]
-        self.scribe.transaction(
+        sources = [log for log in self.queues() if self.journal.in_flight.get(log.id)]
+        self.journal.transaction(
             [(log, self.sizes()) for log in targets],
-            [(log, self.rng.choice(self.scribe.in_flight[log.id])) for log in sources[:2]],
+            [(log, self.rng.choice(self.journal.in_flight[log.id])) for log in sources[:2]],
         )
-        self.scribe.confirm()
+        self.journal.confirm()
 
     def transact_at_length(self) -> None:
         """Longer than a WAL file."""
         one, other = self.rng.sample(self.queues(), 2)
-        self.scribe.transaction([(one, [90_000] * 7), (other, [120_000] * 6)], [])
-        self.scribe.confirm()
+        self.journal.transaction([(one, [90_000] * 7), (other, [120_000] * 6)], [])
+        self.journal.confirm()
         for log in (one, other):
-            self.scribe.confirm()
+            self.journal.confirm()
             self.drain(log, 20)
 
     def consume(self) -> None:
@@ -140,31 +140,31 @@ class Life:
         self.sometimes_confirm()
 
     def drain(self, log: Log, most: int) -> None:
-        self.scribe.take(log, most)
-        flying = self.scribe.in_flight.get(log.id, [])
+        self.journal.take(log, most)
+        flying = self.journal.in_flight.get(log.id, [])
         count = self.rng.randint(0, len(flying)) if len(flying) < 30 else len(flying) - 5
-        self.scribe.settle(log, sorted(self.rng.sample(flying, count)))
+        self.journal.settle(log, sorted(self.rng.sample(flying, count)))
 
     def give_back(self) -> None:
-        flying = [log for log in self.queues() if self.scribe.in_flight.get(log.id)]
+        flying = [log for log in self.queues() if self.journal.in_flight.get(log.id)]
         if flying:
             log = self.rng.choice(flying)
-            self.scribe.give_back(log, self.rng.choice(self.scribe.in_flight[log.id]))
+            self.journal.give_back(log, self.rng.choice(self.journal.in_flight[log.id]))
 
     def replay(self) -> None:
         log = self.rng.choice(self.logs)
         stat = log.stat()
-        self.scribe.read(log, self.rng.randint(stat.start_offset, stat.next_offset))
+        self.journal.read(log, self.rng.randint(stat.start_offset, stat.next_offset))
 
     def purge(self) -> None:
-        self.scribe.purge(self.rng.choice(self.queues()))
+        self.journal.purge(self.rng.choice(self.queues()))
         self.sometimes_confirm()
 
     def trim(self) -> None:
         log = self.rng.choice(self.logs)
         stat = log.stat()
         span = stat.next_offset - stat.start_offset
-        self.scribe.trim(log, stat.start_offset + self.rng.randint(0, span))
+        self.journal.trim(log, stat.start_offset + self.rng.randint(0, span))
         self.sometimes_confirm()
 
     def truncate(self) -> None:
@@ -174,32 +174,32 @@ class Life:
         offset = stat.next_offset - self.rng.randint(0, reach)
         for batch in log.read(offset)[:1]:  # batches go whole: at their borders is where to cut
             if batch.base_offset >= stat.start_offset:
-                self.scribe.truncate(log, batch.base_offset)
+                self.journal.truncate(log, batch.base_offset)
 
     def make_queue(self) -> None:
         """One that is used at once, before its first lease can be on disk."""
         self.made += 1
-        log = self.scribe.create(f"extra-{self.life}-{self.made}")
-        self.scribe.append_unlogged(log, [30])
-        self.scribe.take(log, 1)
+        log = self.journal.create(f"extra-{self.life}-{self.made}")
+        self.journal.append_unlogged(log, [30])
+        self.journal.take(log, 1)
 
     def drop_queue(self) -> None:
         extras = [log for log in self.logs if log.name not in LOGS]
         if extras:
             log = self.rng.choice(extras)
-            self.scribe.confirm()
-            self.scribe.delete(log)
+            self.journal.confirm()
+            self.journal.delete(log)
             if self.rng.random() < 0.5:  # the same name, and nothing of what was
-                self.scribe.append(self.scribe.create(log.name), self.sizes())
+                self.journal.append(self.journal.create(log.name), self.sizes())
 
     def say_little(self) -> None:
         quiet = self.store.get("quiet")
-        self.scribe.append_unlogged(quiet, [30])
-        self.scribe.take(quiet, 1)
+        self.journal.append_unlogged(quiet, [30])
+        self.journal.take(quiet, 1)
 
     def sometimes_confirm(self) -> None:
         if self.rng.random() < 0.5:
-            self.scribe.confirm()
+            self.journal.confirm()
 
 
 def main(seed: int, life: int, steps: int, end: str, *flags: str) -> None:
@@ -216,7 +216,7 @@ def main(seed: int, life: int, steps: int, end: str, *flags: str) -> None:
         lived.step()
     if end == "exit":
         os._exit(0)
-    lived.scribe.confirm()
+    lived.journal.confirm()
     store.close()
 
 

@@ -1,4 +1,4 @@
-"""What a store has promised by the marks of a scribe, and whether one that came back keeps it.
+"""What a store has promised by its crash journal, and whether one that came back keeps it.
 
     promises = Promises()
     promises.read(state.markers)
@@ -28,7 +28,7 @@ from typing import Any
 from ottermq.wal import Log, Options, Record, ReportKind, Store
 from ottermq.wal.errors import InvalidArgument
 from tests.faults.powerloss import CrashState
-from tests.wal.scribe import content, when_there_is_room
+from tests.wal.crash_journal import content, when_there_is_room
 
 LAST = 1 << 40  # records numbered from here on are our own
 DAMAGE = {ReportKind.CORRUPT, ReportKind.WAL_HOLE, ReportKind.UNREADABLE}

@@ -1,5 +1,4 @@
-"""A store in a process of its own: calls go through a pipe, and it can be killed
-at any moment.
+"""A store in a process of its own: calls go through a pipe, and it can be killed at any moment.
 
 Why a process: what kill -9 leaves behind is the one true picture of a crash. A copy of a live
 store's folder is not: it is taken file by file while four threads write, and may hold an old

@@ -16,9 +16,9 @@ from ottermq.wal.verify import Finding, verify
 from tests.faults.powerloss import EXT4, POSIX, CrashState, Model, crash_states
 from tests.faults.shim import recorded
 from tests.faults.trace import Event, Trace
+from tests.wal.crash_journal import when_there_is_room
 from tests.wal.faulty import Life, command
 from tests.wal.promises import DAMAGE
-from tests.wal.scribe import when_there_is_room
 from tests.wal.stores import small
 from tests.wal.test_compaction import compact
 
@@ -46,12 +46,12 @@ class Writer:
         self.number += 1
         number = None if is_tombstone else self.number
         word: Word = (self.log.stat().next_offset, key, number)
-        self.life.scribe.mark("may", word)
+        self.life.journal.mark("may", word)
         record = Record(value_of(number), key=key.encode(), timestamp=self.number)
         done = when_there_is_room(self.store, partial(self.log.append, [record]))
         assert done.first_offset == word[0]
         self.store.wait(done.seq)
-        self.life.scribe.mark("must", word)
+        self.life.journal.mark("must", word)
 
     def round(self) -> None:
         for number in range(3 * KEYS):
@@ -59,9 +59,9 @@ class Writer:
 
     def compact(self, now: int) -> None:
         self.store.checkpoint()
-        self.life.scribe.mark("compacting", now)
+        self.life.journal.mark("compacting", now)
         assert compact(self.log, now=now, retention=RETENTION).dropped
-        self.life.scribe.mark("compacted", now)
+        self.life.journal.mark("compacted", now)
 
 
 def a_log_that_is_compacted_again_and_again(life: Life) -> None:

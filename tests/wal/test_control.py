@@ -289,16 +289,16 @@ def test_names_that_no_folder_could_have(data: Path) -> None:
 
 
 def a_log_deleted_beside_a_checkpoint(life: Life) -> None:
-    stays, goes = life.scribe.create("stays"), life.scribe.create("goes")
+    stays, goes = life.journal.create("stays"), life.journal.create("goes")
     for log in (stays, goes):
-        life.scribe.append(log, [100] * 3)
-    life.scribe.confirm()
+        life.journal.append(log, [100] * 3)
+    life.journal.confirm()
     folder = life.store.data / f"vhosts/%2F/queues/goes.{goes.id}"
     late = life.faults.delay(Op.FDATASYNC, "vhosts/*.log", seconds=0.3)
     with ThreadPoolExecutor() as pool:
         checkpoint = pool.submit(life.store.checkpoint)
         life.until(lambda: late.fired, "nothing is synced")
-        life.scribe.delete(goes)
+        life.journal.delete(goes)
         checkpoint.result()  # what is gone is none of its business
     assert not life.count(ReportKind.CHECKPOINT_FAILED)
     life.until(lambda: not folder.exists(), "its files are left behind")
@@ -309,12 +309,12 @@ def test_a_log_may_be_deleted_while_a_checkpoint_has_it_in_hand(memory_path: Pat
 
 
 def a_truncation_that_is_killed_before_its_checkpoint(life: Life) -> None:
-    log = life.scribe.create("s", "stream")
+    log = life.journal.create("s", "stream")
     for _ in range(10):
-        life.scribe.append(log, [30_000])  # four to a segment
-        life.scribe.confirm()
+        life.journal.append(log, [30_000])  # four to a segment
+        life.journal.confirm()
     life.faults.kill(Op.FSYNC, "checkpoint.tmp")
-    life.scribe.truncate(log, 7)
+    life.journal.truncate(log, 7)
 
 
 def test_what_was_truncated_stays_away_when_the_log_is_made_again_from_the_wal(

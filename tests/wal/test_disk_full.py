@@ -16,9 +16,9 @@ from ottermq.wal.errors import Full, LogError, NoSpace
 from tests.faults.mounted import any_disk
 from tests.faults.rules import Op
 from tests.faults.shim import recorded
+from tests.wal.crash_journal import content, when_there_is_room
 from tests.wal.faulty import OPTIONS, Life, command, outlive
 from tests.wal.promises import Promises
-from tests.wal.scribe import content, when_there_is_room
 from tests.wal.test_fsync_errors import busy_logs, filled, is_served, is_whole
 
 GROWING = Op.CREATE | Op.WRITE | Op.ALLOCATE
@@ -28,7 +28,7 @@ def stays_refused(life: Life, log: Log, seconds: float = 1.0) -> None:
     """Not only for the moment: nobody says that there is space before there is."""
     for _ in range(int(seconds / 0.1)):
         with pytest.raises(NoSpace):
-            life.scribe.append(log, [10])
+            life.journal.append(log, [10])
         life.pause(0.1)
     assert life.count(ReportKind.SPACE_BACK) == 0
 
@@ -37,8 +37,8 @@ def no_space_for_segments(life: Life) -> None:
     logs = busy_logs(life)
     life.store.checkpoint()
     for log in logs:
-        life.scribe.append(log, [50_000] * 4)
-    life.scribe.confirm()
+        life.journal.append(log, [50_000] * 4)
+    life.journal.confirm()
     full = life.faults.fail(GROWING, "vhosts/*", error=errno.ENOSPC)
     with pytest.raises(NoSpace):
         life.store.checkpoint()
@@ -47,22 +47,22 @@ def no_space_for_segments(life: Life) -> None:
     with pytest.raises(NoSpace):
         life.store.admits()
     with pytest.raises(NoSpace):
-        life.scribe.fanout(logs, [10])
+        life.journal.fanout(logs, [10])
     with pytest.raises(NoSpace):
-        life.scribe.transaction([(logs[0], [10])], [])
+        life.journal.transaction([(logs[0], [10])], [])
     stays_refused(life, logs[0])
     for log in logs:
         is_whole(life, log)
     for _ in range(5):
         is_served(life, logs[0])
         is_served(life, logs[1])
-    life.scribe.confirm()
+    life.journal.confirm()
     full.clear()
     life.hear(ReportKind.SPACE_BACK)
     assert life.store.trouble() is None
     for log in logs:
-        life.scribe.append(log, [100])
-    life.scribe.confirm()
+        life.journal.append(log, [100])
+    life.journal.confirm()
     life.store.checkpoint()
 
 
@@ -73,11 +73,11 @@ def test_without_space_for_segments_appends_are_refused_and_acks_go_on(memory_pa
 def no_space_for_wal_files(life: Life) -> None:
     logs = [filled(life, "q"), filled(life, "other")]
     full = life.faults.fail(GROWING, "wal/new-*", error=errno.ENOSPC)
-    life.scribe.is_patient = False
+    life.journal.is_patient = False
     with pytest.raises((NoSpace, Full)):
         while True:
-            life.scribe.append(logs[1], [60_000] * 4)
-    life.scribe.is_patient = True
+            life.journal.append(logs[1], [60_000] * 4)
+    life.journal.is_patient = True
     life.until(lambda: refusal(life, logs[1]) is NoSpace, "NoSpace is not told")
     life.hear(ReportKind.NO_SPACE)
     assert "space" in (life.store.trouble() or "")
@@ -87,13 +87,13 @@ def no_space_for_wal_files(life: Life) -> None:
     life.until(lambda: refusal(life, logs[1]) is None, "it doesn't heal")
     life.hear(ReportKind.SPACE_BACK)
     assert life.store.trouble() is None
-    life.scribe.confirm()
+    life.journal.confirm()
     life.store.checkpoint()
 
 
 def refusal(life: Life, log: Log) -> type[LogError] | None:
     try:
-        life.scribe.append(log, [10])
+        life.journal.append(log, [10])
     except LogError as error:
         return type(error)
     return None
@@ -107,19 +107,19 @@ def test_without_space_for_wal_files_what_was_taken_waits_and_the_rest_is_refuse
 
 def no_space_at_all(life: Life, left: str) -> None:
     logs = busy_logs(life)
-    life.scribe.is_patient = False
+    life.journal.is_patient = False
     life.faults.disk_full_after(int(left))
     with pytest.raises((NoSpace, Full)):
         while True:
-            life.scribe.append(logs[2], [50_000] * 4)
-    life.scribe.is_patient = True
+            life.journal.append(logs[2], [50_000] * 4)
+    life.journal.is_patient = True
     for log in logs:
         is_whole(life, log)
     is_served(life, logs[0])
     is_served(life, logs[1])
     life.faults.disk_has_room()
     life.until(lambda: refusal(life, logs[2]) is None, "it doesn't heal")
-    life.scribe.confirm()
+    life.journal.confirm()
     life.store.checkpoint()
 
 
@@ -134,11 +134,11 @@ def little_space(life: Life) -> None:
     life.hear(ReportKind.NO_SPACE)
     stays_refused(life, log, seconds=0.3)
     is_served(life, log)
-    life.scribe.confirm()
+    life.journal.confirm()
     life.faults.report_free_space(None)
     life.hear(ReportKind.SPACE_BACK)
-    life.scribe.append(log, [10])
-    life.scribe.confirm()
+    life.journal.append(log, [10])
+    life.journal.confirm()
 
 
 little_space.options = replace(OPTIONS, low_space_limit=16 << 20)  # type: ignore[attr-defined]
@@ -152,14 +152,14 @@ def a_full_disk_does_not_hold_a_checkpoint_up(life: Life) -> None:
     """What was settled needs no space: its WAL is let go."""
     log = filled(life, "q")
     for _ in range(20):
-        life.scribe.append(log, [1_000] * 4)
-    life.scribe.confirm()
-    life.scribe.settle(log, life.scribe.take(log, 200) + life.scribe.in_flight[log.id][:2])
-    life.scribe.confirm()
+        life.journal.append(log, [1_000] * 4)
+    life.journal.confirm()
+    life.journal.settle(log, life.journal.take(log, 200) + life.journal.in_flight[log.id][:2])
+    life.journal.confirm()
     life.faults.fail(GROWING, "vhosts/*", error=errno.ENOSPC)
     life.store.checkpoint()
-    life.scribe.append(log, [10])
-    life.scribe.confirm()
+    life.journal.append(log, [10])
+    life.journal.confirm()
 
 
 def test_what_was_settled_needs_no_space(memory_path: Path) -> None:
@@ -200,17 +200,17 @@ def test_acks_share_groups_while_checkpoints_fail(memory_path: Path) -> None:
 def trimmed_before_it_was_written(life: Life) -> None:
     """Batches have their places in several segments, none of which could be written. What is
     trimmed of them goes with its places: nobody writes for ever into a file that is gone."""
-    stream = life.scribe.create("s", "stream")
-    life.scribe.append(stream, [1_000])
-    life.scribe.confirm()
+    stream = life.journal.create("s", "stream")
+    life.journal.append(stream, [1_000])
+    life.journal.confirm()
     life.store.checkpoint()
     full = life.faults.fail(GROWING, "vhosts/*", error=errno.ENOSPC)
     for _ in range(8):
-        life.scribe.append(stream, [60_000])
-    life.scribe.confirm()
+        life.journal.append(stream, [60_000])
+    life.journal.confirm()
     with pytest.raises(NoSpace):
         life.store.checkpoint()
-    life.scribe.trim(stream, stream.stat().next_offset - 3)
+    life.journal.trim(stream, stream.stat().next_offset - 3)
     with pytest.raises(NoSpace):
         life.store.checkpoint()  # which lets go what was trimmed
     folder = life.store.data / f"vhosts/%2F/queues/s.{stream.id}"
@@ -220,8 +220,8 @@ def trimmed_before_it_was_written(life: Life) -> None:
     life.hear(ReportKind.SPACE_BACK)
     life.store.checkpoint()
     is_whole(life, stream)
-    life.scribe.append(stream, [1_000])
-    life.scribe.confirm()
+    life.journal.append(stream, [1_000])
+    life.journal.confirm()
     assert life.count(ReportKind.WRITE_FAILED) == 0
 
 
@@ -233,17 +233,17 @@ def test_what_was_trimmed_before_it_was_written_needs_no_place(memory_path: Path
 
 
 def a_slow_disk(life: Life) -> None:
-    log = life.scribe.create("q")
+    log = life.journal.create("q")
     life.faults.delay(Op.WRITE, "vhosts/*.log", seconds=0.3)
-    life.scribe.is_patient = False
+    life.journal.is_patient = False
     with pytest.raises(Full):
         while True:
-            life.scribe.append(log, [100_000] * 4)
-    life.scribe.confirm()
+            life.journal.append(log, [100_000] * 4)
+    life.journal.confirm()
     life.pause(0)  # what the WAL had to say has been said
-    life.scribe.is_patient = True
-    life.scribe.append(log, [100])
-    life.scribe.confirm()
+    life.journal.is_patient = True
+    life.journal.append(log, [100])
+    life.journal.confirm()
 
 
 a_slow_disk.options = replace(OPTIONS, hot_buffer_size=1 << 20)  # type: ignore[attr-defined]
@@ -259,8 +259,8 @@ def test_who_was_told_that_the_hot_tail_is_full_hears_of_room(memory_path: Path)
 def much_in_the_wal(life: Life) -> None:
     logs = busy_logs(life)
     for log in logs:
-        life.scribe.append(log, [100_000] * 9)
-    life.scribe.confirm()
+        life.journal.append(log, [100_000] * 9)
+    life.journal.confirm()
 
 
 def start_and_serve(life: Life) -> None:

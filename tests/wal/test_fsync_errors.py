@@ -17,22 +17,22 @@ SYNC_OR_WRITE = {"sync": Op.FDATASYNC, "write": Op.WRITE}
 
 def filled(life: Life, name: str, kind: str = "queue", batches: int = 5) -> Log:
     """A log with records that are confirmed, one of them settled for good."""
-    log = life.scribe.create(name, kind)
+    log = life.journal.create(name, kind)
     for size in range(batches):
-        life.scribe.append(log, [100 + size, 2_000])
-    life.scribe.confirm()
+        life.journal.append(log, [100 + size, 2_000])
+    life.journal.confirm()
     if kind != "stream":
-        life.scribe.take(log, 3)
-        life.scribe.settle(log, [0])
-        life.scribe.confirm()
+        life.journal.take(log, 3)
+        life.journal.settle(log, [0])
+        life.journal.confirm()
     return log
 
 
 def is_served(life: Life, log: Log) -> None:
     """Reading, giving out and settling go on."""
-    assert life.scribe.read(log, 1)
-    [offset] = life.scribe.take(log, 1)
-    life.scribe.settle(log, [offset])
+    assert life.journal.read(log, 1)
+    [offset] = life.journal.take(log, 1)
+    life.journal.settle(log, [offset])
 
 
 # -- the WAL: what can't be synced fences ------------------------------------------------------
@@ -41,9 +41,9 @@ def is_served(life: Life, log: Log) -> None:
 def raise_fence(life: Life, log: Log, **how: bool) -> Rule:
     """An append whose sync fails, once."""
     rule = life.faults.fail(Op.FDATASYNC, "wal/*.wal", times=1, **how)
-    life.scribe.append(log, [500] * 3)
+    life.journal.append(log, [500] * 3)
     with pytest.raises(Fenced):
-        life.scribe.confirm()
+        life.journal.confirm()
     report = life.hear(ReportKind.FENCED)
     assert "Input/output error" in report.text
     assert rule.fired == 1
@@ -53,17 +53,17 @@ def raise_fence(life: Life, log: Log, **how: bool) -> Rule:
 def fenced_life(life: Life, op: str, carried_out: str) -> None:
     log, other = filled(life, "q"), filled(life, "other")
     life.faults.fail(SYNC_OR_WRITE[op], "wal/*.wal", times=1, carried_out=carried_out == "True")
-    life.scribe.append(log, [500] * 3)
+    life.journal.append(log, [500] * 3)
     with pytest.raises(Fenced):
-        life.scribe.confirm()
+        life.journal.confirm()
     life.hear(ReportKind.FENCED)
     assert "fenced" in (life.store.trouble() or "")
     assert life.store.stat().fence_kept
     refusals: list[Callable[[], None]] = [
-        lambda: life.scribe.append(log, [10]),
-        lambda: life.scribe.append(other, [10]),
-        lambda: life.scribe.fanout([log, other], [10]),
-        lambda: life.scribe.transaction([(log, [10])], []),
+        lambda: life.journal.append(log, [10]),
+        lambda: life.journal.append(other, [10]),
+        lambda: life.journal.fanout([log, other], [10]),
+        lambda: life.journal.transaction([(log, [10])], []),
         lambda: life.store.admits(),
         lambda: life.store.delete(log),
     ]
@@ -86,19 +86,19 @@ def test_a_failed_sync_of_the_wal_refuses_what_was_under_way_and_all_that_follow
 def a_wal_that_stays_broken(life: Life) -> None:
     log = filled(life, "q")
     rule = life.faults.fail(Op.FDATASYNC, "wal/*.wal")
-    life.scribe.append(log, [500])
+    life.journal.append(log, [500])
     with pytest.raises(Fenced):
-        life.scribe.confirm()
+        life.journal.confirm()
     life.hear(ReportKind.FENCED)
     assert life.store.stat().fence_kept, "the fence file is another file"
     with pytest.raises(StorageFailure):
         life.store.unfence()
     with pytest.raises(Fenced):
-        life.scribe.append(log, [10])
+        life.journal.append(log, [10])
     rule.clear()
     life.store.unfence()
-    life.scribe.append(log, [20])
-    life.scribe.confirm()
+    life.journal.append(log, [20])
+    life.journal.confirm()
 
 
 def test_a_fence_is_lifted_only_once_the_disk_is_well(memory_path: Path) -> None:
@@ -108,9 +108,9 @@ def test_a_fence_is_lifted_only_once_the_disk_is_well(memory_path: Path) -> None
 def a_disk_that_is_dead(life: Life) -> None:
     log = filled(life, "q")
     life.faults.fail(Op.SYNC, "wal/*", carried_out=True)
-    life.scribe.append(log, [500])
+    life.journal.append(log, [500])
     with pytest.raises(Fenced):
-        life.scribe.confirm()
+        life.journal.confirm()
     report = life.hear(ReportKind.FENCED)
     assert not life.store.stat().fence_kept
     assert "may come back" in report.text
@@ -124,25 +124,25 @@ def test_where_not_even_the_fence_can_be_written_the_outcome_is_open_and_said_to
 
 
 def life_after_a_fence(life: Life) -> None:
-    log, new = filled(life, "q"), life.scribe.create("new")
+    log, new = filled(life, "q"), life.journal.create("new")
     raise_fence(life, new)
     is_served(life, log)
     with pytest.raises(Fenced):
-        life.scribe.confirm()  # what was settled is settled in memory only
+        life.journal.confirm()  # what was settled is settled in memory only
     life.store.unfence()
     assert life.store.trouble() is None
     for size in (10, 3_000, 70_000):
-        life.scribe.append(log, [size])
-        life.scribe.append(new, [size])
-        life.scribe.fanout([log, new], [size])
-    life.scribe.confirm()
+        life.journal.append(log, [size])
+        life.journal.append(new, [size])
+        life.journal.fanout([log, new], [size])
+    life.journal.confirm()
     # Its first lease was refused with its first record: a reader must not see past it.
-    life.scribe.append_unlogged(new, [30])
-    life.scribe.confirm()
-    life.scribe.take(new, 100)
+    life.journal.append_unlogged(new, [30])
+    life.journal.confirm()
+    life.journal.take(new, 100)
     life.store.checkpoint()
-    life.scribe.append(new, [40])
-    life.scribe.confirm()
+    life.journal.append(new, [40])
+    life.journal.confirm()
 
 
 def test_after_a_fence_is_lifted_appends_are_durable_again(memory_path: Path) -> None:
@@ -150,15 +150,15 @@ def test_after_a_fence_is_lifted_appends_are_durable_again(memory_path: Path) ->
 
 
 def a_lease_that_was_refused(life: Life) -> None:
-    new, other = life.scribe.create("new"), filled(life, "other")
+    new, other = life.journal.create("new"), filled(life, "other")
     raise_fence(life, new)
     life.store.unfence()
-    life.scribe.append(other, [10])
-    life.scribe.confirm()
-    life.scribe.append_unlogged(new, [30])
-    life.until(lambda: bool(life.scribe.take(new, 1)), "the record is not given out")
-    life.scribe.append(other, [10])
-    life.scribe.confirm()
+    life.journal.append(other, [10])
+    life.journal.confirm()
+    life.journal.append_unlogged(new, [30])
+    life.until(lambda: bool(life.journal.take(new, 1)), "the record is not given out")
+    life.journal.append(other, [10])
+    life.journal.confirm()
 
 
 def test_offsets_whose_lease_was_refused_are_leased_again(memory_path: Path) -> None:
@@ -168,13 +168,13 @@ def test_offsets_whose_lease_was_refused_are_leased_again(memory_path: Path) -> 
 def a_transaction_that_was_refused(life: Life) -> None:
     source, dead_letters = filled(life, "source"), filled(life, "dead letters")
     life.faults.fail(Op.FDATASYNC, "wal/*.wal", times=1)
-    life.scribe.transaction([(dead_letters, [100])], [(source, 1)])
+    life.journal.transaction([(dead_letters, [100])], [(source, 1)])
     with pytest.raises(Fenced):
-        life.scribe.confirm()
+        life.journal.confirm()
     life.hear(ReportKind.FENCED)
     life.store.unfence()
-    life.scribe.append(source, [10])
-    life.scribe.confirm()
+    life.journal.append(source, [10])
+    life.journal.confirm()
     life.store.checkpoint()
 
 
@@ -185,13 +185,13 @@ def test_a_refused_transaction_settles_nothing(memory_path: Path) -> None:
 
 def what_was_given_out_behind_the_fence(life: Life) -> None:
     log = filled(life, "q")
-    raise_fence(life, life.scribe.create("other"))
-    assert len(life.scribe.take(log, 2)) == 2
+    raise_fence(life, life.journal.create("other"))
+    assert len(life.journal.take(log, 2)) == 2
     with pytest.raises(Fenced):
-        life.scribe.confirm()
+        life.journal.confirm()
     life.store.unfence()
-    assert len(life.scribe.take(log, 2)) == 2
-    life.scribe.confirm()
+    assert len(life.journal.take(log, 2)) == 2
+    life.journal.confirm()
 
 
 def test_what_was_given_out_behind_a_fence_comes_back(memory_path: Path) -> None:
@@ -203,14 +203,14 @@ def refused_twice(life: Life) -> None:
     refused = []
     for times in (1, 2):
         life.faults.fail(Op.FDATASYNC, "wal/*.wal", times=1)
-        life.scribe.append(log, [10])
-        refused.append(life.scribe.owed_seq)
+        life.journal.append(log, [10])
+        refused.append(life.journal.owed_seq)
         with pytest.raises(Fenced):
-            life.scribe.confirm()
+            life.journal.confirm()
         life.hear(ReportKind.FENCED, times)
         life.store.unfence()
-        life.scribe.append(log, [10])
-        life.scribe.confirm()
+        life.journal.append(log, [10])
+        life.journal.confirm()
     for seq in refused:
         with pytest.raises(Fenced):
             life.store.wait(seq)
@@ -228,9 +228,9 @@ def busy_logs(life: Life) -> list[Log]:
     logs = [filled(life, "q"), filled(life, "kept", "kept"), filled(life, "stream", "stream")]
     for log in logs:
         for _ in range(5):
-            life.scribe.append(log, [30_000, 20_000, 100])
-        life.scribe.append_unlogged(log, [50])
-    life.scribe.confirm()
+            life.journal.append(log, [30_000, 20_000, 100])
+        life.journal.append_unlogged(log, [50])
+    life.journal.confirm()
     return logs
 
 
@@ -238,12 +238,12 @@ def one_segment_sync_fails(life: Life, op: str, error: str, skip: str) -> None:
     logs = busy_logs(life)
     life.store.checkpoint()
     for log in logs:
-        life.scribe.append(log, [40_000] * 3)
-        life.scribe.append_unlogged(log, [60])
-        life.scribe.append(log, [40_000] * 3)
+        life.journal.append(log, [40_000] * 3)
+        life.journal.append_unlogged(log, [60])
+        life.journal.append(log, [40_000] * 3)
     for log in logs[:2]:
-        life.scribe.settle(log, life.scribe.take(log, 8))
-    life.scribe.confirm()
+        life.journal.settle(log, life.journal.take(log, 8))
+    life.journal.confirm()
     rule = life.faults.fail(
         Op[op], "vhosts/*.log" if op == "FDATASYNC" else "*", error=getattr(errno, error),
         skip=int(skip), times=1,
@@ -254,9 +254,9 @@ def one_segment_sync_fails(life: Life, op: str, error: str, skip: str) -> None:
     assert "written again" in report.text
     assert life.store.stat().segments_rewritten >= 1
     for log in logs:
-        life.scribe.append(log, [100])
+        life.journal.append(log, [100])
         is_whole(life, log)
-    life.scribe.confirm()
+    life.journal.confirm()
     life.store.checkpoint()
     for log in logs:
         is_whole(life, log)
@@ -280,22 +280,22 @@ def test_a_segment_that_cannot_be_synced_is_made_again_from_the_wal(
 
 def a_rewritten_segment_is_smaller(life: Life) -> None:
     """Records settled since they were written are left out, in segments that are full already."""
-    log = life.scribe.create("q")
+    log = life.journal.create("q")
     for _ in range(4):
-        life.scribe.append(log, [40_000] * 2)
-        life.scribe.append_unlogged(log, [50])  # to the page cache, with all before it
-    life.scribe.confirm()
+        life.journal.append(log, [40_000] * 2)
+        life.journal.append_unlogged(log, [50])  # to the page cache, with all before it
+    life.journal.confirm()
     life.until(lambda: log.stat().hot_batches == 0, "not written")
     assert log.stat().segments > 2
-    life.scribe.settle(log, life.scribe.take(log, 5))
-    life.scribe.confirm()
+    life.journal.settle(log, life.journal.take(log, 5))
+    life.journal.confirm()
     rule = life.faults.fail(Op.FDATASYNC, "vhosts/*.log")
     life.store.checkpoint()
     rule.clear()
     assert life.store.stat().segments_rewritten > 1
     is_whole(life, log)
-    life.scribe.append(log, [10])
-    life.scribe.confirm()
+    life.journal.append(log, [10])
+    life.journal.confirm()
 
 
 def test_a_segment_that_was_made_again_may_be_smaller_than_it_was(memory_path: Path) -> None:
@@ -308,8 +308,8 @@ def pages_that_the_kernel_dropped(life: Life) -> None:
     life.store.checkpoint()
     good = {log.id: log.stat().size_bytes for log in logs}
     for log in logs:
-        life.scribe.append(log, [300] * 50)
-    life.scribe.confirm()
+        life.journal.append(log, [300] * 50)
+    life.journal.confirm()
     rule = life.faults.fail(Op.SYNC, "vhosts/*.log*")
     with pytest.raises(LogError):
         life.store.checkpoint()
@@ -337,8 +337,8 @@ def one_sync_for_many_fails(life: Life) -> None:
     assert rule.fired == 1
     for log in logs:
         is_whole(life, log)
-        life.scribe.append(log, [100])
-    life.scribe.confirm()
+        life.journal.append(log, [100])
+    life.journal.confirm()
 
 
 def test_one_sync_for_many_segments_that_fails_says_not_whose_it_was(memory_path: Path) -> None:
@@ -351,11 +351,11 @@ def segments_that_never_sync(life: Life) -> None:
     with pytest.raises(LogError):
         life.store.checkpoint()
     life.hear(ReportKind.CHECKPOINT_FAILED)
-    life.scribe.is_patient = False
+    life.journal.is_patient = False
     with pytest.raises(Full):
         while True:
-            life.scribe.append(logs[2], [50_000] * 4)
-            life.scribe.confirm()
+            life.journal.append(logs[2], [50_000] * 4)
+            life.journal.confirm()
     for log in logs[:2]:
         is_served(life, log)
     assert life.count(ReportKind.CHECKPOINT_FAILED) == 1, "told once, not with every try"
@@ -364,8 +364,8 @@ def segments_that_never_sync(life: Life) -> None:
     life.store.admits()
     assert life.store.stat().segments_rewritten
     for log in logs:
-        life.scribe.append(log, [100])
-    life.scribe.confirm()
+        life.journal.append(log, [100])
+    life.journal.confirm()
 
 
 def test_segments_that_never_sync_fill_the_wal_and_no_more(memory_path: Path) -> None:
@@ -380,8 +380,8 @@ def writes_are_cut_short(life: Life, path: str) -> None:
     rule = life.faults.shorten(path, to=1000 if path == "wal/*.wal" else 50, times=None)
     logs = busy_logs(life)
     life.store.checkpoint()
-    life.scribe.append(logs[0], [100])
-    life.scribe.confirm()
+    life.journal.append(logs[0], [100])
+    life.journal.confirm()
     assert rule.fired > 3
     for log in logs:
         is_whole(life, log)
@@ -401,8 +401,8 @@ def segments_that_cannot_be_written(life: Life, op: str) -> None:
     life.hear(ReportKind.WRITE_FAILED)
     for log in logs:
         is_whole(life, log)
-        life.scribe.append(log, [10])
-    life.scribe.confirm()
+        life.journal.append(log, [10])
+    life.journal.confirm()
     is_served(life, logs[0])
     rule.clear()
     life.store.checkpoint()
@@ -423,27 +423,27 @@ def a_checkpoint_that_fails(life: Life, op: str, path: str, carried_out: str) ->
     logs = busy_logs(life)
     life.store.checkpoint()
     for log in logs:
-        life.scribe.append(log, [50_000] * 4)
-    life.scribe.trim(logs[2], 9)
-    life.scribe.settle(logs[0], life.scribe.take(logs[0], 5))
-    life.scribe.confirm()
+        life.journal.append(log, [50_000] * 4)
+    life.journal.trim(logs[2], 9)
+    life.journal.settle(logs[0], life.journal.take(logs[0], 5))
+    life.journal.confirm()
     rule = life.faults.fail(Op[op], path, carried_out=carried_out == "True")
     with pytest.raises(LogError):
         life.store.checkpoint()
     life.hear(ReportKind.CHECKPOINT_FAILED)
     assert rule.fired
     for log in logs:
-        life.scribe.append(log, [100])
-    life.scribe.confirm()
+        life.journal.append(log, [100])
+    life.journal.confirm()
     with pytest.raises(LogError):
         life.store.checkpoint()
     rule.clear()
     for log in logs:
-        life.scribe.append(log, [200])
-    life.scribe.confirm()
+        life.journal.append(log, [200])
+    life.journal.confirm()
     life.store.checkpoint()
-    life.scribe.append(logs[0], [300])
-    life.scribe.confirm()
+    life.journal.append(logs[0], [300])
+    life.journal.confirm()
 
 
 @pytest.mark.parametrize("carried_out", [False, True], ids=["undone", "done all the same"])

@@ -105,20 +105,20 @@ def test_a_wal_that_is_written_past_the_page_cache(tmp_path: Path) -> None:
 
 
 def a_segment_trimmed_before_it_was_synced(life: Life) -> None:
-    log = life.scribe.create("q")
-    life.scribe.append(log, [100] * 5)
-    life.scribe.append_unlogged(log, [100])  # to the page cache, with all before it
-    life.scribe.confirm()
+    log = life.journal.create("q")
+    life.journal.append(log, [100] * 5)
+    life.journal.append_unlogged(log, [100])  # to the page cache, with all before it
+    life.journal.confirm()
     life.until(lambda: log.stat().hot_batches == 0, "not written")
-    life.scribe.trim(log, log.stat().next_offset)
-    life.scribe.append(log, [100] * 5)
-    life.scribe.confirm()
-    life.scribe.settle(log, life.scribe.take(log, 5))  # before they are written: they never are
-    life.scribe.append(log, [100] * 3)
-    life.scribe.confirm()
+    life.journal.trim(log, log.stat().next_offset)
+    life.journal.append(log, [100] * 5)
+    life.journal.confirm()
+    life.journal.settle(log, life.journal.take(log, 5))  # before they are written: they never are
+    life.journal.append(log, [100] * 3)
+    life.journal.confirm()
     life.store.checkpoint()
-    life.scribe.append(log, [100])
-    life.scribe.confirm()
+    life.journal.append(log, [100])
+    life.journal.confirm()
 
 
 def test_what_is_left_of_a_trimmed_segment_is_no_damage(memory_path: Path) -> None:
@@ -128,9 +128,9 @@ def test_what_is_left_of_a_trimmed_segment_is_no_damage(memory_path: Path) -> No
 def logs_that_are_read_at_once(life: Life) -> None:
     life.faults.delay(Op.FDATASYNC, "wal/*.wal", seconds=0.005)
     for number in range(20):
-        log = life.scribe.create(f"q{number}")
-        life.scribe.append_unlogged(log, [100] * 3)
-        life.until(functools.partial(life.scribe.take, log, 3), "its records are not given out")
+        log = life.journal.create(f"q{number}")
+        life.journal.append_unlogged(log, [100] * 3)
+        life.until(functools.partial(life.journal.take, log, 3), "its records are not given out")
 
 
 def test_no_reader_is_shown_an_offset_whose_lease_is_not_on_disk(memory_path: Path) -> None:
@@ -139,22 +139,22 @@ def test_no_reader_is_shown_an_offset_whose_lease_is_not_on_disk(memory_path: Pa
 
 def transactions_beside_checkpoints(life: Life) -> None:
     """A checkpoint that knows of a transaction must not be on disk before it."""
-    source, target = life.scribe.create("source"), life.scribe.create("target")
-    life.scribe.append(source, [100] * 10)
-    life.scribe.confirm()
-    taken = life.scribe.take(source, 10)
+    source, target = life.journal.create("source"), life.journal.create("target")
+    life.journal.append(source, [100] * 10)
+    life.journal.confirm()
+    taken = life.journal.take(source, 10)
     life.faults.delay(Op.FDATASYNC, "wal/*.wal", seconds=0.02)
     for offset in taken:
-        life.scribe.append(target, [100])
-        life.scribe.confirm()
+        life.journal.append(target, [100])
+        life.journal.confirm()
         late = life.faults.delay(Op.FDATASYNC, "vhosts/*.log", seconds=0.02)
         checkpoint = threading.Thread(target=life.store.checkpoint)
         checkpoint.start()
         life.until(functools.partial(lambda rule: rule.fired > 0, late), "nothing is synced")
-        life.scribe.transaction([(target, [200])], [(source, offset)])
+        life.journal.transaction([(target, [200])], [(source, offset)])
         late.clear()
         checkpoint.join()
-        life.scribe.confirm()
+        life.journal.confirm()
 
 
 def test_no_checkpoint_keeps_half_of_a_transaction(memory_path: Path) -> None:
@@ -163,17 +163,17 @@ def test_no_checkpoint_keeps_half_of_a_transaction(memory_path: Path) -> None:
 
 def appends_beside_a_checkpoint(life: Life) -> None:
     """The WAL goes round only once the checkpoint that needs it no more is on disk."""
-    log = life.scribe.create("s", "stream")
+    log = life.journal.create("s", "stream")
     for _ in range(30):
-        life.scribe.append(log, [100_000])
-    life.scribe.confirm()
+        life.journal.append(log, [100_000])
+    life.journal.confirm()
     late = life.faults.delay(Op.FSYNC, "checkpoint.tmp", seconds=0.3)
     checkpoint = threading.Thread(target=life.store.checkpoint)
     checkpoint.start()
     life.until(lambda: late.fired, "the checkpoint is not written")
     for _ in range(25):
-        life.scribe.append(log, [100_000])
-        life.scribe.confirm()
+        life.journal.append(log, [100_000])
+        life.journal.confirm()
     checkpoint.join()
 
 
@@ -182,16 +182,16 @@ def test_no_wal_file_is_used_again_before_its_checkpoint_is_on_disk(memory_path:
 
 
 def a_log_that_grows_again_where_it_was_cut(life: Life) -> None:
-    log = life.scribe.create("s", "stream")
+    log = life.journal.create("s", "stream")
     for _ in range(2):
         for _ in range(4):
-            life.scribe.append(log, [50_000] * 2)
-        life.scribe.confirm()
+            life.journal.append(log, [50_000] * 2)
+        life.journal.confirm()
         life.store.checkpoint()
-        life.scribe.truncate(log, 0)
+        life.journal.truncate(log, 0)
     for _ in range(4):  # the same offsets in other segments
-        life.scribe.append(log, [100] * 3)
-        life.scribe.confirm()
+        life.journal.append(log, [100] * 3)
+        life.journal.confirm()
         life.store.checkpoint()
 
 
@@ -201,18 +201,18 @@ def test_a_manifest_from_before_a_truncation_misses_nothing(memory_path: Path, m
 
 
 def a_log_in_a_folder_that_another_has_made(life: Life) -> None:
-    first = life.scribe.create("first")
-    life.scribe.append_unlogged(first, [100])  # to its file at once: all the folders are made
+    first = life.journal.create("first")
+    life.journal.append_unlogged(first, [100])  # to its file at once: all the folders are made
     life.until(lambda: first.stat().hot_batches == 0, "not written")
-    log = life.scribe.create("q")
-    life.scribe.append(log, [100] * 3)
-    life.scribe.append_unlogged(log, [100])
-    life.scribe.confirm()
+    log = life.journal.create("q")
+    life.journal.append(log, [100] * 3)
+    life.journal.append_unlogged(log, [100])
+    life.journal.confirm()
     life.until(lambda: log.stat().hot_batches == 0, "not written")
-    life.scribe.delete(first)  # and with it whoever would have synced them
+    life.journal.delete(first)  # and with it whoever would have synced them
     life.store.checkpoint()
-    life.scribe.append(log, [100])
-    life.scribe.confirm()
+    life.journal.append(log, [100])
+    life.journal.confirm()
 
 
 def test_all_the_folders_of_a_log_are_on_disk_before_a_checkpoint_counts_on_it(

@@ -86,7 +86,7 @@ def options_of(kind: str) -> LogOptions:
     )
 
 
-class Scribe:
+class CrashJournal:
     """The only one who changes this store. `first_number` keeps the lives of a store apart."""
 
     def __init__(self, store: Store, first_number: int = 0) -> None:
