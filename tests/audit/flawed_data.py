@@ -33,7 +33,7 @@ from ottermq.wal.removal_reasons import RemovalReason
 from tests.audit import logs, sample_data, traffic
 from tests.audit.sample_data import SampleData
 from tests.brokers import KAFKA_ADMIN, Broker
-from tests.wal.shelves import flip
+from tests.wal.stopped_store import flip
 
 POLICY = """\
 wal: {segment_size: 64KiB, checkpoint_interval: 1s, retention: {check_interval: 1s}}

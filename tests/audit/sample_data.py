@@ -22,7 +22,7 @@ from ottermq.wal import manifest
 from ottermq.wal.file_window import Window
 from ottermq.wal.segmentfile import Placed, batches
 from tests.brokers import Broker
-from tests.wal.shelves import flip, overwrite
+from tests.wal.stopped_store import flip, overwrite
 
 SMALL_SEGMENTS = {
     "OTTERMQ_WAL__SEGMENT_SIZE": "64KiB",

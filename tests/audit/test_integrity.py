@@ -16,7 +16,7 @@ from ottermq.audit.outcome import Context, Outcome
 from ottermq.config import load
 from tests.audit import sample_data
 from tests.audit.sample_data import EACH_STREAM, ORDERS, PAYMENTS, TWICE, SampleData
-from tests.wal.shelves import flip
+from tests.wal.stopped_store import flip
 
 TWICE_IS_TOLD = ("duplicate-id", "warning", "orders")
 

@@ -12,13 +12,13 @@ from ottermq.cli.main import ottermq
 from ottermq.wal import RemovalReason, Store
 from tests import brokers
 from tests.brokers import Broker
-from tests.wal.shelves import Shelf, fill, flip
+from tests.wal.stopped_store import StoppedStore, fill, flip
 from tests.wal.stores import SMALL
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
-    return fill(tmp_path_factory.mktemp("shelf") / "data")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> StoppedStore:
+    return fill(tmp_path_factory.mktemp("stopped") / "data")
 
 
 def run(*arguments: object) -> Result:
@@ -34,7 +34,7 @@ def items(result: Result) -> list[dict[str, Any]]:
 # -- dump
 
 
-def test_a_dump_is_a_heading_and_a_line_a_batch(whole: Shelf) -> None:
+def test_a_dump_is_a_heading_and_a_line_a_batch(whole: StoppedStore) -> None:
     result = run("dump", whole.segments()[0])
     heading, first, *_ = result.output.splitlines()
     assert result.exit_code == 0
@@ -42,13 +42,13 @@ def test_a_dump_is_a_heading_and_a_line_a_batch(whole: Shelf) -> None:
     assert first.split()[0] == "0" and "0–9" in first and first.endswith("ok")
 
 
-def test_records_show_key_value_and_headers(whole: Shelf) -> None:
+def test_records_show_key_value_and_headers(whole: StoppedStore) -> None:
     lines = run("dump", "--records", whole.segments()[0]).output.splitlines()
     assert 'offset 0  2027-01-15 08:00:00.000  key "key"  value 1,010 bytes "order 0000' in lines[2]
     assert lines[2].endswith('…  headers {"n": "1"}')
 
 
-def test_json_is_an_object_a_line(whole: Shelf) -> None:
+def test_json_is_an_object_a_line(whole: StoppedStore) -> None:
     found = items(run("dump", "--json", "--records", whole.segments()[0]))
     assert [item["kind"] for item in found[:3]] == ["batch", "record", "record"]
     assert found[0]["last_offset"] == 9 and found[0]["problem"] is None
@@ -77,14 +77,14 @@ def test_bytes_that_are_no_text_are_base64_in_json(tmp_path: Path) -> None:
         ("removals/*.removals", ""),
     ],
 )
-def test_every_kind_of_file_can_be_shown(whole: Shelf, pattern: str, expected: str) -> None:
+def test_every_kind_of_file_can_be_shown(whole: StoppedStore, pattern: str, expected: str) -> None:
     path = next(whole.data.glob(pattern))
     result = run("dump", path)
     assert result.exit_code == 0 and expected in result.output
     assert all(item["kind"] for item in items(run("dump", "--json", path)))
 
 
-def test_a_removal_is_shown_with_its_rule(whole: Shelf, tmp_path: Path) -> None:
+def test_a_removal_is_shown_with_its_rule(whole: StoppedStore, tmp_path: Path) -> None:
     data = whole.copy(tmp_path / "data").data
     with Store.open(data, SMALL) as store:
         store.get("orders").trim(60, RemovalReason.DELETE_RECORDS)
@@ -96,7 +96,7 @@ def test_a_removal_is_shown_with_its_rule(whole: Shelf, tmp_path: Path) -> None:
     assert item["vhost"] == "/" and item["segment"] == 0 and item["size"] > 60_000
 
 
-def test_damage_is_shown_and_ends_with_1(whole: Shelf, tmp_path: Path) -> None:
+def test_damage_is_shown_and_ends_with_1(whole: StoppedStore, tmp_path: Path) -> None:
     path = whole.copy(tmp_path / "data").segments()[0]
     flip(path, 100)
     result = run("dump", path)
@@ -112,7 +112,7 @@ def test_what_cant_be_shown_is_one_line_and_ends_with_2(tmp_path: Path, name: st
     assert ended.stderr.startswith("ottermq: ") and ended.stderr.count("\n") == 1
 
 
-def test_a_pipe_that_closes_early_is_no_error(whole: Shelf) -> None:
+def test_a_pipe_that_closes_early_is_no_error(whole: StoppedStore) -> None:
     command = brokers.command(["segment", "dump", "--records", str(whole.segments()[0])])
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout and process.stderr
@@ -120,7 +120,7 @@ def test_a_pipe_that_closes_early_is_no_error(whole: Shelf) -> None:
         assert process.stderr.read() == b""
 
 
-def test_there_is_colour_on_a_terminal_only(whole: Shelf) -> None:
+def test_there_is_colour_on_a_terminal_only(whole: StoppedStore) -> None:
     assert "\x1b[" not in run("dump", whole.segments()[0]).output
     coloured = CliRunner().invoke(
         ottermq, ["segment", "dump", str(whole.segments()[0])], color=True
@@ -131,7 +131,7 @@ def test_there_is_colour_on_a_terminal_only(whole: Shelf) -> None:
 # -- verify
 
 
-def test_a_clean_directory_ends_with_0(whole: Shelf) -> None:
+def test_a_clean_directory_ends_with_0(whole: StoppedStore) -> None:
     result = run("verify", whole.data)
     assert result.exit_code == 0
     lines = result.output.splitlines()
@@ -141,20 +141,22 @@ def test_a_clean_directory_ends_with_0(whole: Shelf) -> None:
     )
 
 
-def test_a_problem_is_told_with_its_place_and_ends_with_1(whole: Shelf, tmp_path: Path) -> None:
-    shelf = whole.copy(tmp_path / "data")
-    flip(shelf.segments()[0], 100)
-    result = run("verify", shelf.data)
+def test_a_problem_is_told_with_its_place_and_ends_with_1(
+    whole: StoppedStore, tmp_path: Path
+) -> None:
+    stopped = whole.copy(tmp_path / "data")
+    flip(stopped.segments()[0], 100)
+    result = run("verify", stopped.data)
     assert result.exit_code == 1
-    place = shelf.segments()[0].relative_to(shelf.data)
+    place = stopped.segments()[0].relative_to(stopped.data)
     assert f"problem {place} at byte 0: " in result.output
     assert result.output.endswith(": 1 problem\n")
 
 
-def test_verify_in_json_is_logs_findings_and_a_summary(whole: Shelf, tmp_path: Path) -> None:
-    shelf = whole.copy(tmp_path / "data")
-    flip(shelf.segments()[0], 100)
-    found = items(run("verify", "--json", shelf.data))
+def test_verify_in_json_is_logs_findings_and_a_summary(whole: StoppedStore, tmp_path: Path) -> None:
+    stopped = whole.copy(tmp_path / "data")
+    flip(stopped.segments()[0], 100)
+    found = items(run("verify", "--json", stopped.data))
     assert [item["kind"] for item in found] == ["log", "log", "problem", "summary"]
     assert found[2]["position"] == 0
     assert found[3]["records"] == 320 and found[3]["problems"] == 1
@@ -167,9 +169,9 @@ def test_what_cant_be_checked_is_one_line_and_ends_with_2(tmp_path: Path, name: 
     assert ended.stderr.startswith("ottermq: ") and ended.stderr.count("\n") == 1
 
 
-def test_a_running_broker_can_be_looked_at(whole: Shelf, tmp_path: Path) -> None:
-    shelf = whole.copy(tmp_path / "data")
-    with Broker(shelf.data):
-        assert run("verify", shelf.data).exit_code == 0
-        assert run("dump", shelf.segments()[-1]).exit_code == 0
-        assert run("dump", shelf.data / "checkpoint").exit_code == 0
+def test_a_running_broker_can_be_looked_at(whole: StoppedStore, tmp_path: Path) -> None:
+    stopped = whole.copy(tmp_path / "data")
+    with Broker(stopped.data):
+        assert run("verify", stopped.data).exit_code == 0
+        assert run("dump", stopped.segments()[-1]).exit_code == 0
+        assert run("dump", stopped.data / "checkpoint").exit_code == 0

@@ -29,16 +29,16 @@ from ottermq.wal.dump import (
     WalRecordItem,
     dump,
 )
-from tests.wal.shelves import T0, Shelf, fill, flip
+from tests.wal.stopped_store import T0, StoppedStore, fill, flip
 from tests.wal.stores import SMALL, numbered, put
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
-    return fill(tmp_path_factory.mktemp("shelf") / "data")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> StoppedStore:
+    return fill(tmp_path_factory.mktemp("stopped") / "data")
 
 
-def test_a_segment_is_its_batches(whole: Shelf) -> None:
+def test_a_segment_is_its_batches(whole: StoppedStore) -> None:
     items = [item for path in whole.segments() for item in dump(path)]
     batches = [item for item in items if isinstance(item, BatchItem)]
     assert len(items) == len(batches) == 30
@@ -50,7 +50,7 @@ def test_a_segment_is_its_batches(whole: Shelf) -> None:
     }
 
 
-def test_records_come_after_their_batch(whole: Shelf) -> None:
+def test_records_come_after_their_batch(whole: StoppedStore) -> None:
     batch, *records = list(dump(whole.segments()[0], with_records=True))[:11]
     assert isinstance(batch, BatchItem) and batch.records == 10
     for offset, record in enumerate(records):
@@ -60,7 +60,7 @@ def test_records_come_after_their_batch(whole: Shelf) -> None:
         assert (record.key, record.headers) == (b"key", ((b"n", b"1"),))
 
 
-def test_an_index_is_its_entries(whole: Shelf) -> None:
+def test_an_index_is_its_entries(whole: StoppedStore) -> None:
     second = whole.segments()[1]
     batches = [item for item in dump(second) if isinstance(item, BatchItem)]
     assert list(dump(second.with_suffix(".index"))) == [
@@ -71,14 +71,14 @@ def test_an_index_is_its_entries(whole: Shelf) -> None:
     ]
 
 
-def test_a_manifest_is_who_and_which_segments(whole: Shelf) -> None:
+def test_a_manifest_is_who_and_which_segments(whole: StoppedStore) -> None:
     who, *sealed = dump(whole.orders / "manifest")
     assert who == ManifestItem(1, "orders")
     assert all(isinstance(item, ManifestSegmentItem) for item in sealed)
     assert len(sealed) == len(whole.segments()) - 1
 
 
-def test_a_checkpoint_is_every_log(whole: Shelf) -> None:
+def test_a_checkpoint_is_every_log(whole: StoppedStore) -> None:
     head, orders, clicks = dump(whole.data / "checkpoint")
     assert isinstance(head, CheckpointItem) and head.logs == 2
     assert isinstance(orders, CheckpointLogItem) and orders.cursor
@@ -120,7 +120,7 @@ def test_a_wal_file_is_its_records_in_words(tmp_path: Path) -> None:
     assert {"lease", "cursor"} <= set(by_type)
 
 
-def test_a_spare_file_says_so(whole: Shelf) -> None:
+def test_a_spare_file_says_so(whole: StoppedStore) -> None:
     [note] = dump(next(whole.data.glob("wal/spare*.wal")))
     assert isinstance(note, NoteItem) and "spare" in note.what
 
@@ -144,7 +144,7 @@ def test_what_was_handed_out_is_told_by_log(tmp_path: Path) -> None:
     assert isinstance(next(dump(tmp_path / "handed")), DamageItem)
 
 
-def test_what_is_compressed_stays_so(whole: Shelf, tmp_path: Path) -> None:
+def test_what_is_compressed_stays_so(whole: StoppedStore, tmp_path: Path) -> None:
     """One of ours, with codec bits that say gzip."""
     raw = bytearray(whole.segments()[0].read_bytes())
     raw = raw[: 12 + int.from_bytes(raw[8:12])]
@@ -164,13 +164,15 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
         dump(path)
 
 
-def test_a_file_is_known_by_its_start_under_any_name(whole: Shelf, tmp_path: Path) -> None:
+def test_a_file_is_known_by_its_start_under_any_name(whole: StoppedStore, tmp_path: Path) -> None:
     path = tmp_path / "backup"
     path.write_bytes((whole.data / "checkpoint").read_bytes())
     assert isinstance(next(dump(path)), CheckpointItem)
 
 
-def test_damage_is_shown_in_its_place_and_reading_goes_on(whole: Shelf, tmp_path: Path) -> None:
+def test_damage_is_shown_in_its_place_and_reading_goes_on(
+    whole: StoppedStore, tmp_path: Path
+) -> None:
     path = tmp_path / whole.segments()[0].name
     path.write_bytes(whole.segments()[0].read_bytes())
     first, second, third, fourth, *rest = dump(path)
@@ -182,14 +184,16 @@ def test_damage_is_shown_in_its_place_and_reading_goes_on(whole: Shelf, tmp_path
     assert items == [first, lost, third, replace(fourth, problem="wrong checksum"), *rest]
 
 
-def test_a_batch_that_is_being_written_is_shown_as_cut_short(whole: Shelf, tmp_path: Path) -> None:
+def test_a_batch_that_is_being_written_is_shown_as_cut_short(
+    whole: StoppedStore, tmp_path: Path
+) -> None:
     path = tmp_path / whole.segments()[0].name
     path.write_bytes(whole.segments()[0].read_bytes()[:-3])
     *_, last = dump(path)
     assert isinstance(last, DamageItem) and last.what.startswith("cut short")
 
 
-def test_zeros_at_the_end_are_shown_as_such(whole: Shelf, tmp_path: Path) -> None:
+def test_zeros_at_the_end_are_shown_as_such(whole: StoppedStore, tmp_path: Path) -> None:
     path = tmp_path / whole.segments()[0].name
     path.write_bytes(whole.segments()[0].read_bytes() + bytes(5000))
     *_, last = dump(path)
@@ -202,7 +206,9 @@ NAMES += ["00000000000000000007.timeindex", "manifest", "handed", "fence"]
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_no_bytes_at_all_make_it_fail(whole: Shelf, tmp_path: Path, data: st.DataObject) -> None:
+def test_no_bytes_at_all_make_it_fail(
+    whole: StoppedStore, tmp_path: Path, data: st.DataObject
+) -> None:
     """Ours with a few changed, or any."""
     name = data.draw(st.sampled_from(NAMES))
     originals = {

@@ -18,7 +18,7 @@ from ottermq.wal.compaction import Codecs, Compaction
 from ottermq.wal.records import OVERHEAD, with_records
 from perf import apache_kafka
 from tests.wal.producing import batch
-from tests.wal.shelves import flip
+from tests.wal.stopped_store import flip
 from tests.wal.stores import SMALL, die, until
 
 T0 = 1_800_000_000_000

@@ -15,7 +15,7 @@ import pytest
 from ottermq.wal import Log, LogFlags, LogOptions, Record, RemovalReason, Store, removals
 from ottermq.wal.compaction import Codecs, Compaction
 from ottermq.wal.removals import Bad, History, Removal
-from tests.wal.shelves import flip
+from tests.wal.stopped_store import flip
 from tests.wal.stores import SMALL, die, flush, folder_of, put, segment_files, until
 
 PAGE = LogOptions(segment_size=4096)

@@ -11,7 +11,7 @@ T0 = 1_800_000_000_000
 
 
 @dataclass(frozen=True)
-class Shelf:
+class StoppedStore:
     data: Path
 
     @property
@@ -22,12 +22,12 @@ class Shelf:
     def segments(self) -> list[Path]:
         return sorted(self.orders.glob("*.log"))
 
-    def copy(self, to: Path) -> "Shelf":
+    def copy(self, to: Path) -> "StoppedStore":
         shutil.copytree(self.data, to)
-        return Shelf(to)
+        return StoppedStore(to)
 
 
-def fill(data: Path) -> Shelf:
+def fill(data: Path) -> StoppedStore:
     """`orders`: several segments, in part settled; `clicks`: a stream; one that is empty."""
     with Store.open(data, SMALL) as store:
         small = LogOptions(segment_size=65536)
@@ -46,7 +46,7 @@ def fill(data: Path) -> Shelf:
                 store.checkpoint()
         orders.settle(0, 24)
         until(lambda: any(data.glob("wal/spare*.wal")))
-    return Shelf(data)
+    return StoppedStore(data)
 
 
 def overwrite(path: Path, position: int, data: bytes) -> None:
