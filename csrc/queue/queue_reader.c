@@ -37,6 +37,7 @@ void om_queue_reader_rest(om_queue_reader *reader) {
     if (reader->backing)
         om_backing_unref(reader->backing);
     reader->backing = NULL;
+    reader->is_unseen = 0;
     om_read_free(&reader->read);
 }
 
@@ -177,7 +178,8 @@ static int take_mapped(om_engine *engine, om_queue_reader *reader, om_log *log, 
     *skip_to = reader->read.next_offset;
     if (goes_on)
         om_read_ahead(&reader->read, STRETCH);
-    result = goes_unseen(engine, reader) ? OM_OK : om_read_check(&reader->read);
+    reader->is_unseen = (uint8_t)goes_unseen(engine, reader);
+    result = reader->is_unseen ? OM_OK : om_read_check(&reader->read);
     *skip_to = reader->read.next_offset;
     if (result != OM_OK) {
         om_queue_reader_rest(reader); /* nothing is read of a stretch that isn't right */
@@ -237,10 +239,26 @@ static int get(om_engine *engine, om_queue_reader *reader, om_log *log, int64_t 
     return result;
 }
 
+/* Bytes that nobody was to look at make no sense. OM_OK: they are what they were, all the same. OM_E_RANGE: they
+ * may not be, read them again. */
+static int check_after_all(om_queue_reader *reader, int64_t offset) {
+    int result = om_read_check(&reader->read);
+    reader->is_unseen = 0;
+    if (result == OM_OK && offset < reader->read.next_offset)
+        return OM_OK;
+    om_queue_reader_rest(reader);
+    return result == OM_OK ? OM_E_RANGE : result;
+}
+
 OM_PER_MESSAGE
 int om_queue_reader_get(om_engine *engine, om_queue_reader *reader, om_log *log, int64_t offset, om_content *out,
                         int64_t *skip_to) {
     int result = get(engine, reader, log, offset, out, skip_to);
+    if ((result == OM_E_UNREADABLE || result == OM_E_RANGE) && reader->is_unseen) {
+        int checked = check_after_all(reader, offset);
+        if (checked != OM_OK)
+            return checked == OM_E_RANGE ? om_queue_reader_get(engine, reader, log, offset, out, skip_to) : checked;
+    }
     if (result != OM_E_UNREADABLE || om_queue_reader_unguard(reader) == OM_OK)
         return result;
     om_queue_reader_doubt(reader, log); /* a page of it couldn't be had: a survey finds what is left */

@@ -16,6 +16,7 @@ typedef struct om_queue_reader {
     om_buffer *bytes;        /* hot: held */
     om_buffer *decompressed; /* the batch at hand, decompressed: held; NULL: it wasn't compressed */
     om_read read;            /* mapped: held while pins isn't NULL */
+    uint8_t is_unseen;       /* ... and nobody has looked at its checksums */
     om_backing *backing;     /* ... its file, once a large message was sent from it */
     size_t read_at;          /* ... the batch under iter starts here */
     int64_t next;            /* the offset iter gives next, if it has one; -1: no batch */

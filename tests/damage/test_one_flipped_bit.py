@@ -16,6 +16,7 @@ from tests.damage.flaws import batches, flip, health, metric, segments
 COUNT = 600
 A_BATCH = 20  # messages that are confirmed together
 PATIENCE = 60.0
+LARGE = b"." * (100 << 10)  # goes by sendfile
 
 
 def body(number: int) -> bytes:
@@ -113,11 +114,33 @@ def test_the_bad_batch_is_found_while_the_broker_runs(data: Path, bit: str) -> N
         is_told(broker, lost, "orders")
 
 
-def wait_for_segment(data: Path, name: str) -> list[Path]:
+@pytest.mark.parametrize("at", [61, 66], ids=["length", "offset"])
+def test_a_large_message_that_is_sent_from_the_file_unseen(data: Path, at: int) -> None:
+    """Nobody looks at its checksum, unless its record makes no sense."""
+    with Broker(data) as broker:
+        with Client(broker.address("amqp")) as client:
+            channel = client.channel()
+            channel.declare("orders", durable=True)
+            channel.confirm()
+            for number in range(30):
+                channel.publish(body(number) + LARGE, key="orders", delivery_mode=2)
+                channel.confirmed(number + 1)
+        (path,) = wait_for_segment(data, "orders", 30)
+        position, info = list(batches(path))[15]
+        flip(path, position + at, 1)
+        lost = {info.base_offset}
+        left = sorted(set(range(30)) - lost)
+        assert consume(broker, "orders", len(left)) == left
+        is_told(broker, lost, "orders")
+        time.sleep(2.5)  # retention looks every second
+        assert path.exists()
+
+
+def wait_for_segment(data: Path, name: str, count: int = COUNT) -> list[Path]:
     limit = time.monotonic() + PATIENCE
     while True:
         found = segments(data, name)
-        if found and sum(info.record_count for _, info in batches(found[0])) == COUNT:
+        if found and sum(info.record_count for _, info in batches(found[0])) == count:
             return found
         assert time.monotonic() < limit
         time.sleep(0.1)

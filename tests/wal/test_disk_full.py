@@ -170,21 +170,21 @@ def acks_while_checkpoints_fail(life: Life) -> None:
     """They share groups as ever: a checkpoint that fails isn't tried with each of them, and doesn't
     use up what is left of the WAL."""
     log = filled(life, "q")
-    other = life.scribe.create("other")
+    other = life.journal.create("other")
     for _ in range(20):
-        life.scribe.append(log, [10] * 100)
+        life.journal.append(log, [10] * 100)
     for _ in range(24):
-        life.scribe.append(other, [100_000] * 2)
-    life.scribe.confirm()
+        life.journal.append(other, [100_000] * 2)
+    life.journal.confirm()
     life.faults.fail(GROWING, "vhosts/*", error=errno.ENOSPC)
     with pytest.raises(NoSpace):
         life.store.checkpoint()
     before = life.store.stat()
     assert before.wal_used > OPTIONS.wal_max_size // 2, "it would ask for checkpoints"
     for number in range(1_500):
-        life.scribe.settle(log, life.scribe.take(log, 1))
+        life.journal.settle(log, life.journal.take(log, 1))
         if number == 100:
-            life.scribe.confirm()  # a group: it would ask now
+            life.journal.confirm()  # a group: it would ask now
         life.pause(0.001)
     groups = life.store.stat().wal_groups - before.wal_groups
     assert groups < 25, f"{groups} groups"
