@@ -31,7 +31,7 @@ from ottermq.kafka.api import Api
 from tests import brokers
 from tests.amqp.wire import Client, Message, Refused, eventually
 from tests.brokers import KAFKA_ADMIN, PATIENCE, Broker
-from tests.kafka.talker import Talker
+from tests.kafka.raw_client import RawClient
 from tests.old_data import ENDS, body_of, expected, unpack
 
 # The older it gets, the more would have expired by now.
@@ -202,9 +202,11 @@ def test_scram_credentials_acls_and_quotas_count(broker: Broker) -> None:
     assert consumes(broker, "carols-own", **for_scram)
     assert not consumes(broker, "readers", **for_scram)
     component = {"entity_type": "user", "match_type": 0, "match": "carol"}
-    with Talker(broker.address("kafka")) as talker:
-        talker.log_in()
-        told = talker.ask(Api.DESCRIBE_CLIENT_QUOTAS, {"components": [component], "strict": False})
+    with RawClient(broker.address("kafka")) as raw_client:
+        raw_client.log_in()
+        told = raw_client.ask(
+            Api.DESCRIBE_CLIENT_QUOTAS, {"components": [component], "strict": False}
+        )
     [entry] = told["entries"]
     [value] = entry["values"]
     assert (value["key"], value["value"]) == ("producer_byte_rate", 1_000_000.0)

@@ -3,7 +3,7 @@
 import pytest
 
 from ottermq.audit.source.decode import MOST, Reading, Span, Wanted
-from ottermq.wal.window import Held
+from ottermq.wal.file_window import Held
 from tests.csrc.batches import Record, build
 
 NAMES = ["crc_ok", "position"]

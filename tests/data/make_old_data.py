@@ -38,7 +38,7 @@ from confluent_kafka.admin import (
 from ottermq.kafka.api import Api
 from tests.amqp.wire import Client, Message
 from tests.brokers import KAFKA_ADMIN, PATIENCE, Broker
-from tests.kafka.talker import Talker
+from tests.kafka.raw_client import RawClient
 from tests.old_data import DATA, body_of
 
 ENV = {
@@ -335,9 +335,9 @@ class Filler:
             "entity": [{"entity_type": "user", "entity_name": "carol"}],
             "ops": [{"key": "producer_byte_rate", "value": 1_000_000.0}],
         }
-        with Talker(self.broker.address("kafka")) as talker:
-            talker.log_in()
-            told = talker.ask(Api.ALTER_CLIENT_QUOTAS, {"entries": [entry]}, 1)
+        with RawClient(self.broker.address("kafka")) as raw_client:
+            raw_client.log_in()
+            told = raw_client.ask(Api.ALTER_CLIENT_QUOTAS, {"entries": [entry]}, 1)
         assert told["entries"][0]["error_code"] == 0
 
 
