@@ -23,7 +23,8 @@ typedef struct om_amqp_conn {
     om_conn conn;
     uint32_t flags, vhost; /* flags: OM_CONN_* */
     uint32_t frame_max, channel_max, heartbeat_ms;
-    om_channel **channels; /* a hash by number: channel.c */
+    om_channel **channels;    /* a hash by number: channel.c */
+    om_channel *last_channel; /* whose frame came last: frames of one channel come in runs */
     uint32_t channel_cap, channel_count;
     om_allowed *allowed;
     uint32_t allowed_count, allowed_next;

@@ -106,7 +106,10 @@ void om_channel_free(om_channel *channel) {
     om_confirm_clear(channel);
     free(channel->unacked.slots);
     engine->stat.channels--;
-    leave_slot(om_amqp_of(channel->conn), channel->number);
+    om_amqp_conn *amqp = om_amqp_of(channel->conn);
+    if (amqp->last_channel == channel)
+        amqp->last_channel = NULL;
+    leave_slot(amqp, channel->number);
     free(channel);
 }
 

@@ -114,6 +114,14 @@ static enum om_verdict on_open_channel(om_channel *channel, const uint8_t *paylo
     }
 }
 
+/* The same one as the frame before, most of the time. */
+static inline om_channel *channel_of(om_conn *conn, int number) {
+    om_amqp_conn *amqp = om_amqp_of(conn);
+    if (!amqp->last_channel || amqp->last_channel->number != number)
+        amqp->last_channel = om_channel_find(conn, number);
+    return amqp->last_channel;
+}
+
 static enum om_verdict on_method(om_conn *conn, int number, const uint8_t *payload, size_t len) {
     if (len < 4)
         return om_frame_error(conn, OM_FRAME_METHOD, payload, len, "unknown_frame");
@@ -124,7 +132,7 @@ static enum om_verdict on_method(om_conn *conn, int number, const uint8_t *paylo
     }
     if (number == 0 || conn->state != OM_CONN_OPEN)
         return ask_python(conn, number, payload, len);
-    om_channel *channel = om_channel_find(conn, number);
+    om_channel *channel = channel_of(conn, number);
     if (!channel) {
         if (method == OM_CHANNEL_OPEN)
             return ask_python(conn, number, payload, len);
@@ -148,7 +156,7 @@ static enum om_verdict on_content(om_conn *conn, int type, int number, const uin
         return om_frame_error(conn, type, payload, len, "unknown_frame");
     if (number == 0 || conn->state != OM_CONN_OPEN)
         return om_frame_unexpected(conn, type, payload, len);
-    om_channel *channel = om_channel_find(conn, number);
+    om_channel *channel = channel_of(conn, number);
     if (!channel)
         return om_amqp_error(conn, number, 505, 0,
                              "UNEXPECTED_FRAME - expected method frame, got non method frame instead");

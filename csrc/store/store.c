@@ -169,11 +169,10 @@ int om_store_wait(om_store *store, uint64_t seq, int timeout_ms) {
 }
 
 int om_store_takes(om_store *store) {
-    if (om_store_short_of_space(store) || om_trouble_is_alarm(store))
+    if (om_store_is_low_on_disk(store) || om_trouble_is_alarm(store))
         return OM_E_NO_SPACE;
-    if (store->closing || om_store_hot_is_full(store))
-        return OM_E_FULL;
-    return om_wal_admit(store->wal, OM_WAL_APPEND);
+    int result = om_wal_admit(store->wal, OM_WAL_APPEND);
+    return result == OM_OK && (store->closing || om_store_hot_is_full(store)) ? OM_E_FULL : result;
 }
 
 int om_store_admits(om_store *store) {

@@ -113,9 +113,11 @@ void om_store_tell(om_store *store); /* write the event fd */
 static inline int om_store_called_off(const om_store *store) {
     return __atomic_load_n(&store->called_off, __ATOMIC_RELAXED);
 }
+static inline int om_store_is_low_on_disk(const om_store *store) {
+    return __atomic_load_n(&store->low_space, __ATOMIC_RELAXED) || __atomic_load_n(&store->no_space, __ATOMIC_RELAXED);
+}
 static inline int om_store_short_of_space(const om_store *store) {
-    return __atomic_load_n(&store->low_space, __ATOMIC_RELAXED) ||
-           __atomic_load_n(&store->no_space, __ATOMIC_RELAXED) || om_wal_starved(store->wal);
+    return om_store_is_low_on_disk(store) || om_wal_starved(store->wal);
 }
 
 #endif

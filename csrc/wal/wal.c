@@ -269,12 +269,31 @@ void om_wal_submit(om_wal *wal, int lazy) {
     wal->submitted_bytes = appended;
 }
 
+/* ---- what is taken ---- */
+
+static inline int stands_still(const om_wal *wal) {
+    return atomic_load_explicit(&wal->starved, memory_order_relaxed);
+}
+
+/* Of a head that is all there is, settles have the last part. */
+static inline int is_nearly_full(const om_wal *wal, uint64_t pending) {
+    return atomic_load_explicit(&wal->head_room, memory_order_relaxed) < pending + om_wal_lean_reserve(wal);
+}
+
+int om_wal_stands_still(const om_wal *wal) {
+    return stands_still(wal);
+}
+
+int om_wal_starved(const om_wal *wal) {
+    return stands_still(wal) ||
+           (atomic_load_explicit(&wal->lean, memory_order_relaxed) == OM_WAL_LEAN && is_nearly_full(wal, 0));
+}
+
 /* Settles leave room for the checkpoints that free what was settled. What waits for a file anyway, in memory,
  * they needn't. */
 static int is_for_checkpoints(const om_wal *wal, uint64_t pending) {
-    return atomic_load_explicit(&wal->lean, memory_order_relaxed) && !om_wal_stands_still(wal) &&
-           atomic_load_explicit(&wal->head_room, memory_order_relaxed) <
-               pending + atomic_load_explicit(&wal->kept, memory_order_relaxed);
+    return !stands_still(wal) && atomic_load_explicit(&wal->head_room, memory_order_relaxed) <
+                                     pending + atomic_load_explicit(&wal->kept, memory_order_relaxed);
 }
 
 int om_wal_admit(const om_wal *wal, enum om_wal_class klass) {
@@ -284,15 +303,15 @@ int om_wal_admit(const om_wal *wal, enum om_wal_class klass) {
     uint64_t limit = options->max_size + options->reserve, backlog = 2 * options->backlog_max;
     uint64_t committed = atomic_load_explicit(&wal->committed, memory_order_acquire);
     uint64_t pending = atomic_load_explicit(&wal->appended, memory_order_relaxed) - committed;
+    int lean = atomic_load_explicit(&wal->lean, memory_order_relaxed);
     if (klass == OM_WAL_APPEND) {
-        if (om_wal_starved(wal))
+        if (stands_still(wal) || (lean == OM_WAL_LEAN && is_nearly_full(wal, 0)))
             return OM_E_NO_SPACE;
-        if (atomic_load_explicit(&wal->lean, memory_order_relaxed) &&
-            atomic_load_explicit(&wal->head_room, memory_order_relaxed) < pending + om_wal_lean_reserve(wal))
+        if (lean && is_nearly_full(wal, pending))
             return OM_E_FULL;
         limit -= 2 * options->reserve;
         backlog = options->backlog_max;
-    } else if (is_for_checkpoints(wal, pending)) {
+    } else if (lean && is_for_checkpoints(wal, pending)) {
         return OM_E_FULL;
     }
     uint64_t used = atomic_load_explicit(&wal->used, memory_order_relaxed);
@@ -313,16 +332,6 @@ uint32_t om_wal_epoch(const om_wal *wal) {
 
 uint64_t om_wal_used(const om_wal *wal) {
     return atomic_load_explicit(&wal->used, memory_order_relaxed);
-}
-
-int om_wal_starved(const om_wal *wal) {
-    return om_wal_stands_still(wal) ||
-           (atomic_load_explicit(&wal->lean, memory_order_relaxed) == OM_WAL_LEAN &&
-            atomic_load_explicit(&wal->head_room, memory_order_relaxed) < om_wal_lean_reserve(wal));
-}
-
-int om_wal_stands_still(const om_wal *wal) {
-    return atomic_load_explicit(&wal->starved, memory_order_relaxed);
 }
 
 /* ---- telling others ---- */
