@@ -276,8 +276,15 @@ static inline int stands_still(const om_wal *wal) {
 }
 
 /* Of a head that is all there is, settles have the last part. */
-static inline int is_nearly_full(const om_wal *wal, uint64_t pending) {
-    return atomic_load_explicit(&wal->head_room, memory_order_relaxed) < pending + om_wal_lean_reserve(wal);
+static inline int is_for_settles(const om_wal *wal, int lean) {
+    return lean == OM_WAL_LEAN &&
+           atomic_load_explicit(&wal->head_room, memory_order_relaxed) < om_wal_lean_reserve(wal);
+}
+
+/* What is under way when the head is full fills the next file: that there is none behind it is known too late. */
+static inline uint64_t sure_room(const om_wal *wal, int lean) {
+    return atomic_load_explicit(&wal->head_room, memory_order_relaxed) +
+           (lean == OM_WAL_NOT_LEAN ? wal->options.file_size : 0);
 }
 
 int om_wal_stands_still(const om_wal *wal) {
@@ -285,8 +292,7 @@ int om_wal_stands_still(const om_wal *wal) {
 }
 
 int om_wal_starved(const om_wal *wal) {
-    return stands_still(wal) ||
-           (atomic_load_explicit(&wal->lean, memory_order_relaxed) == OM_WAL_LEAN && is_nearly_full(wal, 0));
+    return stands_still(wal) || is_for_settles(wal, atomic_load_explicit(&wal->lean, memory_order_relaxed));
 }
 
 /* Settles leave room for the checkpoints that free what was settled. What waits for a file anyway, in memory,
@@ -305,9 +311,9 @@ int om_wal_admit(const om_wal *wal, enum om_wal_class klass) {
     uint64_t pending = atomic_load_explicit(&wal->appended, memory_order_relaxed) - committed;
     int lean = atomic_load_explicit(&wal->lean, memory_order_relaxed);
     if (klass == OM_WAL_APPEND) {
-        if (stands_still(wal) || (lean == OM_WAL_LEAN && is_nearly_full(wal, 0)))
+        if (stands_still(wal) || is_for_settles(wal, lean))
             return OM_E_NO_SPACE;
-        if (lean && is_nearly_full(wal, pending))
+        if (sure_room(wal, lean) < pending + om_wal_lean_reserve(wal))
             return OM_E_FULL;
         limit -= 2 * options->reserve;
         backlog = options->backlog_max;

@@ -54,6 +54,21 @@ def full(disk: Path) -> Iterator[Wal]:
         yield wal
 
 
+def test_what_is_under_way_leaves_room_in_the_next_file(disk: Path) -> None:
+    """It is the last one, and nobody knows."""
+    with opened(disk / "wal") as wal:
+        until(lambda: wal.stat.spare_files, "no spare file")
+        Filler(disk).take()
+        for _ in range(9):
+            wal.commit(b"x" * 100_000)
+        while wal.admit() == lib.OM_OK:
+            wal.append(b"x" * 100_000)
+        wal.submit()
+        assert wal.wait(wal.last_seq) == lib.OM_OK
+        assert wal.admit("SETTLE") == lib.OM_OK
+        wal.commit(b"ack" * 50_000)
+
+
 def test_acks_that_come_one_by_one_share_blocks(disk: Path) -> None:
     """A slow consumer, too, can drain more than the head has blocks."""
     with full(disk) as wal:
