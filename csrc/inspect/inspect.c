@@ -69,7 +69,11 @@ static int look_behind(const om_walk *walk, const om_batch_info *batch, const ui
     int result = om_batch_peek_behind(batch, data, len, walk->size - walk->position, &behind);
     if (result != OM_OK)
         return result == OM_END ? OM_OK : result;
-    if (om_batch_is_astray(batch, walk->next_offset, &behind))
+    /* The last one of all that doesn't end where it should is the wrong one itself. */
+    int is_last = walk->position + (uint64_t)batch->size + (uint64_t)behind.size >= walk->size;
+    int is_short = is_last && behind.base_offset + behind.last_offset_delta + 1 < walk->limit &&
+                   behind.base_offset > walk->next_offset + batch->last_offset_delta + 1;
+    if (!is_short && om_batch_is_astray(batch, walk->next_offset, &behind))
         return OM_E_RANGE;
     return behind.leader_epoch < batch->leader_epoch && behind.leader_epoch >= walk->epoch ? OM_E_STALE_EPOCH : OM_OK;
 }

@@ -125,19 +125,26 @@ static int whole_at(search *search, uint64_t at, int64_t least, om_batch_info *b
     return result == OM_E_SHORT || result == OM_E_CORRUPT ? OM_END : result;
 }
 
+enum { FITS, ASTRAY, EITHER };
+
 /* Base offsets have no checksum. Behind a gap, one that is too large shows by the batch that follows; or is that
- * one's too small? The one that would close a gap is at its place. */
-static int fits(search *search, uint64_t at, int64_t least, const om_batch_info *batch) {
+ * one's too small? The one that closes a gap, or ends where the segment does, is at its place. EITHER: nothing
+ * tells, and nobody may be given a record under another offset. */
+static int place_of(search *search, uint64_t at, int64_t least, const om_batch_info *batch) {
     om_batch_info after, third;
     uint64_t next = at + (uint64_t)batch->size;
     if (batch->base_offset == least || next >= search->end)
-        return 1;
+        return FITS;
     if (whole_at(search, next, least, &after) != OM_OK || !om_batch_is_astray(batch, least, &after))
-        return 1;
+        return FITS;
+    if (after.base_offset == least + batch->last_offset_delta + 1)
+        return ASTRAY;
     next += (uint64_t)after.size;
-    return after.base_offset != least + batch->last_offset_delta + 1 && next < search->end &&
-           whole_at(search, next, least, &third) == OM_OK &&
-           third.base_offset == batch->base_offset + batch->last_offset_delta + after.last_offset_delta + 2;
+    if (next >= search->end)
+        return after.base_offset + after.last_offset_delta + 1 == search->limit ? ASTRAY : FITS;
+    int closes = whole_at(search, next, least, &third) == OM_OK &&
+                 third.base_offset == batch->base_offset + batch->last_offset_delta + after.last_offset_delta + 2;
+    return closes ? FITS : EITHER;
 }
 
 /* The first place from `at` on that may be a header: its magic, by which others are passed over fast. */
@@ -220,14 +227,15 @@ static int survey_chunks(search *search, int64_t base_offset, uint64_t suspect, 
     while (at < search->end) {
         int64_t least = survey->next_offset;
         int result = whole_at(search, at, least, &batch);
-        if (result == OM_OK && at != suspect && fits(search, at, least, &batch)) {
+        int place = result == OM_OK && at != suspect ? place_of(search, at, least, &batch) : ASTRAY;
+        if (place == FITS) {
             count_good(survey, &batch);
             at += (uint64_t)batch.size;
             continue;
         }
         if (result != OM_OK && result != OM_END)
             return result;
-        om_bad bad = {.position = at, .end = at, .first = least};
+        om_bad bad = {.position = at, .end = at + (place == EITHER ? (uint64_t)batch.size : 0), .first = least};
         result = find_next(search, &bad.end, least, &batch);
         if (result != OM_OK)
             return result;

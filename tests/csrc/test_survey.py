@@ -60,4 +60,9 @@ def test_of_two_behind_a_gap_the_one_without_room_before_the_other_is_right(path
 def test_of_two_behind_a_gap_the_one_that_closes_it_is_right(path: Path) -> None:
     """10 to 39 were settled. Either might be wrong; the third tells."""
     assert surveyed(path, 0, 40, 50 ^ 16, 60, limit=70) == [(2, 50, 59)]
-    assert surveyed(path, 0, 40 + 16, 50, 60, limit=70) == [(1, 10, 49)]
+    assert surveyed(path, 0, 40 + 16, 50, limit=60) == [(1, 10, 49)]
+    assert surveyed(path, 0, 40, 50 ^ 16, limit=60) == [(2, 50, 59)]
+
+
+def test_where_nothing_tells_neither_is_believed(path: Path) -> None:
+    assert surveyed(path, 0, 40 + 16, 50, 60, limit=70) == [(1, 10, 59)]
