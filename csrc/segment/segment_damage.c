@@ -142,9 +142,12 @@ static int place_of(search *search, uint64_t at, int64_t least, const om_batch_i
     next += (uint64_t)after.size;
     if (next >= search->end)
         return after.base_offset + after.last_offset_delta + 1 == search->limit ? ASTRAY : FITS;
-    int closes = whole_at(search, next, least, &third) == OM_OK &&
-                 third.base_offset == batch->base_offset + batch->last_offset_delta + after.last_offset_delta + 2;
-    return closes ? FITS : EITHER;
+    int64_t last = batch->base_offset + batch->last_offset_delta;
+    if (whole_at(search, next, least, &third) != OM_OK)
+        return EITHER;
+    if (third.base_offset <= last)
+        return ASTRAY; /* two against one */
+    return third.base_offset == last + after.last_offset_delta + 2 ? FITS : EITHER;
 }
 
 /* The first place from `at` on that may be a header: its magic, by which others are passed over fast. */

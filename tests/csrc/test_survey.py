@@ -65,4 +65,5 @@ def test_of_two_behind_a_gap_the_one_that_closes_it_is_right(path: Path) -> None
 
 
 def test_where_nothing_tells_neither_is_believed(path: Path) -> None:
-    assert surveyed(path, 0, 40 + 16, 50, 60, limit=70) == [(1, 10, 59)]
+    assert surveyed(path, 0, 40 + 4, 50, 80, limit=90) == [(1, 10, 79)]
+    assert surveyed(path, 0, 40 + 16, 50, 60, limit=70) == [(1, 10, 49)], "two against one"
