@@ -1,8 +1,7 @@
 """A call goes down the layers, never up: one table for C, one for Python.
 
-C: what a file includes, and which functions of another folder it names; what goes another way is in
-a list of exceptions, each with its reason, and one that isn't needed any more is an error, too.
-Python: what a module imports, without exception.
+C: what a file includes, and which functions of another folder it names. Python: what a module
+imports. There are no exceptions.
 """
 
 import ast
@@ -37,10 +36,6 @@ BORDER_USES = {
     "net": "om_engine", "queue": "om_engine", "amqp": "om_engine", "kafka": "om_engine",
     "engine": "om_engine",
 }  # fmt: skip
-# (file, folder): why it takes something from a folder that it shouldn't know.
-C_EXCEPTIONS = {
-    ("copy_nt.c", "format"): "it is declared beside the batches that it fills",
-}
 
 # Loose modules of ottermq/ that all others may use.
 COMMON = "_core contained errors eventlog auditlog metrics patterns ottermq"
@@ -140,16 +135,12 @@ def test_the_border_is_known_by_what_a_folder_needs_of_it() -> None:
 
 def test_c_calls_go_down() -> None:
     assert len(c_functions()) > 500, "the functions aren't found any more"
-    wrong, needed = [], set()
+    wrong = []
     for path, folder, what in c_uses():
         own = path.parent.name
-        if folder == own or folder in C_LAYERS[own].split():
-            continue
-        needed.add((path.name, folder))
-        if (path.name, folder) not in C_EXCEPTIONS:
+        if folder != own and folder not in C_LAYERS[own].split():
             wrong.append(f"{own}/{path.name} uses {what} of {folder}/")
     assert sorted(wrong) == []
-    assert set(C_EXCEPTIONS) - needed == set(), "these exceptions aren't needed any more"
 
 
 # -- Python

@@ -6,9 +6,8 @@
  * cache: 12 µs for 64 KiB where this takes 5 (docs/notes/performance.md). What is in the cache already,
  * the source, is read twice, a piece at a time: once for the checksum, once for the copy.
  */
+#include "base/copy_nt.h"
 #include "om_base.h"
-
-#include "format/batch.h"
 
 #include <string.h>
 

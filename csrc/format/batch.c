@@ -8,6 +8,7 @@
 #include "base/attributes.h"
 #include "base/bytes.h"
 #include "base/checksum.h"
+#include "base/copy_nt.h"
 #include "format/content.h"
 #include <stdlib.h>
 

@@ -62,9 +62,6 @@ int64_t om_batch_encode(om_batch_info *info, const om_record *records, int32_t c
 /* om_batch_encode into bytes of its own. */
 int om_batch_make(om_buffer **out, om_batch_info *info, const om_record *records, int32_t count);
 
-/* memcpy, for bytes that won't be looked at again soon; returns their CRC-32C, begun with crc (copy_nt.c). */
-uint32_t om_copy_nt(uint32_t crc, uint8_t *to, const uint8_t *from, size_t len);
-
 /* What the CRC doesn't cover: base offset, length, leader epoch, magic. The header behind the batch (data lies
  * at the batch, whose file goes on for `left` bytes) has a say. OM_E_SHORT: it isn't here yet; OM_END: there is
  * none. */
