@@ -50,7 +50,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 # Files that take longest come first, so that no worker is left waiting for the other's last one:
 # seconds on a quiet machine, roughly. Those that aren't here take less.
-SECONDS: dict[str, int] = {"tests/audit": 200}
+SECONDS = {
+    "tests/audit": 170,
+    "tests/damage/test_one_flipped_bit.py": 45,
+    "tests/test_trouble.py": 31,
+    "tests/amqp/conformance/test_large.py": 30,
+    "tests/clients/test_kafka_transactions.py": 28,
+    "tests/test_paused.py": 25,
+    "tests/clients/test_kafka_java.py": 24,
+}
 
 
 def scope(nodeid: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.brokers import environment
+from tests.conftest import SECONDS
 from tests.second_tries import QUARANTINE, ROOT, quarantined
 
 FLAKY = """
@@ -99,3 +100,7 @@ def test_each_name_in_quarantine_is_a_test() -> None:
         assert found, name
         file, test, _ = found.groups()
         assert f"def {test}(" in (ROOT / file).read_text(), name
+
+
+def test_what_is_started_first_is_there() -> None:
+    assert [name for name in SECONDS if not (ROOT / name).exists()] == []

@@ -52,7 +52,13 @@ def checkpoints_fail(faults: Faults) -> None:
     ("harm", "kind", "why", "gauge"),
     [
         (segments_fail, "write failed", "Input/output error", "ottermq_writer_stuck"),
-        (checkpoints_fail, "checkpoint failed", "No such device", "ottermq_checkpoint_failing"),
+        pytest.param(
+            checkpoints_fail,
+            "checkpoint failed",
+            "No such device",
+            "ottermq_checkpoint_failing",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_what_cannot_be_written_is_told_and_becomes_an_alarm(

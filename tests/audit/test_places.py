@@ -155,6 +155,7 @@ def test_at_rest_tables_are_those_beside_the_load(
     _are_the_same(here, there, in_use.hour(name) == at_rest.hour(name))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", JOBS)
 def test_on_a_cluster_the_answer_is_the_same(
     at_rest: Answer, on_a_cluster: Answer, name: str

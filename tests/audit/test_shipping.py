@@ -92,6 +92,7 @@ def unpacked_by(cluster: Cluster, package: str) -> set[str]:
     return {each.relative_to(cluster.folder).parts[0] for each in found if each.is_dir()}
 
 
+@pytest.mark.long
 def test_workers_with_nothing_installed_find_the_same(
     at_rest: object, harmed: SampleData, cluster: Cluster, bare: Path, packs: Path, tmp_path: Path
 ) -> None:
@@ -102,6 +103,7 @@ def test_workers_with_nothing_installed_find_the_same(
     assert unpacked_by(cluster, "ottermq") == unpacked_by(cluster, "pyarrow") == {"work0", "work1"}
 
 
+@pytest.mark.long
 def test_a_watch_ships_too(
     harmed: SampleData, cluster: Cluster, bare: Path, packs: Path, tmp_path: Path
 ) -> None:
@@ -112,6 +114,7 @@ def test_a_watch_ships_too(
     assert "damage" in done.stdout and "clicks" in done.stdout
 
 
+@pytest.mark.long
 def test_a_job_by_spark_submit_whose_driver_has_nothing_either(
     at_rest: object, harmed: SampleData, cluster: Cluster, bare: Path, packs: Path, tmp_path: Path
 ) -> None:

@@ -70,7 +70,9 @@ class Load(threading.Thread):
             pass  # killed
 
 
-@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "end", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
+)
 def test_whatever_was_confirmed_before_is_in_the_picture(
     tmp_path: Path, end: signal.Signals
 ) -> None:

@@ -72,6 +72,7 @@ def test_a_violation_is_in_the_queue_within_a_minute_and_once_over_kills(
         assert told(desk) == []
 
 
+@pytest.mark.long
 def test_what_was_confirmed_and_not_noted_comes_again_with_the_same_id(
     spark: SparkSession, whole: SampleData, tmp_path: Path
 ) -> None:

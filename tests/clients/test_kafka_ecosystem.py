@@ -257,6 +257,7 @@ def test_connect_carries_a_file_through_a_kill(mortal: Mortal, tmp_path: Path) -
     assert list(dict.fromkeys(arrived())) == lines  # at least once, in order
 
 
+@pytest.mark.long
 def test_mirror_maker_copies_from_and_to_apache_kafka(mortal: Mortal, tmp_path: Path) -> None:
     settings = properties(
         tmp_path / "mirror.properties",

@@ -135,6 +135,7 @@ def test_a_wrong_password_is_what_librdkafka_reports(
     pytest.fail(f"no failed login: {errors}")
 
 
+@pytest.mark.long
 def test_a_wrong_password_is_what_kafka_python_reports(secure: Broker, folder: Path) -> None:
     with pytest.raises(PythonError):
         KafkaAdminClient(**python(secure, folder, "kafka", "PLAIN", "wrong"))

@@ -78,7 +78,7 @@ def is_told(broker: Broker, lost: set[int], name: str) -> None:
 
 
 @each_bit
-@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.parametrize("kind", ["classic", pytest.param("quorum", marks=pytest.mark.long)])
 def test_a_queue_delivers_all_but_the_bad_batch_and_keeps_its_file(
     data: Path, kind: str, bit: str
 ) -> None:
@@ -169,7 +169,8 @@ def kafka(broker: Broker, group: str = "readers") -> Consumer:
             "bootstrap.servers": f"{host}:{port}",
             "group.id": group,
             "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
+            # At times librdkafka goes on at an offset that it read out of the bad batch.
+            "auto.offset.reset": "error",
             "check.crcs": True,
         }
     )
@@ -186,7 +187,8 @@ def read_over(consumer: Consumer, topic: str, lost: set[int]) -> tuple[list[int]
         if message is None:
             continue
         if error := message.error():
-            errors.append(error.code())
+            if error.code() != KafkaError._AUTO_OFFSET_RESET:
+                errors.append(error.code())
             consumer.seek(TopicPartition(topic, 0, max(lost) + 1))
         else:
             found.append(int((message.value() or b"")[:6]))

@@ -13,6 +13,7 @@
  */
 #include "../engine/mini_server.h"
 #include "by_hand.h"
+#include "format/batch.h"
 
 #include <dirent.h>
 #include <unistd.h>

@@ -230,6 +230,7 @@ def test_thousands_of_topics_are_made_by_one_request(watched: Broker) -> None:
 # -- last, since it takes its time
 
 
+@pytest.mark.long
 def test_half_a_request_is_not_waited_for_for_ever(watched: Broker, half: RawClient) -> None:
     assert half.is_closed()
     watched.wait_for(f"peer={half.name}.*incomplete request timeout")

@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TypeVar
 
 from ottermq.wal import Log, LogOptions, Options, Record, Report, ReportKind, Store
 from ottermq.wal.errors import Full
+from ottermq.wal.log import Appended
 from ottermq.wal.store import DirectIO
 
 T = TypeVar("T")
@@ -44,14 +45,29 @@ def numbered(count: int, first: int = 0, size: int = 0) -> list[Record]:
 
 
 def put(store: Store, log: Log, records: list[Record], **how: Any) -> int:
-    """Append, wait until it is on disk; the first offset."""
-    try:
-        done = log.append(records, **how)
-    except Full:  # the WAL of these tests is small: room comes with a checkpoint
-        store.checkpoint()
-        done = log.append(records, **how)
+    """Append, wait until it is on disk; the first offset. The WAL of these tests is small: room
+    comes with a checkpoint, or with its next file."""
+    limit = time.monotonic() + 60
+    while True:
+        try:
+            done = log.append(records, **how)
+            break
+        except Full:
+            assert time.monotonic() < limit
+            store.checkpoint()
     store.wait(done.seq)
     return done.first_offset
+
+
+def append_in_time(log: Log, records: list[Record]) -> Appended:
+    """As soon as the WAL's next file is sure, without a checkpoint."""
+    limit = time.monotonic() + 60
+    while True:
+        try:
+            return log.append(records)
+        except Full:
+            assert time.monotonic() < limit
+            time.sleep(0.001)
 
 
 def values(log: Log, offset: int | None = None) -> list[bytes | None]:

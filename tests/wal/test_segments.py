@@ -16,6 +16,7 @@ from ottermq.wal import Log, LogFlags, LogOptions, Record, Store
 from ottermq.wal.errors import NotResident
 from ottermq.wal.records import batches
 from tests.wal.stores import (
+    append_in_time,
     flush,
     folder_of,
     numbered,
@@ -36,8 +37,8 @@ def over_segments_and_hot_tail(store: Store, size: int = 0, segment_size: int = 
     for first in range(0, 180, 3):
         if first == 120:
             flush(store)
-        done = log.append([replace(r, timestamp=r.offset * 10) for r in located(first, 3, size)])
-    store.wait(done.seq)
+        records = [replace(r, timestamp=r.offset * 10) for r in located(first, 3, size)]
+        store.wait(append_in_time(log, records).seq)
     # On a slow machine the WAL may ask for a checkpoint in between, and nothing is in memory then.
     assert log.stat().hot_batches in (0, 20) and len(log.segments()) > 2
     return log

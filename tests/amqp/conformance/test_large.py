@@ -112,7 +112,9 @@ def test_unacked_ones_are_sent_again_from_the_file(start: Start) -> None:
         assert all(message.redelivered for message in again)
 
 
-@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "end", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
+)
 def test_files_of_an_earlier_life_are_sent_from(start: Start, end: signal.Signals) -> None:
     bodies = messages(40)
     with start(**COLD) as broker:

@@ -215,7 +215,7 @@ def check(channel: Channel, world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", [1, 2, 3, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(4, 40))]
+    "seed", [1, 3, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (2, *range(4, 40)))]
 )
 def test_what_is_confirmed_is_where_time_has_brought_it(start: Start, seed: int) -> None:
     chance = random.Random(seed)
