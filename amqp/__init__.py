@@ -1,7 +1,7 @@
-"""The AMQP 0.9.1 server: what RabbitMQ's clients say, and what they are told.
+"""The AMQP 0.9.1 server: the requests of RabbitMQ's clients, and their answers.
 
-C reads and writes the sockets and does whatever happens once a message; all else comes here as an
-event, one at a time a connection, and leaves as frames.
+C reads and writes the sockets and does all work per message; all else comes here as an event, one
+at a time per connection, and leaves as frames.
 
     server.py      the engine's events to the rules, and their answers back
     context.py     what the rules act on: engine, topology, auth, queues, settings

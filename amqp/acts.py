@@ -1,8 +1,8 @@
 """Administrative acts of AMQP clients, for the audit log (ottermq/auditlog.py).
 
-Declarations, deletions, bindings and purges of what is durable: a line each, once it is on disk.
-What goes with its connection anyway is no administration, and clients make thousands of it. An act
-that is refused has a line already: `channel closed`, with the user and the method.
+Each declaration, deletion, binding and purge of a durable object is one line, once it is on disk.
+Objects that go with their connection are no administration, and clients make thousands of them. A
+refused act has a line already: `channel closed`, with the user and the method.
 """
 
 from collections.abc import Iterator

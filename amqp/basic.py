@@ -1,4 +1,4 @@
-"""basic.*: qos, consume, cancel, get, recover. What happens once a message is C's."""
+"""basic.*: qos, consume, cancel, get, recover. Work per message is C's."""
 
 import base64
 import secrets
@@ -45,7 +45,7 @@ def consume(channel: Channel, method: Methods.Consume) -> bytes:
     conn.check("read", "queue", name)
     queue = context.topology.queue(conn.vhost, name, conn.id)
     check_consumer(queue.type, method.arguments, queue.label)
-    # Quorum queues and streams know no exclusive consumers: RabbitMQ lets them ask in vain.
+    # Quorum queues and streams have no exclusive consumers: RabbitMQ ignores the flag there.
     exclusive = method.exclusive and queue.type is QueueType.CLASSIC
     if exclusive and context.topology.effective(queue).single_active:
         raise AccessRefused(f"{queue.label} in exclusive use")
@@ -97,7 +97,7 @@ def _too_many(channel: Channel) -> Refused:
 
 
 def _of_stream(channel: Channel, queue: Queue, tag: str, method: Methods.Consume) -> Consume:
-    """A stream gives no more than was asked for, so it wants to be asked."""
+    """A stream delivers only within the prefetch, so it requires one."""
     if not channel.prefetch:
         raise PreconditionFailed(f"consumer prefetch count is not set for stream {queue.label}")
     if method.no_ack:
@@ -177,7 +177,7 @@ def cancel(channel: Channel, method: Methods.Cancel) -> bytes:
 
 
 def cancel_ok(channel: Channel, method: Methods.CancelOk) -> bytes:
-    """The client has heard that its consumer is gone."""
+    """The client confirms that its consumer is gone."""
     return b""
 
 

@@ -1,4 +1,4 @@
-"""What queue.bind, exchange.bind and their opposites have in common: who may tie what to what."""
+"""The common part of queue.bind, exchange.bind and their opposites: the permissions they need."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -27,8 +27,8 @@ class Ends:
 
 def _check_super_stream(channel: Channel, exchange: Exchange | None, ends: Ends) -> None:
     """A stream of a super stream is read, trimmed and deleted as a part of it by Kafka's clients,
-    who ask for rights on the super stream's name: only who may configure the stream may put it
-    there."""
+    who ask for rights on the super stream's name: only a user who may configure the stream may
+    put it there."""
     queue = channel.context.topology.find_queue(channel.conn.vhost, ends.destination)
     if ends.kind != "queue" or exchange is None or queue is None:
         return

@@ -1,7 +1,7 @@
 """A channel: opened by the client, closed by either side.
 
-After channel.close was sent by us (CLOSING) everything on it is dropped until the client's
-close-ok: it didn't know yet. The number may be used again from then on.
+After our channel.close (CLOSING) everything on the channel is dropped until the client's close-ok:
+the client sent it before it knew. From then on the number may be used again.
 """
 
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ def open_channel(conn: "Connection", number: int, method: Frame) -> bytes:
 
 
 def handle_closing(channel: Channel, method: Frame) -> bytes:
-    """What still comes after we closed it."""
+    """Methods that still come after we closed the channel."""
     if isinstance(method, Methods.CloseOk):
         channel.context.engine.channel_close(channel.conn.id, channel.number, closing=False)
         channel.forget()

@@ -14,7 +14,7 @@
     close                  →
                            ←    close-ok
 
-What comes in another state than its own is an error. A connection that we close (CLOSING) hears
+A method in any state but its own is an error. A connection that we close (CLOSING) accepts
 nothing but the client's close-ok, or its close when the two crossed.
 """
 
@@ -115,7 +115,7 @@ class Connection:
         return isinstance(capabilities, dict) and capabilities.get(capability) is True
 
     def whose(self) -> User:
-        """Who it is; only once it is logged in."""
+        """The user; only once the connection is logged in."""
         assert self.user is not None
         return self.user
 
@@ -124,7 +124,7 @@ class Connection:
         self.context.auth.permissions.check(self.whose(), self.vhost, access, kind, name)
 
     def check_any(self, kind: Kind, name: str) -> None:
-        """For passive declarations: whoever may do anything with it may know that it is there."""
+        """For passive declarations: any permission on a name is enough to learn that it exists."""
         allows = self.context.auth.permissions.allows
         user = self.whose()
         if not (
@@ -249,7 +249,7 @@ def open(conn: Connection, method: Methods.Open) -> bytes:
 
 
 def close(conn: Connection, method: Methods.Close) -> None:
-    """What it held is free before it reads our answer: whoever comes next finds it so."""
+    """All that the connection held is free before the client reads our answer."""
     conn.ending = close_reasons.BY_CLIENT
     conn.context.engine.closing(conn.id, b"")
     leave(conn)
@@ -268,7 +268,7 @@ def update_secret(conn: Connection, method: Methods.UpdateSecret) -> bytes:
 
 
 def leave(conn: Connection) -> None:
-    """Let go of all that is the connection's; called once it can't do anything any more."""
+    """Release all that is the connection's; called once it can't do anything any more."""
     conn.state = State.CLOSING
     context = conn.context
     for channel in list(conn.channels.values()):

@@ -1,4 +1,4 @@
-"""What the AMQP rules act on: the engine, the topology, who may what, the queues."""
+"""The objects that the AMQP rules act on: engine, topology, permissions, queues."""
 
 from dataclasses import dataclass, field
 
@@ -15,7 +15,7 @@ class AmqpContext:
     topology: Topology
     auth: Auth
     queues: Queues
-    settings: AmqpSettings  # other ones after a reload
+    settings: AmqpSettings  # replaced by a reload
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def user_number(self, name: str) -> int:

@@ -20,9 +20,9 @@ def saved(channel: Channel, change: Change, ok: bytes, act: Act) -> Answer:
 
 
 def removed(channel: Channel, change: Change, ok: bytes, act: Act) -> Answer:
-    """`ok` when what went is gone from the disk, too. Behind it what the channel's own consumers
-    are told of that, as RabbitMQ has it: amqplib's users close the channel at the cancel. If the
-    disk refuses, the channel is closed, and they with it."""
+    """`ok` when the deletion is on disk, too. Behind it follow the cancels of the channel's own
+    consumers, in RabbitMQ's order: amqplib's users close the channel at the cancel. If the
+    disk refuses, the channel is closed, and its consumers with it."""
     channel.behind = b""
     try:
         removing = channel.context.queues.remove(change)

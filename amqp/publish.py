@@ -1,8 +1,8 @@
-"""Where a message goes when C doesn't know: the first of its kind, or one that is looked at each.
+"""Routes of messages that C can't route: the first of its kind, or one that needs a look each time.
 
-C remembers what it was told: that a connection may write to an exchange, and the queues behind an
-exchange and a key. What hangs on more than that (headers, chance, CC and BCC) is asked for with
-each message.
+C remembers each answer: that a connection may write to an exchange, and the queues behind an
+exchange and a key. A route that depends on more than that (headers, chance, CC and BCC) is asked
+for with each message.
 """
 
 from typing import Any
@@ -45,7 +45,7 @@ def route(conn: Connection, event: RouteWanted) -> None:
 
 
 def dead_route(context: AmqpContext, event: DeadRouteWanted) -> None:
-    """Where messages go that die in a queue, or whose delay is over."""
+    """The route of messages that die in a queue, or whose delay is over."""
     source = context.queues.by_id(event.queue)
     delayed = context.queues.delayed(event.queue)
     thing = source or delayed

@@ -53,7 +53,7 @@ def declare(channel: Channel, method: Methods.Declare) -> Answer:
 
 
 def _check_new(channel: Channel, method: Methods.Declare, name: str) -> None:
-    """What only a queue that isn't there yet must stand up to."""
+    """Checks that apply only to a queue that doesn't exist yet."""
     conn, context = channel.conn, channel.context
     if not name:
         conn.check("configure", "queue", "amq.gen-")
@@ -87,7 +87,7 @@ def _declared(channel: Channel, queue: Queue, nowait: bool, new: bool = False) -
 
 
 def _reply_to(channel: Channel, name: str, nowait: bool) -> bytes:
-    """Direct reply-to is no queue; who asks for it finds it as long as its consumer is there."""
+    """Direct reply-to is no queue; a declare finds it as long as its consumer is there."""
     if name != REPLY_TO and not channel.context.engine.expects_replies(name.encode()):
         raise NotFound(f"no {label('queue', name, channel.conn.vhost)}")
     channel.last_queue = name
@@ -112,7 +112,7 @@ def unbind(channel: Channel, method: Methods.Unbind) -> Answer:
 
 
 def _ends(channel: Channel, method: Methods.Bind | Methods.Unbind) -> Ends:
-    """No queue named means the last one declared; and no key either, its name as the key."""
+    """No queue name means the queue declared last; with no key either, its name is the key."""
     queue = channel.queue_name(method.queue)
     key = method.routing_key or ("" if method.queue else queue)
     return Ends(stripped(method.exchange), "queue", stripped(queue), key, method.arguments or {})
@@ -176,8 +176,8 @@ def delete(channel: Channel, method: Methods.Delete) -> Answer:
 
 
 def _deletable(engine: Engine, queue: Queue, if_unused: bool, if_empty: bool) -> int:
-    """How many messages it has. Only classic queues know conditions: quorum queues refuse them, and
-    streams, which don't count, go whatever was asked."""
+    """How many messages the queue has. Only classic queues know conditions: quorum queues refuse
+    them, and streams, which don't count, are deleted regardless."""
     if queue.type is QueueType.STREAM:
         return 0
     for flag, wanted in (("if-unused", if_unused), ("if-empty", if_empty)):

@@ -1,4 +1,4 @@
-"""Reply codes: their names, whom they end, and the texts clients look for.
+"""Reply codes: their names, what they close, and the texts clients look for.
 
 A rule that is broken raises a class of ottermq.errors; this turns it into the close that RabbitMQ
 would send: `NOT_FOUND - no queue 'x' in vhost '/'`, with the class and method that were refused.
@@ -63,7 +63,7 @@ def reply_to(error: Exception, method: int = 0) -> Reply:
 
 
 def our_mistake(method: int = 0) -> Reply:
-    """For what nobody thought of: the log tells more than a client should know."""
+    """For an unexpected error: the log says more than a client should know."""
     return Reply(541, "the broker made a mistake; its log tells", method)
 
 

@@ -1,9 +1,9 @@
 """What a connection loses when its user's permissions change while it is open.
 
-RabbitMQ lets consumers go on whose user may no longer read; here a right that is gone is gone. Who
-may not enter the vhost any more is shown out, consumers of queues that can't be read any more are
-cancelled: by basic.cancel, or with their channel where the client doesn't know that. Publishes and
-basic.get are asked about anew by themselves.
+RabbitMQ lets consumers go on whose user may no longer read; here a right that is gone is gone.
+Connections whose user may not enter the vhost any more are closed. Consumers of queues that their
+user can't read any more are cancelled: by basic.cancel, or with their channel where the client
+doesn't know that method. Publishes and basic.get are checked anew by themselves.
 """
 
 from collections.abc import Iterable

@@ -354,7 +354,7 @@ class AmqpServer:
         self._closing[conn.id] = trio.current_time() + LAST_WORD
 
     def _fail(self, conn: Connection, index: int, error: BaseException) -> None:
-        """Our own mistake: it costs this connection, and nobody else's."""
+        """Our own mistake: it ends this connection and no other."""
         if not is_failure(error):
             raise error
         eventlog.failure(
@@ -363,7 +363,7 @@ class AmqpServer:
         self._close(conn, our_mistake(index))
 
     async def _cut_off(self) -> None:
-        """Who doesn't answer our close in time, until cancelled."""
+        """Hang up connections that don't answer our close in time, until cancelled."""
         while True:
             await trio.sleep(LOOK)
             now = trio.current_time()
@@ -375,7 +375,7 @@ class AmqpServer:
     def _log_channel_closed(self, conn: Connection, number: int, reply: Reply) -> None:
         eventlog.log(conn.log_level, "channel closed", channel=number, **_about(conn, reply))
 
-    # -- what happens to others
+    # -- events of other connections
 
     def _tell_consumers(self, queue: Queue, consumers: list[Consumer]) -> None:
         """Their queue is gone: basic.cancel, to those who said that they understand it."""
@@ -434,7 +434,7 @@ EVENTS: dict[type[Event], Callable[[AmqpServer, Any], None]] = {
 
 
 def _about(conn: Connection, reply: Reply) -> dict[str, object]:
-    """Whose connection or channel is closed, and what the client is told."""
+    """Whose connection or channel is closed, and the text for the client."""
     return {
         "peer": conn.peer,
         "user": conn.user_name,
