@@ -107,8 +107,7 @@ class Broker(NamedTuple):
     kafka: Kafka
 
     def retention_of(self, log: Log) -> Policy | None:
-        """A legal hold comes first; what somebody altered by Kafka's configs before arguments and
-        policies."""
+        """A legal hold comes first; then Kafka's altered configs; then arguments and policies."""
         if self.amqp.queues.holds.on_log(log):
             return Policy(legal_hold=True)
         return self.kafka.context.configs.retention_of(log) or self.amqp.queues.retention_of(log)
@@ -116,8 +115,8 @@ class Broker(NamedTuple):
 
 @asynccontextmanager
 async def open_broker(config: Config, store: Store, stop: trio.Event) -> AsyncIterator[Broker]:
-    """What clients work on: the log, the topology and the users as they were left, and the
-    engine. Interrupted: `stop` was set before the log was recovered."""
+    """The state that clients work on: the log, the topology and the users as they were left, and
+    the engine. Interrupted: `stop` was set before the log was recovered."""
     with told_in_one_line(config):
         opened = MetaDb(config.data)
     with opened as db:
@@ -188,7 +187,7 @@ async def _serve_clients(
 
 
 async def _remember(config: Config, db: MetaDb) -> tuple[Topology, Auth]:
-    """What meta.db holds. The first start makes a user, whose password is slow to hash."""
+    """Read meta.db. The first start makes a user, whose password is slow to hash."""
     with uncollected():
         topology = await trio.to_thread.run_sync(restore, db)
     auth = open_auth(db, config.auth)

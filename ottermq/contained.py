@@ -5,8 +5,8 @@
             await look_at(log)
         await trio.sleep(INTERVAL)
 
-`except Exception` isn't enough: a panic in a Rust library (cramjam) is a BaseException. What must
-go on its way does: a cancellation, an interrupt, the end of a generator.
+`except Exception` isn't enough: a panic in a Rust library (cramjam) is a BaseException. A
+cancellation, an interrupt and the end of a generator pass through.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ ENDS = (trio.Cancelled, KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
 def is_failure(error: BaseException) -> bool:
-    """Is it an accident, and not the way in which tasks are told to end?"""
+    """Is it an accident, and not the way in which tasks end?"""
     if isinstance(error, BaseExceptionGroup):
         return error.subgroup(ENDS) is None
     return not isinstance(error, ENDS)
@@ -28,7 +28,7 @@ def is_failure(error: BaseException) -> bool:
 
 @contextmanager
 def contained(event: str, **who: object) -> Iterator[None]:
-    """Whatever fails inside is logged, with who caused it, and is over."""
+    """A failure inside is logged, with its cause in the fields, and goes no further."""
     try:
         yield
     except BaseException as error:

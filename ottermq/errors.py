@@ -1,4 +1,4 @@
-"""What can go wrong, as classes, and one table that tells each protocol how to say it.
+"""Errors as classes, and one table with each protocol's code for them.
 
 A rule that is broken raises one of these wherever it is checked, without knowing who asked.
 The protocol that asked looks the class up in CODES: AMQP closes a channel or connection with a
@@ -33,7 +33,7 @@ class AccessRefused(OtterError):
 
 
 class LoginRefused(AccessRefused):
-    """Not let in. The text keeps from the client what `reason` tells the log."""
+    """Not let in. The text keeps from the client what `reason` says in the log."""
 
     def __init__(self, mechanism: str, reason: str) -> None:
         super().__init__(
@@ -68,7 +68,7 @@ class InvalidRequest(OtterError):
 
 
 class NotAllowed(OtterError):
-    """Against the rules of the house: no such vhost, a limit is reached."""
+    """Not allowed by a rule of ours: no such vhost, a limit is reached."""
 
 
 class NotSupported(OtterError):

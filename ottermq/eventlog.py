@@ -5,9 +5,9 @@
     {"time":"2026-11-16T02:13:41.123Z","level":"INFO","event":"ready","amqp":"localhost:5672",
      "data":"/var/lib/ottermq"}
 
-`log.format` says which. An event's text is constant, what differs is in its fields:
-docs/log-events.md lists all. An exception is one line too; its traceback is for us, not for an
-operator: it follows only at the debug level, in JSON as a field.
+`log.format` chooses the form. An event's text is constant, its fields differ: docs/log-events.md
+lists all. An exception is one line too; its traceback is for us, not for an operator: it follows
+only at the debug level, in JSON as a field.
 """
 
 import json
@@ -39,7 +39,7 @@ def failure(event: str, error: BaseException, **fields: object) -> None:
 
 
 def trace(event: str, error: BaseException) -> None:
-    """Where an error came from that is told elsewhere, for who asks by the debug level."""
+    """The traceback of an error that is reported elsewhere, at the debug level."""
     LOG.debug("%s", _Line(event, {}), exc_info=error)
 
 
@@ -70,7 +70,7 @@ def start(level: str, format: str = TEXT) -> None:
     sys.unraisablehook = _unraisable
     set_level(level)
     set_format(format)
-    # When nobody reads stderr any more, the broker goes on without a log.
+    # When stderr has no reader any more, the broker goes on without a log.
     logging.raiseExceptions = False
 
 

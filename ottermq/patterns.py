@@ -1,7 +1,7 @@
 """Regular expressions of permissions and policies.
 
-They are PCRE to RabbitMQ and Python's here. What people write in them is the same in both, but for
-POSIX classes and \\z, which are translated.
+RabbitMQ takes PCRE, we take Python's. The expressions that people write are the same in both, but
+for POSIX classes and \\z, which are translated.
 """
 
 import re
@@ -30,7 +30,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def translated(pattern: str) -> re.Pattern[str]:
-    """The same, not remembered: what strangers send mustn't push out what is needed."""
+    """The same, not remembered: untrusted patterns mustn't push out those in use."""
     with warnings.catch_warnings():
         # "Possible nested set": Python's plans for [[, which means nothing to PCRE.
         warnings.simplefilter("ignore", FutureWarning)

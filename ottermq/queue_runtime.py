@@ -5,11 +5,11 @@
 | durable              | a log that the catalogue names, through the WAL    |
 | transient, exclusive | a scratch log, gone at the next start              |
 | a stream             | the same without a cursor: readers keep their own  |
-| a priority queue     | a log a priority: `jobs`, `jobs␀1`, … `jobs␀9`     |
+| a priority queue     | a log per priority: `jobs`, `jobs␀1`, … `jobs␀9`   |
 
 A queue takes messages as soon as it is added; its row and its logs' rows reach the disk in one
-commit, and whoever declared it is answered after that. A queue that goes is out of the engine
-first, then its rows go, then its logs: what no row names doesn't exist.
+commit, and its declaration is answered after that. A queue that goes is out of the engine first,
+then its rows go, then its logs: a log that no row names doesn't exist.
 
 A delayed exchange has such a log too, for the messages that wait: a queue nobody can name.
 """
@@ -79,11 +79,11 @@ class Queues:
         self._expiring: list[tuple[float, int]] = []
         self._expiry_changed = trio.Event()
         self._nursery: trio.Nursery | None = None
-        # Who has consumers of a queue that is gone, and must tell them.
+        # For servers with consumers of a queue that is gone: they must cancel them.
         self.on_gone: list[Gone] = []
-        # Who has connections to a vhost that is gone, and must end them.
+        # For servers with connections to a vhost that is gone: they must end them.
         self.on_vhost_gone: list[Callable[[str], None]] = []
-        # Who keeps a list of their own: a queue is in the engine now, or no longer.
+        # For listeners with a list of their own: a queue is in the engine now, or no longer.
         self.on_moved: list[Callable[[Queue], None]] = []
         topology.on_change.append(self._forget_routes)
         topology.on_settings.append(self._apply_settings)
@@ -112,7 +112,7 @@ class Queues:
             self._store.create_many(names, vhost=vhost, flags=flags)
 
     async def run(self) -> None:
-        """What happens without anybody asking: queues expire. Until cancelled."""
+        """Background work: queues expire. Until cancelled."""
         if self._held:
             eventlog.info("legal holds in force", queues=len(self._held))
         async with trio.open_nursery() as nursery:
@@ -136,7 +136,7 @@ class Queues:
         return self._by_id.get(id)
 
     def logs_of(self, queue: Queue) -> list[Log]:
-        """One, or one a priority; none when it isn't in the engine."""
+        """One, or one per priority; none when it isn't in the engine."""
         return self._logs.get(queue.id, [])
 
     def delayed(self, id: int) -> Exchange | None:
@@ -158,8 +158,8 @@ class Queues:
     # -- coming
 
     def declared(self, change: Change) -> None:
-        """What is new goes into the engine, and its logs' rows into the change that is saved. What
-        the engine doesn't take was never declared."""
+        """New queues go into the engine, and their logs' rows into the change that is saved. A
+        queue that the engine doesn't take was never declared."""
         queue, exchange = change.queue, change.exchange
         try:
             if change.created and queue is not None:
@@ -211,7 +211,7 @@ class Queues:
             self._hold(thing, logs)
 
     def _hold(self, queue: Queue, logs: Iterable[Log]) -> None:
-        """While a hold stands, what is settled stays in the log."""
+        """While a hold stands, settled messages stay in the log."""
         held = self.holds.on(queue)
         if held == (queue.id in self._held):
             return
@@ -255,7 +255,7 @@ class Queues:
                 self._watch_expiry(queue)
 
     async def save(self, *changes: Change) -> None:
-        """On disk when it returns, in one commit. What can't be is taken out again."""
+        """On disk when it returns, in one commit. A queue that isn't saved is taken out again."""
         try:
             await self._topology.pending.save(*changes)
         except LogError:
@@ -272,8 +272,8 @@ class Queues:
     # -- going
 
     def remove(self, change: Change) -> Coroutine[Any, Any, None] | None:
-        """Queues and delayed exchanges that are gone by this change leave the engine, at once;
-        what is left to do waits for the disk. None: no disk has a say in it."""
+        """Queues and delayed exchanges that are gone by this change leave the engine at once; the
+        returned rest waits for the disk. None: nothing of it is on disk."""
         touched: list[Queue | Exchange] = list(change.removed)
         touched += [self._delayed[id] for id in change.touched & self._delayed.keys()]
         gone = {
@@ -291,9 +291,9 @@ class Queues:
         return None
 
     async def delete_vhost(self, name: str) -> None:
-        """With all that is in it; whoever is connected to it has to leave first. NotFound: there is
-        none. What users were granted there is theirs to take back: `auth.delete_vhost`. Held: a
-        queue in it is under legal hold."""
+        """With all that is in it; its connections have to end first. NotFound: there is none.
+        Grants in it are auth's to take back: `auth.delete_vhost`. Held: a queue in it is under
+        legal hold."""
         host = self._topology.vhosts.get(name)
         for queue in host.queues.values() if host else ():
             self.holds.refuse(queue, "deleted with its vhost")
@@ -316,7 +316,7 @@ class Queues:
             self._discard(logs)
 
     def _bring_back(self, thing: Queue | Exchange, logs: list[Log]) -> None:
-        """Whatever was declared by its name meanwhile was undone with its going."""
+        """A queue declared by its name meanwhile was undone together with the deletion."""
         things: list[Queue | Exchange] = [*self._by_id.values(), *self._delayed.values()]
         for other in things:
             if type(other) is type(thing) and _place(other) == _place(thing):
@@ -357,7 +357,7 @@ class Queues:
         await self._store.wait_durable(seq)
 
     async def wait_moved(self) -> None:
-        """For who was told that there is no room in the WAL: try again now."""
+        """For callers that found no room in the WAL: try again now."""
         await self._store.waiting.wait_moved()
 
     def remove_unasked(self, queues: Iterable[Queue]) -> None:
@@ -422,7 +422,7 @@ async def _logged(waiting: Coroutine[Any, Any, None], queues: Sequence[Queue]) -
             eventlog.warning("queue not removed from metadata", **whose, error=error)
 
 
-# A hundred thousand queues go by a handful of settings: each is worked out once.
+# A hundred thousand queues share a handful of settings: each is worked out once.
 @lru_cache(4096)
 def options_of(settings: QueueSettings, durable: bool, usual_timeout: int | None) -> QueueOptions:
     flags = TYPES[settings.type] | OVERFLOW[settings.overflow]

@@ -1,4 +1,4 @@
-"""SIGHUP: the configuration is read again, and what may change while we serve does.
+"""SIGHUP: the configuration is read again, and settings that may change while we serve do.
 
     configuration reloaded took="log.level, tls.cert" restart=wal.segment_size
     definitions loaded path=/etc/ottermq/definitions.json

@@ -1,13 +1,12 @@
-"""Who may ask what at the admin port.
+"""Access checks of the admin port.
 
-Host is looked at: a page in somebody's browser can give its own name our address (DNS rebinding)
+The Host header is checked: a page in a browser can give its own name our address (DNS rebinding)
 and read what we answer. Its requests come by that name, so only addresses, `localhost`, this
-machine's name and `admin.hosts` are taken. /health tells nothing worth it, and a probe may come by
-any name.
+machine's name and `admin.hosts` are taken. /health holds no secret, and a probe may use any name.
 
-Names of queues, topics and transactional ids are told to users with the tag `monitoring` or
-`administrator` (HTTP basic), or to everybody when `admin.names_need_login` is false. What changes
-something takes an administrator in any case.
+Names of queues, topics and transactional ids are shown to users with the tag `monitoring` or
+`administrator` (HTTP basic), or to everybody when `admin.names_need_login` is false. A request that
+changes something takes an administrator in any case.
 """
 
 import base64
@@ -57,7 +56,7 @@ class Guard:
         return True
 
     async def administrator(self, authorization: str, peer: str) -> str:
-        """Who it is. LoginRefused, AccessRefused: no administrator."""
+        """The administrator who asks. LoginRefused, AccessRefused: not one."""
         user = await self._login(authorization, peer)
         if ADMINISTRATOR not in user.tags:
             raise AccessRefused(f"user '{user.name}' has no tag {ADMINISTRATOR}")

@@ -1,7 +1,7 @@
 """As much HTTP/1.1 as these few pages need: a request's head in, an answer out, goodbye.
 
-One request a connection, a limit on its size and on its time. Bytes to request is a plain function;
-only `serve` touches a socket. Who may ask what is guard.py's.
+One request per connection, a limit on its size and on its time. Bytes to request is a plain
+function; only `serve` touches a socket. Access checks are guard.py's.
 """
 
 import json
@@ -40,7 +40,7 @@ EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Pages(NamedTuple):
-    """What there is to tell, whenever it is asked."""
+    """The sources of the pages, called for each request."""
 
     trouble: Callable[[], str | None]  # why durable appends aren't taken: the store's own word
     metrics: Callable[[bool], str]  # what is counted, in Prometheus' words; with names?
@@ -148,7 +148,7 @@ async def answer(
 
 
 async def _act(request: Request, page: "Act", pages: Pages, guard: Guard, peer: str) -> Answer:
-    """Whoever it is, the log tells; a page in a browser may have somebody else's login."""
+    """Log who acts. A page in a browser is refused: it may use somebody else's login."""
     if request.origin is not None:
         return Answer(HTTPStatus.FORBIDDEN, {"error": "not from a page in a browser"})
     if request.authorization is None:
@@ -182,7 +182,7 @@ def _health(pages: Pages, with_names: bool) -> Answer:
 
 
 class Names(Enum):
-    """Does a page tell names of queues, topics, transactional ids?"""
+    """Does a page show names of queues, topics, transactional ids?"""
 
     NONE = "no"
     MORE = "to who may know them"
@@ -226,7 +226,7 @@ class Desk:
     waiting: Waiting = field(default_factory=lambda: Waiting(MOST_WAITING))
 
     async def serve(self, stream: trio.abc.HalfCloseableStream) -> str:
-        """Returns why it ended, for the log."""
+        """Returns why the connection ended, for the log."""
         head: bytes | None = None
         reply: Answer | None = None
         with self.waiting.for_client() as place, trio.move_on_after(PATIENCE) as patience:

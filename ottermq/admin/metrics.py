@@ -1,6 +1,6 @@
-"""`GET /metrics`: what the broker, its log and its protocols count.
+"""`GET /metrics`: the counters of the broker, its log and its protocols.
 
-All of it lies ready: a scrape asks each part once and looks at no queue.
+All figures lie ready: a scrape asks each part once and looks at no queue.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,6 @@
 """Connections that wait for their client: when there are too many, the one that waits longest goes.
 
-Whoever opens connections and says nothing loses them to those that come after; a probe that comes
-and asks is always heard.
+Silent connections give way to later ones, so a probe that sends its request is always answered.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Auditing on Spark: jobs that read the log where it lies.
 
 byte_source.py      where the bytes come from
-catalogue.py        which logs there are, and whose
+catalogue.py        the logs, and the queue of each
 snapshot.py         a consistent picture of a data directory
 source/             the Spark data source `ottermq`
 records.py          its rows as most audits want them
@@ -9,7 +9,7 @@ policies.py         which rules of retention a log is under
 spark.py            the one place that makes a session, and java.py a Java for it
 shipping/           our code for workers that don't have it
 failures.py         what went wrong in Spark, as one line
-jobs/               the audits, one a file; outcome.py and findings.py: what goes in and out
+jobs/               the audits, one per file; outcome.py and findings.py: what goes in and out
 report/             an outcome as Parquet, JSON, a page and a terminal table
 run.py              one audit from start to end
 retention_check.py  what is kept too long or gone too early

@@ -1,7 +1,7 @@
 """Where the log's bytes come from: list, and read in ranges. A directory is the first home.
 
 Names are relative, with slashes. What is gone answers None or nothing, never an exception: a broker
-at work removes files, and whoever looks at one must expect that.
+at work removes files at any time.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Which logs there are and whose: meta.db, read while a broker may be writing it.
+"""The logs and the queue of each: meta.db, read while a broker may be writing it.
 
 | a log                          | queue                   | partition            |
 |--------------------------------|-------------------------|----------------------|

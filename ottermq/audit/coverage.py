@@ -1,7 +1,7 @@
-"""Which offsets of a log are neither there nor accounted for.
+"""Offsets of a log that are neither there nor accounted for.
 
 Each offset of a stream or topic below its end is in a segment, in the WAL, or in the record of what
-was removed (which also tells those that an unclean stop left out). A gap that an earlier version's
+was removed (which also lists those that an unclean stop left out). A gap that an earlier version's
 unclean stop left shows by the leader epoch: it goes up behind it.
 
 Work queues are another matter: what is settled need never have reached a segment. Of those, only
@@ -29,7 +29,7 @@ EPOCH_AT, EPOCH_SIZE = 12, 4  # in a batch header
 
 
 def unaccounted(home: ByteSource, log: Log, told: Iterable[Removal]) -> list[Range]:
-    """told: all that the record says of this log. Segments that are missing are left to others."""
+    """told: all that the record says of this log. Missing segments are not this check's."""
     if log.cursor is not None:
         return []
     known = [(each.base_offset, each.next_offset) for each in log.segments]

@@ -4,6 +4,6 @@ from ottermq.errors import StartupError
 
 
 class CantRun(StartupError):
-    """One line that tells what to do about it. It is no verdict on the data: exit code 2."""
+    """One line with the remedy. It is no verdict on the data: exit code 2."""
 
     exit_code = 2

@@ -1,4 +1,4 @@
-"""What of a log a policy lets go by a certain time: the broker's own rule, on a picture."""
+"""The segments that a policy lets go by a certain time: the broker's own rule, on a picture."""
 
 from ottermq.audit.snapshot import Log
 from ottermq.wal.checkpoint import decode_cursor

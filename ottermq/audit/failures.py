@@ -1,4 +1,4 @@
-"""What went wrong in Spark, as one line: without its Java and Python stack traces."""
+"""A failure of Spark as one line: without its Java and Python stack traces."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""What a job finds: one shape for all jobs, so that one report and one exit code fit them."""
+"""The findings of a job: one shape for all jobs, so that one report and one exit code fit them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Severity(Enum):
 
 
 class Kind(NamedTuple):
-    """Of findings, told once for all of a kind."""
+    """The description of a kind of findings, shown once."""
 
     means: str  # a sentence
     do: str  # what to do about it
@@ -35,7 +35,7 @@ class Finding:
     segment: int | None = None  # its base offset
     time: datetime | None = None  # of the data, or of what was done to it; its place on a time line
     rule: str | None = None  # which rule of the policy it breaks
-    segments: tuple[int, ...] = ()  # of one that speaks of several: their base offsets
+    segments: tuple[int, ...] = ()  # base offsets, of a finding about several segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ NEVER = "never"
 
 
 class FailOn:
-    """What makes the exit code 1: severities, kinds, a mix of them, or nothing at all."""
+    """The findings that make the exit code 1: severities, kinds, a mix of them, or none at all."""
 
     def __init__(self, words: Iterable[str], kinds: Iterable[str]) -> None:
         self._words = {word.strip() for word in words if word.strip()}

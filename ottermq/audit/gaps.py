@@ -2,7 +2,7 @@
 
 settled      a work queue's cursor knows them as settled: they need never have reached a segment
 epoch        the leader epoch goes up behind them: an unclean stop left them out
-compaction   the topic is compacted (whoever asks knows that from its policy)
+compaction   the topic is compacted (the caller knows that from its policy)
 """
 
 import time

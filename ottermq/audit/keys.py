@@ -1,4 +1,4 @@
-"""Which keys have the most records, queue by queue. Of an AMQP message it is the routing key."""
+"""The keys with the most records, queue by queue. An AMQP message's key is its routing key."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from ottermq.audit.outcome import Context
 from ottermq.audit.records import records
 
-TOP = 10  # a queue
+TOP = 10  # per queue
 QUEUE = ("vhost", "queue")
 
 

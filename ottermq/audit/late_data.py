@@ -1,8 +1,8 @@
 """Records whose timestamps lie far behind one that came before them: late data.
 
-To compare each record with all before it takes their order; to sort all of them would be dear. So
-the oldest and newest of each stretch of offsets are asked for first, and only stretches in which
-something can be late are read again, each sorted by itself:
+To compare each record with all before it takes their order, and sorting all of them would be
+expensive. So the oldest and newest of each stretch of offsets are asked for first, and only
+stretches in which something can be late are read again, each sorted by itself:
 
     stretch      0         1         2
     newest     10:04     11:50     11:58

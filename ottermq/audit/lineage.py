@@ -1,8 +1,8 @@
 """Dead letters that still wait somewhere: where they died, why and how often.
 
-The broker writes it into the message (`x-death`, csrc/format/x_death.c) and marks the record; only
-marked ones are decoded. A message that goes round leaves a record behind each time, which is
-settled: so that none is counted twice, settled ones don't count.
+The broker writes each death into the message (`x-death`, csrc/format/x_death.c) and marks the
+record; only marked ones are decoded. A message that goes round leaves a settled record behind each
+time; settled ones don't count, so none is counted twice.
 """
 
 import struct

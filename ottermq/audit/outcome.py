@@ -1,8 +1,8 @@
-"""What goes into a job, and what comes out. A job never prints and never touches a file.
+"""The input and the outcome of a job. A job never prints and never touches a file.
 
     def run(context: Context) -> Outcome: ...
 
-An outcome is small: it is what the workers' answers add up to, and lies in the driver's memory.
+An outcome is small: it is the sum of the workers' answers, and lies in the driver's memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,12 +40,12 @@ class Sheet:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Stacked, one bar a label: bytes by age band, cost by tier."""
+    """Stacked, one bar per label: bytes by age band, cost by tier."""
 
     title: str
     unit: str  # "bytes" is written as KiB, MiB …
     labels: Sequence[str]
-    series: Mapping[str, Sequence[float]]  # a value a label
+    series: Mapping[str, Sequence[float]]  # one value per label
     ordered: bool = False  # the series have an order, as age bands do
     note: str = ""
 

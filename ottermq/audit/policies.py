@@ -1,4 +1,4 @@
-"""Which rules of retention a log is under: worked out as the broker does, from what lies there.
+"""The rules of retention that a log is under: worked out as the broker does, from its files.
 
 First a legal hold, whoever set it; then what Kafka clients altered of the topic; then a stream's
 own arguments and policies; then the configuration file's rule for queues of that name.

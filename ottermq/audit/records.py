@@ -9,7 +9,7 @@ LOG = ("vhost", "queue", "partition")
 
 
 def records(context: Context, *columns: str) -> DataFrame:
-    """Of which log they are, and these columns: what isn't named isn't read."""
+    """The records' log, and these columns: a column that isn't named isn't read."""
     register(context.spark)
     wanted = ",".join((*LOG, "crc_ok", "control", *columns))
     read = context.spark.read.format("ottermq").option("columns", wanted)

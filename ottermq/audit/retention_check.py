@@ -1,6 +1,6 @@
-"""What is kept too long, gone too early, or gone from under a legal hold: of one picture.
+"""Segments kept too long, gone too early, or gone from under a legal hold: of one picture.
 
-`ottermq audit retention` tells of it once (jobs/retention.py), `ottermq audit watch` all the time.
+`ottermq audit retention` reports them once (jobs/retention.py), `ottermq audit watch` all the time.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""Audits from start to end: a session for all of them, the jobs, a report each."""
+"""Audits from start to end: one session for all, the jobs, one report per job."""
 
 import shlex
 import sqlite3
@@ -63,7 +63,7 @@ def run(order: Order) -> Done:
 
 def run_all(orders: Sequence[Order]) -> list[Done]:
     """One after the other in one session: Spark takes longer to start than most audits take. The
-    first order says where it runs; --fail-on may name what any of them finds."""
+    first order says where the session runs; --fail-on may name findings of any of them."""
     check_installed(*NEEDED)
     first = orders[0]
     fail_on = FailOn(first.fail_on, [kind for each in orders for kind in job(each.job).kinds])

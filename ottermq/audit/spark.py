@@ -1,7 +1,7 @@
 """The one place that makes a SparkSession: on this machine (`local[*]`) or on a cluster.
 
-What Spark, Java and its Python workers have to say goes to a file and never to the terminal. Where
-a session exists already (a job that came by `spark-submit`, a notebook), it is used as it is.
+The output of Spark, Java and the Python workers goes to a file, never to the terminal. Where a
+session exists already (a job that came by `spark-submit`, a notebook), it is used as it is.
 """
 
 import logging
@@ -25,7 +25,7 @@ LOUD = (
     "SQLQueryContextLogger",
     "DataFrameQueryContextLogger",
 )  # whole Java stack traces, to stderr
-LAST_WORDS = 4096  # bytes of the log, to tell why there is no session
+LAST_WORDS = 4096  # bytes of the log, to say why there is no session
 SETTINGS = {
     "spark.app.name": "ottermq audit",
     "spark.sql.session.timeZone": "UTC",

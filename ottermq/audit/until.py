@@ -1,4 +1,4 @@
-"""For how long a segment's records are kept, in words that can be quoted to whoever asks.
+"""How long a segment's records are kept, in words that can be quoted to the data subject.
 
 By the broker's own rules (wal/retention.py): whole segments go, in order, by any of the rules that
 apply; a legal hold comes before all of them. Compaction takes single records out, by their key.

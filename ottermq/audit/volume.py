@@ -1,4 +1,4 @@
-"""What came in each hour, how large it was, and what of it still waits: one pass over the records.
+"""Records per hour, their sizes, and those that still wait: one pass over the records.
 
 Only what is still there can be counted. A work queue's settled messages go, and need never have
 reached a segment; of those that wait the cursor knows how often each was given out.
@@ -31,13 +31,13 @@ class Hour:
     vhost: str
     queue: str
     partition: int
-    time: datetime | None  # when it began; None: records that tell no time
+    time: datetime | None  # when it began; None: records without a time
     records: int
     bytes: int
     median: int  # of the records' sizes
     p99: int
     largest: int
-    sizes: list[int]  # records, a band of SIZES
+    sizes: list[int]  # records per band of SIZES
     waiting: int  # not settled; of a stream or topic, none
     waiting_bytes: int
     oldest: datetime | None  # of those that wait

@@ -1,4 +1,4 @@
-"""Who may come in, and what they may touch: users, passwords, permissions, limits.
+"""Logins and rights: users, passwords, permissions, limits.
 
     auth = open_auth(database, settings)                # reads what meta.db holds
     await auth.first_start()                            # guest, if nobody was ever made
@@ -21,7 +21,7 @@ RabbitMQ's without the reply's name in front (the AMQP server writes "ACCESS_REF
 
 | raised            | AMQP | when                                                             |
 |-------------------|------|------------------------------------------------------------------|
-| LoginRefused      | 403  | wrong user or password, or not from there; the text tells which  |
+| LoginRefused      | 403  | wrong user or password, or not from there; the text names the    |
 |                   |      | mechanism and no more, `reason` is for the log (written here)     |
 | UnknownMechanism  | 503  | the client chose what wasn't offered                             |
 | Malformed         | 502  | the response isn't what the mechanism says                       |
@@ -29,26 +29,26 @@ RabbitMQ's without the reply's name in front (the AMQP server writes "ACCESS_REF
 | AccessRefused     | 403  | no permission for that queue, exchange or topic                  |
 | PreconditionFailed| 406  | the vhost has as many queues as it may                           |
 
-`auth.on_change(callback)` tells of each Change, after it is on disk and in force. Caches of
+`auth.on_change(callback)` reports each Change, after it is on disk and in force. Caches of
 permissions are dropped by `change.user` and `change.vhost` (None: all). Connections of
 `change.user` are closed (320 CONNECTION_FORCED) when `change.closing` holds a text: a user that
 was deleted, a password that changed.
 
 passwords.py       scrypt for ours, RabbitMQ's salted hashes for imported ones
 scram.py           verifiers for SCRAM-SHA-256 and -512
-scram_login.py     what is said when somebody logs in by one of them, no I/O
+scram_login.py     the exchange of a login by one of them, no I/O
 password_cache.py  hashing off the main thread; a password seen once is known by its HMAC
 sasl.py            PLAIN, AMQPLAIN, EXTERNAL: bytes to credentials, no I/O
 login_throttle.py  failed logins make the next ones wait, by user and address
-places.py          whose password is hashed next: addresses take turns
+places.py          turns at the hashing threads, address by address
 refusals.py        refused logins in the log, without filling it
 users.py           the users and how one logs in
 permissions.py     configure, write, read by regular expression; topics
 grants.py          Kafka's groups and transactional ids
 limits.py          connections, channels, queues
-defined.py         what definitions files brought, and the next one may take back
-changes.py         who is told that something changed
-database.py        what is asked of meta.db
+defined.py         grants of definitions files, which the next one may take back
+changes.py         listeners of changes
+database.py        the part of meta.db that is auth's
 """
 
 from dataclasses import dataclass
@@ -126,8 +126,8 @@ class Auth:
         )
 
     async def delete_vhost(self, vhost: str) -> None:
-        """What was granted in a vhost that is gone (`queues.delete_vhost`); one made anew begins
-        without grants."""
+        """Delete the grants in a vhost that is gone (`queues.delete_vhost`); one made anew begins
+        without any."""
         await self.permissions.clear_vhost(vhost)
         await self.limits.clear_vhost(vhost)
 

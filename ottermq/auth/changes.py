@@ -1,8 +1,7 @@
-"""Who is told that a user, a permission or a limit changed.
+"""Listeners that are called when a user, a permission or a limit changed.
 
-The engine and the servers keep what they were allowed once: they must hear of it when that is no
-longer so. They are called after the change is in force, in the task that made it, and must not
-block.
+The engine and the servers remember permissions, so each change must reach them. They are called
+after the change is in force, in the task that made it, and must not block.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""What is asked of meta.db, and the tables that are ours in it.
+"""The tables in meta.db that are auth's.
 
 All rows are read once at the start; memory answers every question after that. A change is
-committed first and in force after, so that nobody acts on what a crash could take back.
+committed first and in force after, so that nobody acts on a change that a crash could take back.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
-"""What definitions files have granted: so that the next one can take it back.
+"""The grants of definitions files, so that the next file can take them back.
 
-A file names users, permissions and topic permissions. What an earlier load brought and the file no
-longer says goes, with the connections and consumers that rested on it. What came another way (the
-first start, Kafka's ACLs and SCRAM requests) is nobody's but its maker's and stays; and a file
-without such a section says nothing about it.
+A file names users, permissions and topic permissions. A grant of an earlier load that the file no
+longer has goes, with the connections and consumers that rested on it. Grants from elsewhere (the
+first start, Kafka's ACLs and SCRAM requests) stay; and a file without a section changes nothing
+that the section would name.
 """
 
 from collections.abc import Collection
@@ -28,7 +28,7 @@ class Defined:
         self._all = {Entry(*row) for row in rows}
 
     def withdrawn(self, now: Collection[Entry], sections: Collection[str]) -> list[Entry]:
-        """What is granted no more, by a file that has these sections; users come last."""
+        """The grants that a file with these sections takes back; users come last."""
         gone = {each for each in self._all if each.section in sections} - set(now)
         return sorted(gone, key=lambda each: (each.section == USERS, each))
 

@@ -1,10 +1,10 @@
-"""What Kafka's ACLs grant on groups and transactional ids, each as it was asked for.
+"""The grants of Kafka's ACLs on groups and transactional ids, each as it was asked for.
 
-They are apart from permissions, which are about queues: who may take part in a group of any name
-(`kafka-acls --consumer --group '*'`) may not read queues of any name. What permissions say of a
-name counts for a group of that name, too, as it does for users that came from RabbitMQ.
+They are apart from permissions, which are about queues: a user who may take part in a group of any
+name (`kafka-acls --consumer --group '*'`) may not read queues of any name. Permissions on a name
+count for a group of that name, too, also those of users that came from RabbitMQ.
 
-A grant may be for somebody who is no user yet, as in Kafka. A user's go with the user.
+A grant may be for somebody who is no user yet, as in Kafka. A user's grants go with the user.
 """
 
 from collections.abc import Iterable
@@ -89,7 +89,7 @@ class Grants:
         self._changes.tell(Change(grant.user, grant.vhost))
 
     def forget_user(self, user: str) -> list[Statement]:
-        """What goes in the transaction that deletes a user; memory follows when it is done."""
+        """The rows for the transaction that deletes a user; memory follows when it is done."""
         return [("DELETE FROM kafka_grants WHERE user = ?", (user,))]
 
     def _drop_deleted(self, change: Change) -> None:

@@ -1,8 +1,8 @@
-"""How much of something: connections and queues in a vhost, connections and channels of a user,
-channels in a connection.
+"""Limits: connections and queues per vhost, connections and channels per user, channels per
+connection.
 
 RabbitMQ's names, numbers and texts: 0 means none at all, a negative number no limit. A limit
-that is set below what is open closes nothing; it only lets no more in.
+below the present count closes nothing; it only lets no more in.
 """
 
 from collections import Counter
@@ -123,7 +123,7 @@ class Limits:
         return self._of("vhost", vhost)
 
     def forget_user(self, user: str) -> list[Statement]:
-        """What goes in the transaction that deletes a user; memory follows when it is done."""
+        """The rows for the transaction that deletes a user; memory follows when it is done."""
         return [("DELETE FROM limits WHERE scope = 'user' AND owner = ?", (user,))]
 
     async def _set(

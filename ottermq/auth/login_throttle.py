@@ -1,18 +1,18 @@
 """Guessing passwords is slow: each failed login makes the next one for that user wait longer.
 
-Failures count for a user at an address: whoever shares the address (a NAT, a proxy, one host with
-many clients) and logs in as somebody else isn't kept waiting by them. The first few are free, for
-people mistype. From then on logins for that user from there take turns, each some time after the
+Failures count for a user at an address: logins as another user from the same address (a NAT, a
+proxy, one host with many clients) don't wait for them. The first few are free, for people
+mistype. From then on logins for that user from there take turns, each some time after the
 one before; opening many connections at once gains nothing, as a login counts as failed from its
 beginning until it is proved right. The time doubles with every failure up to a limit, and failures
 are forgotten by halves. Right passwords wait their turn too: an answer that comes faster when it is
 right would be a guide.
 
-Many failures of all users together slow the address as a whole, for who tries names instead of
-passwords; only a password that we know already passes by.
+Many failures of all users together slow the address as a whole, against clients that try names
+instead of passwords; only a password that we know already passes by.
 
-An IPv6 client owns a whole /64, so that is what counts as its address. The tables are bounded: what
-failed longest ago goes first.
+An IPv6 client owns a whole /64, so that counts as its address. The tables are bounded: the entry
+that failed longest ago goes first.
 """
 
 import ipaddress
@@ -29,9 +29,9 @@ FREE = 5  # of one user at one address
 FREE_ADDRESS = 50  # of all users there
 FIRST = 0.1  # seconds
 LONGEST = 4.0
-QUEUE = 8.0  # whoever would wait longer is refused at once: the handshake would time out anyway
+QUEUE = 8.0  # a longer wait is refused at once: the handshake would time out anyway
 HALF_LIFE = 30.0
-MOST = 10_000  # entries a table
+MOST = 10_000  # entries per table
 LONGEST_NAME = 255  # characters of a user's name that tell it from others
 
 
@@ -43,7 +43,7 @@ class _Failures:
 
 
 class _Table(Generic[K]):
-    """Who failed how often."""
+    """Failures by user and address."""
 
     def __init__(self, free: int) -> None:
         self._free = free

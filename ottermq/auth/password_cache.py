@@ -2,11 +2,11 @@
 
 A check costs 50 ms and 16 MiB by design. A thousand connections a second can't pay that each,
 and need not: a password that was right once is remembered as its HMAC under a key that was drawn
-at random when the process began. Memory read by a stranger gives neither the password nor anything
-to test guesses against without that key. A changed password is forgotten at once.
+at random when the process began. An attacker who reads the memory gets neither the password nor,
+without that key, anything to test guesses against. A changed password is forgotten at once.
 
-At most half of the cores hash at a time: messages flow on while strangers try passwords. They wait
-by address (places.py), and hundreds that bring the same password at once cost one hash.
+At most half of the cores hash at a time: messages flow on while attackers try passwords. Logins
+wait by address (places.py), and hundreds with the same password at once cost one hash.
 
 Each check costs the same, whether there is such a user or not and however its password is kept: the
 time an answer takes tells nobody which names exist.
@@ -84,8 +84,8 @@ class PasswordCache:
         address: str = OURSELVES,
         is_there: Callable[[], bool] = there,
     ) -> bool:
-        """Whether that is the password. stored is None for a user nobody knows. NoPlace: too many
-        from that address want to know, or who asked is no longer there."""
+        """Whether that is the password. stored is None for an unknown user. NoPlace: too many
+        checks from that address wait, or the client has left."""
         if self.is_known(user, stored, password):
             return True
         question = self._question(user, stored, password)

@@ -4,10 +4,10 @@ New ones are kept as scrypt, written in the PHC form
 
     $scrypt$ln=14,r=8,p=1$<salt>$<hash>         (base64 without padding)
 
-What a RabbitMQ definitions file brings is base64(salt + H(salt + password)) with 4 bytes of
-salt and one round of SHA-256, SHA-512 or MD5. It is taken as it is, for nobody knows the password
-yet, and kept as scrypt from the first login on. So is a password that a Kafka client
-set: it told a SCRAM verifier of it and no more.
+A RabbitMQ definitions file has base64(salt + H(salt + password)) with 4 bytes of salt and one
+round of SHA-256, SHA-512 or MD5. Such a hash is taken as it is, for nobody knows the password
+yet, and kept as scrypt from the first login on. So is a password that a Kafka client set: the
+client sent only a SCRAM verifier of it.
 
 Nothing here waits or remembers; all of it is slow on purpose. See password_cache.py.
 """
@@ -81,12 +81,12 @@ def make(password: bytes) -> Stored:
 
 
 def of_verifier(verifier: scram.Verifier) -> Stored:
-    """For a password that was set by SCRAM: nobody has told it, but it can be checked."""
+    """For a password that was set by SCRAM: it was never sent, but it can be checked."""
     return Stored(verifier.mechanism, str(verifier))
 
 
 def imported(hash: str, algorithm: str | None) -> Stored:
-    """What a definitions file says of a password; InvalidRequest if it can't be one.
+    """A definitions file's entry for a password; InvalidRequest if it can't be one.
 
     No algorithm is SHA-256, RabbitMQ's default since 3.6. An empty hash is no password: such a
     user comes in by certificate.

@@ -1,4 +1,4 @@
-"""What a user may do in a vhost: configure, write and read, by regular expressions on names.
+"""Permissions of a user in a vhost: configure, write and read, by regular expressions on names.
 
 RabbitMQ's rules. An expression is searched for, so it needs ^ and $ to mean a whole name; an
 empty one matches no name. No entry for a vhost: not even the vhost. The default exchange is
@@ -187,7 +187,7 @@ class Permissions:
         self._changes.tell(Change(vhost=vhost))
 
     def forget_user(self, user: str) -> list[Statement]:
-        """What goes in the transaction that deletes a user; memory follows when it is done."""
+        """The rows for the transaction that deletes a user; memory follows when it is done."""
         return [
             ("DELETE FROM permissions WHERE user = ?", (user,)),
             ("DELETE FROM topic_permissions WHERE user = ?", (user,)),

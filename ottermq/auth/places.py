@@ -1,9 +1,9 @@
 """Places in front of the threads that hash: addresses take turns, and no queue is long.
 
-A hash takes 50 ms. Whoever sends a thousand logins at once waits behind himself: the places go
-round by address, so that somebody from elsewhere waits for one hash and not for a thousand. What
-waits longer than a handshake may take isn't worth waiting for: beyond a few dozen an address is
-refused at once. Who has left meanwhile is passed over.
+A hash takes 50 ms. A client that sends a thousand logins at once waits behind its own: the places
+go round by address, so that somebody from elsewhere waits for one hash and not for a thousand. A
+wait longer than a handshake may take is useless: beyond a few dozen waiting logins an address is
+refused at once. Logins of clients that have left meanwhile are passed over.
 """
 
 from collections import OrderedDict, deque
@@ -19,11 +19,11 @@ OURSELVES = ""  # an operator's act: never refused
 
 
 class NoPlace(Exception):
-    """Too many wait already, or who waited has left."""
+    """Too many wait already, or the client that waited has left."""
 
 
 def there() -> bool:
-    """For who can't leave."""
+    """For callers that can't leave."""
     return True
 
 
@@ -80,7 +80,7 @@ class Places:
             raise NoPlace("the client has left")
 
     def _call(self) -> None:
-        """Whoever is next, until the places are taken."""
+        """Serve the next ones, until the places are taken."""
         while self._free and self._waiting:
             address, queue = self._waiting.popitem(last=False)
             waiter = queue.popleft()

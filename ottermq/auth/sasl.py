@@ -5,7 +5,7 @@ AMQPLAIN  a field table without its length, holding LOGIN and PASSWORD
 EXTERNAL  nothing: the name in the client's certificate, which the TLS layer has verified
 SCRAM-*   takes two rounds more: scram_login.py
 
-What a client got wrong is told without what it sent: a response may hold a password.
+An error text never quotes the response: it may hold a password.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class Credentials:
 
 
 def offered(certificate: str | None) -> str:
-    """The mechanisms for connection.start: EXTERNAL only to whom it can let in."""
+    """The mechanisms for connection.start: EXTERNAL only if it can let the client in."""
     names = [name for name in _MECHANISMS if name != "EXTERNAL" or certificate]
     return " ".join((*names, *scram.HASHES))
 

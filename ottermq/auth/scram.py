@@ -1,7 +1,7 @@
-"""What SCRAM checks a client against: verifiers, made when a password is set (RFC 5802, 7677).
+"""SCRAM's verifiers, made when a password is set (RFC 5802, 7677).
 
-SCRAM never sends the password, so it can't be worked out later from a login: a verifier is kept
-for each hash from the start. It holds what the server needs and can't log in with:
+SCRAM never sends the password, so no verifier can be made at a login: one is kept for each hash
+from the start. A verifier is enough to check a login, and not enough to log in:
 
     SaltedPassword = PBKDF2(password, salt, iterations)
     StoredKey = H(HMAC(SaltedPassword, "Client Key"))
@@ -49,7 +49,7 @@ def derive(mechanism: str, password: bytes, salt: bytes, iterations: int) -> Ver
 
 
 def from_salted(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> Verifier:
-    """For who has been told the salted password only."""
+    """For callers that know the salted password only."""
     hash = HASHES[mechanism]
     client_key = hmac.digest(salted, b"Client Key", hash)
     return Verifier(

@@ -1,4 +1,4 @@
-"""A login by SCRAM (RFC 5802): both sides prove that they know the password, neither tells it.
+"""A login by SCRAM (RFC 5802): both sides prove that they know the password, neither sends it.
 
     client                                     server
     n,,n=user,r=abc                       →
@@ -6,12 +6,12 @@
     c=biws,r=abcXYZ,p=proof               →
                                           ←    v=signature                     ScramLogin.check
 
-The proof is ClientKey XOR HMAC(StoredKey, all that was said): only who knows the password can make
-it, and it is worth nothing in another conversation. No I/O here: AMQP carries the words in
+The proof is ClientKey XOR HMAC(StoredKey, all messages so far): it takes the password to make it,
+and it is worth nothing in another login. No I/O here: AMQP carries the messages in
 connection.secure and secure-ok, Kafka in SaslAuthenticate.
 
-Who isn't there is asked like everybody else, with a salt that stays the same: nobody can find out
-by asking which users there are.
+A login for an unknown user gets a challenge, too, with a salt that stays the same: nobody can find
+out by trying which users there are.
 """
 
 import base64
@@ -97,8 +97,8 @@ def hello(mechanism: str, first: bytes) -> Hello:
 
 
 def begin(mechanism: str, hello: Hello, verifier: Verifier | None, nobody: bytes) -> ScramLogin:
-    """verifier: None when there is no such user, or none that SCRAM could let in. nobody: what the
-    salts of those are made of; the same over all starts."""
+    """verifier: None when there is no such user, or none that SCRAM could let in. nobody: the seed
+    of the salts of those; the same over all starts."""
     against = verifier or _nobody(mechanism, hello.user, nobody)
     nonce = hello.nonce + base64.b64encode(os.urandom(_NONCE_SIZE)).decode()
     salt = base64.b64encode(against.salt).decode()

@@ -1,7 +1,7 @@
 """The users, and how one of them logs in.
 
-All users are in memory; a change is on disk first. A User is a snapshot: whoever holds one asks
-permissions by its name, which stop the moment the user is deleted.
+All users are in memory; a change is on disk first. A User is a snapshot: its holder asks
+permissions by its name, and these end the moment the user is deleted.
 """
 
 import dataclasses
@@ -147,8 +147,8 @@ class Users:
         return user
 
     async def _answer_under_way(self, user: User | None, name: str, password: bytes) -> bool | None:
-        """What somebody else is told who just brought the same password: hundreds that come at once
-        cost one hash, and to try one password twice is no second guess. None: nobody has."""
+        """The result of the same password from another login just now: hundreds that come at once
+        cost one hash, and to try one password twice is no second guess. None: there is none."""
         stored = user.secrets.stored if user else None
         while check := self._verified.under_way(name, stored, password):
             await check.done.wait()
@@ -220,7 +220,7 @@ class Users:
             try:
                 await self._database.commit([_upsert(upgraded)])
             except LogError as error:
-                # A full disk is no reason to keep out who is right, and may have come to empty it.
+                # A full disk is no reason to refuse a right password: its user may empty it.
                 eventlog.warning("password hash not upgraded", user=user.name, reason=error)
                 return user
             self._users[user.name] = upgraded
@@ -228,7 +228,7 @@ class Users:
         return upgraded
 
     async def keep_nobody(self) -> None:
-        """A salt that changes with each start would tell that there is no such user."""
+        """A salt that changes with each start would show that there is no such user."""
         sql = "INSERT OR IGNORE INTO auth_secrets VALUES ('nobody', ?)"
         if not self._database.read("SELECT 1 FROM auth_secrets WHERE name = 'nobody'"):
             await self._database.commit([(sql, (self.nobody.hex(),))])
@@ -269,7 +269,7 @@ class Users:
     async def set_verifiers(self, name: str, wanted: Mapping[str, scram.Verifier | None]) -> None:
         """A new password of which only SCRAM's verifiers are known, by mechanism: it takes the old
         one's place everywhere. PLAIN is checked against one of them, and its first login makes the
-        rest. None: no longer by that mechanism. Whoever isn't there yet is made."""
+        rest. None: no longer by that mechanism. A user that isn't there yet is made."""
         _check_name(name)
         async with self._changes.one_at_a_time:
             old = self._users.get(name) or User(name)

@@ -6,7 +6,7 @@ schema.py    every setting with its kind, range and default
 layers.py    defaults < file < environment < flags
 yamlfile.py  a file as a layer, with line numbers
 early.py     log.format, for what is wrong with the rest
-messages.py  the one line that tells what is wrong
+messages.py  the one line that says what is wrong
 """
 
 from collections.abc import Mapping

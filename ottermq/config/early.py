@@ -1,8 +1,8 @@
 """The log's format before the configuration is read, and when it can't be.
 
-A mistake in the configuration is a line of the log, too: whoever collects it as JSON must be able
-to read that one above all. So this looks at the variable and at the file's bare text. A flag for
-it there is none.
+A mistake in the configuration is a line of the log, too: a collector of JSON must be able to read
+that line above all. So this looks at the variable and at the file's bare text. There is no flag
+for the format.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What a setting may hold. A kind turns a text into a value and can say what it expects.
+"""The kinds of settings. A kind turns a text into a value and can say what it expects.
 
 Every layer (file, environment, flag) delivers plain text, so there is one way to read a value
 wherever it comes from. A kind raises ValueError for what it can't take; the caller knows the

@@ -2,7 +2,7 @@
 
 Each layer becomes a flat table, path → the value and where it was said. The tables are laid
 over each other and the sections built from the result. Each layer is checked by itself: a bad
-line in a file is told even when a flag would have covered it.
+line in a file is reported even when a flag would have covered it.
 """
 
 import dataclasses

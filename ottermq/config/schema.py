@@ -1,4 +1,4 @@
-"""Every setting: its type, its range, its default. config.yaml tells the same in prose.
+"""Every setting: its type, its range, its default. config.yaml describes them in prose.
 
 A section is a frozen dataclass; each of its fields is a setting with a kind (kinds.py) or
 another section. The rest of the configuration reads this by reflection: there is no second
@@ -201,7 +201,7 @@ class WalSettings:
 
 @dataclass(frozen=True)
 class QueueSettings:
-    """What one queue's log goes by; the defaults are the `wal` section's."""
+    """The settings of one queue's log; the defaults are the `wal` section's."""
 
     segment_size: int = setting(SEGMENT_SIZE, "64MiB")
     segment_max_age: timedelta | None = setting(MAX_AGE, "7d")
@@ -212,7 +212,7 @@ class QueueSettings:
 
 @dataclass(frozen=True)
 class QueueEntry(QueueSettings):
-    """An entry of `queues` as a file writes it; whatever it leaves out is `wal`'s."""
+    """An entry of `queues` as a file writes it; settings it leaves out are `wal`'s."""
 
     match: str = setting(Text("a pattern of queue names, such as audit.*"), "*")
 

@@ -7,7 +7,7 @@
 
 parse.py    the JSON checked and turned into plain records
 apply.py    into the topology and auth; what is there already stays as it is
-acts.py     what it changes, for the audit log
+acts.py     its changes, for the audit log
 load.py     from a path, at the start and on SIGHUP
 export.py   and back
 """

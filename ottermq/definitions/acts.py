@@ -1,8 +1,8 @@
-"""What a definitions file changes, for the audit log (ottermq/auditlog.py).
+"""The changes of a definitions file, for the audit log (ottermq/auditlog.py).
 
     audit act=user.password user=- peer=definitions:/etc/ottermq/definitions.json what=ann result=ok
 
-The topology has one line for all of it, users and permissions one each; what was so already has
+The whole topology has one line, each user and permission its own; things that were so already have
 none.
 """
 
@@ -21,7 +21,7 @@ class Acts:
         auditlog.record(act, user=None, peer=self._origin, what=what, result=auditlog.OK, **details)
 
     def of_topology(self, changes: Iterable[Change]) -> None:
-        """How much of it is new; policies and parameters are written anew each time."""
+        """How many objects are new; policies and parameters are written anew each time."""
         made = [change for change in changes if change.created]
         queues = sum(change.queue is not None for change in made)
         others = len(made) - queues

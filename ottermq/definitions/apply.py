@@ -7,7 +7,7 @@ brought and the file no longer has are taken back (ottermq/auth/defined.py); que
 bindings, vhosts and policies are not, for messages may depend on them.
 
 The topology's part is one commit, the logs of new queues with it. Users and permissions follow,
-each on disk before the next. What changes has a line in the audit log.
+each on disk before the next. Changes have lines in the audit log.
 """
 
 from collections.abc import Callable, Iterator
@@ -53,8 +53,8 @@ async def apply(
     queues: Running | None = None,
     origin: str = "definitions",
 ) -> None:
-    """queues: what is new goes into the engine at once; at the start, all of it does later. origin:
-    where the audit log says that it came from.
+    """queues: new queues go into the engine at once; at the start, all of them do later. origin:
+    the source that the audit log names.
 
     DefinitionsError: what the rules refuse, line by line; then the topology is as it was.
     """

@@ -1,7 +1,7 @@
-"""The other way: everything that lasts, in the form of a RabbitMQ definitions file.
+"""The other way: all durable objects, in the form of a RabbitMQ definitions file.
 
-As RabbitMQ does, what is exclusive, not durable or built in stays out. A password that RabbitMQ
-can't know (scrypt) is written with our name for it: such a file is for us.
+As in RabbitMQ, objects that are exclusive, not durable or built in stay out. A password hash that
+RabbitMQ doesn't know (scrypt) is written with our name for it: such a file is for us.
 """
 
 import json

@@ -18,7 +18,7 @@ async def load(
     path: Path | None, topology: Topology, auth: Auth, queues: "Running | None" = None
 ) -> None:
     """path: None, there is no such file. queues: those of a broker that serves already.
-    ConfigError: one line that tells what is wrong with the file; nothing of its topology is in
+    ConfigError: one line that says what is wrong with the file; nothing of its topology is in
     force then."""
     if path is None:
         return

@@ -1,9 +1,9 @@
-"""The JSON of a definitions file, checked: every mistake is told, with its place.
+"""The JSON of a definitions file, checked: every mistake is reported, with its place.
 
     queues[3]: durable must be true or false, not "yes"
 
-Keys of an object that nobody asks for are let be, as RabbitMQ does: files from all its versions are
-loaded. A section that RabbitMQ doesn't know is a slip of the pen and refused.
+Unknown keys of an object are ignored, as RabbitMQ does: files from all its versions are loaded. A
+section that RabbitMQ doesn't know is a slip of the pen and refused.
 """
 
 import difflib
@@ -168,7 +168,7 @@ def _sorted_out(found: dict[str, tuple[Any, ...]], sections: frozenset[str]) -> 
     )
 
 
-# -- one reader a section
+# -- one reader per section
 
 
 def _user(item: _Item) -> UserRecord:

@@ -1,4 +1,4 @@
-"""What a definitions file holds, in our words."""
+"""The content of a definitions file, in our words."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

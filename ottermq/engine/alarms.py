@@ -6,7 +6,7 @@ WARNING disk alarm set reason="low on disk" used=299GiB free=900MiB limit=1GiB
     key=wal.low_space_limit path=/var/lib/ottermq
 INFO disk alarm cleared
 
-The reason is the one that publishers are told. Beside it stands how much is used, where, and the
+The reason is the one that publishers get. The other fields are how much is used, where, and the
 key of the limit.
 """
 
@@ -38,7 +38,7 @@ def tell_cleared(reason: str) -> None:
 
 
 def _measured(engine: Engine, reason: str) -> dict[str, object]:
-    """Of a disk that takes nothing it is told which one it is: no setting is its limit."""
+    """A disk that takes nothing is named by its path: no setting is its limit."""
     if reason == LOW_ON_MEMORY:
         return {
             "used": _rounded(engine.stat().message_bytes),

@@ -1,7 +1,7 @@
 """Compressed batches are opened for AMQP readers: in a thread, a few at a time.
 
-The engine asks once for a batch and goes on with other queues meanwhile. One that can't be opened
-is told so: the queue passes over it, and the log says which.
+The engine asks once for a batch and goes on with other queues meanwhile. If a batch can't be
+opened, the answer says so: the queue passes over it, and the log says which.
 """
 
 import trio

@@ -3,8 +3,8 @@
     engine ── protocol, event ──▶ dispatch ── event ──▶ amqp/server.py, kafka/server.py
 
 One loop serves both, as there is one queue of events. Compressed batches that a reader needs are
-opened here (decompress.py). What has no connection (a queue that lost its last consumer, an alarm)
-goes to the AMQP server: these are AMQP's matters.
+opened here (decompress.py). An event without a connection (a queue that lost its last consumer, an
+alarm) goes to the AMQP server: these are AMQP's matters.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class Server(Protocol):
 
 
 async def dispatch(engine: Engine, servers: Mapping[int, Server]) -> None:
-    """Until cancelled. Nothing that goes wrong with an event is any other connection's business."""
+    """Until cancelled. An event that fails affects no other connection."""
     async with trio.open_nursery() as nursery:
         opener = Opener(engine, nursery)
         while True:

@@ -7,8 +7,8 @@
     await trio.lowlevel.wait_readable(engine.event_fd)
     for protocol, event in engine.events(): ...
 
-Nothing is decided here. What each call promises is told in csrc/ottermq.h; whoever names a
-connection, channel or queue that is gone is told False, for it may go at any time.
+Nothing is decided here. csrc/ottermq.h describes what each call promises. A call for a connection,
+channel or queue that is gone returns False, for it may go at any time.
 """
 
 import os
@@ -50,8 +50,8 @@ UNPACKING = 2  # compressed batches at a time
 class Engine:
     store: Store
     options: EngineOptions = field(default_factory=EngineOptions)
-    # Who opens compressed batches, for whatever reason, does so in turn: each may want a hundred
-    # megabytes for a moment.
+    # All openers of compressed batches take turns: each may want a hundred megabytes for a
+    # moment.
     unpacking: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(UNPACKING))
 
     def __post_init__(self) -> None:
@@ -81,13 +81,13 @@ class Engine:
         lib.om_engine_stop_listening(self._engine)
 
     def set_limits(self, *, memory_limit: int, max_message_size: int) -> None:
-        """Other ones, from now on."""
+        """Replace the options, from now on."""
         lib.om_engine_set_limits(self._engine, memory_limit, max_message_size)
         self.memory_limit = memory_limit
 
     def events(self) -> Iterator[tuple[int, Event]]:
-        """What has happened since, and the protocol it is about; the event fd is read first, so
-        that nothing is slept over."""
+        """The events since the last call, each with its protocol; the event fd is read first, so
+        that none is slept over."""
         try:
             os.eventfd_read(self.event_fd)
         except BlockingIOError:
@@ -291,7 +291,7 @@ class Engine:
     # -- Kafka
 
     def kafka_trust(self, conn: int, trusted: bool) -> bool:
-        """Whether it needs no login: then its requests may be as large as anybody's."""
+        """trusted: it needs no login, so its requests may be of full size."""
         return _ok(lib.om_kafka_trust(self._engine, conn, trusted))
 
     def kafka_open(self, conn: int, user: str) -> bool:

@@ -1,4 +1,4 @@
-"""What the engine has to tell or to ask: one type per kind of event, with that kind's fields only.
+"""The engine's events and questions: one type per kind, with that kind's fields only.
 
     om_event, one struct for all kinds ── READERS[kind] ──▶ MethodArrived(conn, channel, payload)
 

@@ -1,4 +1,4 @@
-"""What the engine's calls take and give: options, flags, figures."""
+"""The parameters and results of the engine's calls: options, flags, figures."""
 
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
@@ -78,7 +78,7 @@ class EngineOptions:
 
 @dataclass(frozen=True)
 class QueueOptions:
-    """What governs a queue in C; None: no such limit."""
+    """The settings of a queue in C; None: no such limit."""
 
     flags: QueueFlags = QueueFlags(0)
     message_ttl_ms: int | None = None
@@ -92,7 +92,7 @@ class QueueOptions:
 
 @dataclass(frozen=True)
 class KafkaTopicOptions:
-    """What governs a topic's produces in C; None: any time will do."""
+    """The settings of a topic's produces in C; None: any time will do."""
 
     flags: KafkaTopicFlags = KafkaTopicFlags.NONE
     max_message_bytes: int = 1_048_588
@@ -103,7 +103,7 @@ class KafkaTopicOptions:
 
 
 class Repacked(NamedTuple):
-    """What became of a batch that C couldn't take as it was."""
+    """The result for a batch that C couldn't take as it was."""
 
     place: int
     error: int = 0  # Kafka's code

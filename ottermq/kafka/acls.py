@@ -12,14 +12,15 @@ were written by hand hold whatever else; those alternatives are left alone, and 
 | DESCRIBE                                                     | any of it |
 | ALL                                                          | all three |
 
-It is coarser than Kafka's: who may create may delete. Nothing can be denied, hosts can't be told
-apart. What can't be said here is refused, never granted in a wider form than this table says.
+The mapping is coarser than Kafka's ACLs: a user who may create may delete. There is no deny and no
+host. An ACL that our permissions can't express is refused, never granted in a wider form than this
+table says.
 
-They are shown as single operations, never as ALL (which matches who asks for it): each of them can
-be taken back alone. To take back one of CREATE, DELETE, ALTER … takes back all that `configure` is.
+ACLs are shown as single operations, never as ALL (which a request for ALL matches): each of them
+can be taken back alone. To take back one of CREATE, DELETE, ALTER … takes back all of `configure`.
 
 ACLs for groups and transactional ids are kept as they are (auth/grants.py) and open no topics.
-Whoever they are for need not be a user yet, as in Kafka.
+Their principal need not be a user yet, as in Kafka.
 """
 
 import re
@@ -86,7 +87,7 @@ OPERATIONS: Final[dict[Resource, dict[Operation, tuple[Access, ...]]]] = {
         Operation.ALL: ACCESSES,
     },
 }
-# What can be granted on what has no permissions.
+# The operations that can be granted on resources without permissions.
 GRANTED: Final[dict[Resource, tuple[Operation, ...]]] = {
     Resource.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.ALL),
     Resource.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE, Operation.ALL),
@@ -104,7 +105,7 @@ class Acl:
 
     @property
     def place(self) -> Body:
-        """What it is about, as answers say it."""
+        """Its resource, as answers name it."""
         return {
             "resource_type": self.resource,
             "resource_name": self.name,
@@ -152,7 +153,7 @@ def alternatives(expression: str) -> list[str]:
 
 
 def name_of(alternative: str) -> Name | None:
-    """Which names it stands for, in Kafka's words; None: they have none for it."""
+    """The pattern of names, in Kafka's terms; None: Kafka has no such pattern."""
     if alternative in EVERYTHING:
         return Pattern.LITERAL, WILDCARD
     literal = _LITERAL.fullmatch(alternative)

@@ -1,7 +1,7 @@
 """Topics made, divided, emptied and removed by Kafka's clients.
 
-A request names many topics, and each gets its own answer: what is wrong with one doesn't touch the
-others. `validate_only` goes as far as the first thing that would change something.
+A request names many topics, and each gets its own answer: an error of one doesn't touch the rest.
+`validate_only` stops before the first step that would change something.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ NO_ID = UUID(int=0)
 
 
 def refusal(trouble: Exception) -> tuple[Error, str]:
-    """What a topic is answered when it can't be done."""
+    """The answer for a topic whose change failed."""
     match trouble:
         case KafkaError():
             return trouble.error, trouble.text or trouble.error.name
@@ -97,7 +97,7 @@ async def _create(kafka: KafkaContext, request: Request, asked: Body) -> Body:
 
 
 def check_hold(request: Request, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """A legal hold outlives whoever may configure a topic: it is for administrators."""
+    """A legal hold is above the right to configure a topic: it is for administrators."""
     changes = before.get(HOLD, "false") != after.get(HOLD, "false")
     if changes and not request.conn.is_administrator:
         raise KafkaError(Error.CLUSTER_AUTHORIZATION_FAILED, f"{HOLD} is for administrators")
@@ -245,14 +245,14 @@ def _named(kafka: KafkaContext, request: Request, name: str | None, id: UUID) ->
     if name is not None:
         return _existing(kafka, request, name)
     topic: Topic | None = kafka.topics.find_id(id)
-    # Ids can be worked out: who may not see the topic isn't told its name.
+    # Ids can be worked out: a client that may not see the topic doesn't learn its name.
     if topic is None or not is_seen(request.conn, topic.name):
         raise KafkaError(Error.UNKNOWN_TOPIC_ID, f"no topic with the id {id}")
     return _existing(kafka, request, topic.name)
 
 
 def is_seen(conn: Connection, name: str) -> bool:
-    """Who may do anything with a topic may know that it is there."""
+    """Any permission on a topic is enough to learn that it exists."""
     return any(conn.allows_topic(access, name) for access in ("configure", "read", "write"))
 
 
@@ -292,7 +292,7 @@ def _emptied(kafka: KafkaContext, request: Request, name: str, index: int) -> Lo
 
 
 def _trim(log: Log, offset: int) -> int:
-    """The sequence to wait for. What AMQP consumers have not settled isn't ours to take."""
+    """The sequence to wait for. Messages that AMQP consumers have not settled stay."""
     stat = log.stat()
     offset = stat.high_watermark if offset == HIGH_WATERMARK else offset
     if not 0 <= offset <= stat.high_watermark:

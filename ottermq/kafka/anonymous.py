@@ -1,13 +1,13 @@
-"""Clients that don't log in: whom they act as, and from where they may come.
+"""Clients that don't log in: the user they act as, and the addresses they may come from.
 
-They are a user of their own, `anonymous`, which has no password and may create topics, produce and
-consume in Kafka's vhost: a first client works on a new broker without any set-up. It comes
-from this machine only, and never has a tag, whatever the user it stands for has.
+They act as a user of their own, `anonymous`, which has no password and may create topics, produce
+and consume in Kafka's vhost: a first client works on a new broker without any set-up. Such a
+client comes from this machine only, and never has a tag, whatever tags its user has.
 
-The user is made where the default user is, once in a data directory's life; in one that an older
-version made, at the first start with this one. Where `guest` was deleted, or a definitions file
-brought other users, nobody asked for a way in without a password, and there is none. A user that
-was deleted doesn't come back.
+The user is made together with the default user, once in a data directory's life; in one that an
+older version made, at the first start with this one. Where `guest` was deleted, or a definitions
+file brought other users, nobody asked for a way in without a password, and there is none. A user
+that was deleted doesn't come back.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from ottermq.net.listeners import Bound
 
 NAME = "anonymous"
 MARK = "anonymous user"  # in auth_marks: it was made
-OLD_NAME = "guest"  # whom such clients acted as before they had a user of their own
+OLD_NAME = "guest"  # the user of such clients before they had their own
 
 
 async def make_user(auth: Auth, settings: KafkaSettings) -> None:
@@ -40,7 +40,7 @@ async def make_user(auth: Auth, settings: KafkaSettings) -> None:
 
 
 def user_of(auth: Auth, settings: KafkaSettings, host: str) -> User | None:
-    """Whom a client from there acts as that doesn't log in; None: it has to."""
+    """The user of a client from there that doesn't log in; None: it has to."""
     name = settings.anonymous_user
     if name is None or not auth.users.may_enter(name, host):
         return None

@@ -1,4 +1,4 @@
-"""The APIs by their keys, as requests name them. Which versions we speak, the tables tell."""
+"""The APIs by their keys, as requests name them. The tables in schema/ have the versions."""
 
 from enum import IntEnum
 

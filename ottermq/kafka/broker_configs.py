@@ -1,7 +1,7 @@
 """The broker's own settings by the names that Kafka's tools look for, all read-only.
 
-What something hangs on here comes from config.yaml and is told as STATIC_BROKER_CONFIG. The rest of
-what Kafka 4.3 lists is told with Kafka's default, and as that: tools look for the names.
+Settings that have an effect here come from config.yaml and are listed as STATIC_BROKER_CONFIG. The
+rest of Kafka 4.3's list has Kafka's default, and is listed as that: tools look for the names.
 """
 
 from collections.abc import Iterator, Mapping
@@ -82,7 +82,7 @@ def _own(kafka: KafkaContext) -> Mapping[str, Setting]:
 
 
 def _listeners(kafka: KafkaContext, conn: Connection) -> Mapping[str, Setting]:
-    """The one that this client came by: who may ask has logged in."""
+    """The listener that this client came by; the request takes a login."""
     protocol = "SASL_PLAINTEXT" if conn.listener == "kafka" else "SASL_SSL"
     return {
         "listeners": Setting(Type.LIST, f"{protocol}://{conn.local}"),

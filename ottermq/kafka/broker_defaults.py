@@ -1,6 +1,6 @@
-"""What Kafka 4.3.1 lists of a broker: each name with its type and default, as its
-AbstractKafkaConfig.CONFIG_DEF has them, but for those it calls internal. What hangs on one of them
-here is told instead (broker_configs.py).
+"""Kafka 4.3.1's list of broker settings: each name with its type and default, as its
+AbstractKafkaConfig.CONFIG_DEF has them, but for those it calls internal. Those that have an effect
+here are listed with our own values instead (broker_configs.py).
 """
 
 from ottermq.kafka.configs import Type

@@ -1,4 +1,4 @@
-"""Who we are to Kafka's clients: a cluster of one node, with a name that stays for ever.
+"""Our identity to Kafka's clients: a cluster of one node, with an id that stays for ever.
 
 The cluster id is made at the first start and kept in meta.db. Topic ids are derived from it, so a
 client that knew a topic of another data directory never takes ours for it.

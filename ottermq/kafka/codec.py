@@ -4,11 +4,11 @@ into a reader and a writer, on first use.
     request = decode_request(conn, payload)      # payload: without its size
     answer = encode_response(request, body)      # answer: whole, with its size
 
-Malformed is all that bytes from the wire can raise, TooLarge for what is more than we take;
-UnknownVersion is for an API or a version that we have no table of.
+Bytes from the wire raise Malformed, or TooLarge when a message has more than we take;
+UnknownVersion is for an API or a version without a table.
 
-A struct is a dict of its fields. Tagged fields that nobody knows are kept, raw, under TAGS and
-written again.
+A struct is a dict of its fields. Unknown tagged fields are kept, raw, under TAGS and written
+again.
 """
 
 import struct
@@ -120,7 +120,7 @@ def encode_answer(api: Api, version: int, correlation: int, body: Body | bytes) 
 
 
 def encode_body(api: Api, version: int, body: Body) -> bytes:
-    """Of a response, for whoever wants to keep it."""
+    """Of a response, for the response cache."""
     writer = Writer()
     writer_of(api, version, True)(writer, body)
     return bytes(writer)
@@ -327,7 +327,7 @@ def _value_writer(field: Field, version: int, flexible: bool) -> Write:
 
 
 def _text_writer(write: Write) -> Write:
-    """What went wrong may quote what a client sent, and would be longer than a string can be."""
+    """An error text may quote a client's bytes, and be longer than a string can be."""
     return lambda writer, text: write(writer, text if text is None else text[:LONGEST_TEXT])
 
 

@@ -1,7 +1,7 @@
-"""The keeper of compacted topics: when a log has enough that is new, its segments are sifted.
+"""The keeper of compacted topics: when a log has enough new records, its segments are sifted.
 
-How far a log was cleaned is kept in meta.db, so that a start doesn't sift everything again; it is a
-saving, not a promise: sifting again changes nothing. Which records go is wal/compaction.py's.
+How far a log was cleaned is kept in meta.db, so that a start doesn't sift everything again. That is
+a saving, not a promise: sifting again changes nothing. wal/compaction.py decides which records go.
 
 It works in a thread, one log at a time, and sleeps three times as long as it worked.
 """
@@ -47,7 +47,7 @@ class Due:
 
 
 def look(segments: Sequence[SegmentStat], cleaned_to: int, values: Values, now_ms: int) -> Due:
-    """A pure rule: by age, what is too young stays out of reach; by weight, what is new must be a
+    """A pure rule: by age, young records stay out of reach; by size, the new records must be a
     good part of the whole, or have waited for too long."""
     min_lag, max_lag = int(values["min.compaction.lag.ms"]), int(values["max.compaction.lag.ms"])
     end, clean, dirty, waited = 0, 0, 0, -1

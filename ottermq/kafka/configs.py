@@ -1,8 +1,8 @@
-"""Every setting of a topic by Kafka's name: its type, its default, what it may be.
+"""Every setting of a topic by Kafka's name: its type, its default, its range.
 
-Clients expect all of them to be listed, whether anything hangs on them here or not; `acts` tells
-which ones something does. The defaults of those come from our own configuration, so that what
-DescribeConfigs says is what happens.
+Clients expect all of them to be listed, whether they have an effect here or not; `acts` marks
+those that have one. Their defaults come from our own configuration, so that DescribeConfigs says
+what happens.
 
 `flush.mode` is ours: `async` answers acks=all from the page cache; so is `legal.hold`.
 """
@@ -42,7 +42,7 @@ class Source(IntEnum):
 
 
 class BadValue(ValueError):
-    """The text tells what it should have been."""
+    """The text says what the value should have been."""
 
 
 Check = Callable[[str], None]
@@ -106,7 +106,7 @@ class Config:
     default: str
     check: Check
     doc: str
-    synonym: str | None = None  # what the broker's own setting for all topics is called
+    synonym: str | None = None  # the name of the broker's own setting for all topics
     acts: bool = False
 
 
@@ -387,7 +387,7 @@ def check(name: str, value: str) -> None:
 
 
 def ours(settings: QueueSettings) -> dict[str, str]:
-    """What our own configuration says of the logs that a topic lies on."""
+    """Our own configuration for the logs of a topic."""
     age, size = settings.retention.max_age, settings.retention.max_size
     roll = settings.segment_max_age
     return {

@@ -1,4 +1,4 @@
-"""What the Kafka handlers act on; startup.py fills it."""
+"""The objects that the Kafka handlers act on; startup.py makes them."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,7 +34,7 @@ class KafkaContext:
     quotas: Any = None
     served: frozenset[Api] = frozenset()  # what the server has handlers for
     responses: ResponseCache = field(default_factory=ResponseCache)
-    permissions_version: int = 0  # another one: what a user may do is no longer the same
+    permissions_version: int = 0  # goes up when permissions change
 
     @property
     def cluster_id(self) -> str:

@@ -1,4 +1,4 @@
-"""The engine's table of topics, as topics.py tells it."""
+"""The engine's table of topics, filled by topics.py."""
 
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ class EngineTopics:
             ),
         )
 
-        if topic.foreign:  # what was allowed before others' streams were a part of it
+        if topic.foreign:  # rights from before other streams became a part of it
             self.engine.forget_permissions()
 
     def remove_topic(self, name: str) -> None:

@@ -151,12 +151,12 @@ class KafkaError(Exception):
 
 
 class LoginFailed(KafkaError):
-    """Told to the client, and then the connection ends."""
+    """The client gets this answer, and then the connection ends."""
 
     def __init__(self, text: str) -> None:
         super().__init__(Error.SASL_AUTHENTICATION_FAILED, text)
 
 
 def error_of(raised: BaseException) -> Error:
-    """The code of anything that a rule of the house raises."""
+    """The code of any error that a rule raises."""
     return raised.error if isinstance(raised, KafkaError) else Error(codes_of(raised).kafka)

@@ -1,8 +1,8 @@
-"""How long an id may be that a client makes up: of a group, an instance, a transaction, a client.
+"""The length limits of ids that clients make up: of a group, an instance, a transaction, a client.
 
 The protocol's own limit is 32,767 bytes. That is more than a record's key may have once something
-is put before it, and each id is kept in memory and written to disk as often as it is used: nobody's
-is longer than a line. Topics have Kafka's limit (topics.py), users have AMQP's.
+is put before it, and each id is kept in memory and written to disk at each use. So an id is no
+longer than a line. Topics have Kafka's limit (topics.py), users have AMQP's.
 """
 
 LONGEST = 1024  # bytes

@@ -1,12 +1,12 @@
-"""Regular expressions that anybody may send: the time they take grows with the text, not faster.
+"""Regular expressions from untrusted clients: their time grows with the text, not faster.
 
     pattern = Linear("orders-[0-9]+|audit-.*")      # BadPattern: it can't be
     pattern.matches("orders-17")                    # the whole text
 
 Python's own matcher tries one way after the other, and for (a+)+ there are more ways than anybody
 can wait for. This one goes through the text once and keeps the set of all places where it may be,
-as RE2 does; like RE2 it knows neither back references nor lookaround. Which characters a class or
-an escape stands for, patterns.py tells.
+as RE2 does; like RE2 it knows neither back references nor lookaround. patterns.py has the
+characters that a class or an escape stands for.
 """
 
 import re

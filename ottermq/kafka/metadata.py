@@ -1,8 +1,8 @@
 """Metadata, DescribeCluster, DescribeTopicPartitions: one broker, and the topics it has.
 
 Clients ask for metadata again and again, and a thousand partitions take milliseconds to write
-down: an answer is kept, encoded, until a topic or a permission changes. Not one that names what
-isn't there, or many topics: what a client makes up must not fill our memory.
+down: an answer is kept, encoded, until a topic or a permission changes. Answers that name unknown
+topics, or many topics, are not kept: made-up names must not fill our memory.
 """
 
 from collections.abc import Iterable
@@ -110,7 +110,7 @@ async def _create(kafka: KafkaContext, request: Request, name: str) -> Error:
     """NONE: it is there now."""
     conn, partitions = request.conn, kafka.settings.default_partitions
     if not conn.allows_topic("configure", name):
-        # Whoever may know that it isn't there is told so.
+        # A client that may know that it isn't there gets that answer.
         known = operations(conn, name)
         return Error.UNKNOWN_TOPIC_OR_PARTITION if known else Error.TOPIC_AUTHORIZATION_FAILED
     try:
@@ -188,7 +188,7 @@ def partitions_of(
 
 
 def operations(conn: Connection, name: str) -> int:
-    """What the client may do with a topic, as bits; 0: not even know of it."""
+    """The client's rights on a topic, as bits; 0: not even to know of it."""
     allowed = {access for access in set(OPERATIONS.values()) if conn.allows_topic(access, name)}
     bits = sum(1 << bit for bit, access in OPERATIONS.items() if access in allowed)
     return bits | DESCRIBE if bits else 0

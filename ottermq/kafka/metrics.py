@@ -1,7 +1,7 @@
-"""What /metrics shows of Kafka: consumer groups, transactions, and whom those hold up.
+"""Kafka's part of /metrics: consumer groups, transactions, and the partitions they hold up.
 
-Only transactions that readers wait for are told one by one, to who may know names: the oldest few,
-however many there are.
+Only transactions that readers wait for are listed one by one, for readers who may see names: the
+oldest few, however many there are.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Places in a log: where it begins and ends, what was there at a time, where an epoch ended.
+"""Places in a log: its start and end, the offset at a time, the end of an epoch.
 
 Instead of a time a client may ask for a mark, by a number below zero. Marks are known at once; a
 time or an epoch may have to be read from the disk and a batch to be opened, so such requests are
@@ -83,7 +83,7 @@ async def _in_a_thread(
     with ExitStack() as holds:
 
         def hold(found: Found) -> Found:
-            """Whoever deletes the topic meanwhile doesn't take the log from under us."""
+            """A topic deleted meanwhile doesn't take the log from under us."""
             return found if isinstance(found, Error) else holds.enter_context(found.held())
 
         topics = []

@@ -1,4 +1,4 @@
-"""What tools ask a cluster of many nodes, answered as one that has a single node.
+"""Requests about a cluster of many nodes, answered as a cluster of a single node.
 
 It leads every partition, holds the only replica of each in the only directory there is, and is the
 only voter of a quorum of one. So an election is never needed, a reassignment to this node is done
@@ -45,7 +45,7 @@ def _outcome(check: Callable[..., None], *about: Any) -> Body:
 
 
 def _audit(request: Request, act: str, name: str, outcomes: list[Body]) -> None:
-    """One line a topic, with the first trouble that there was."""
+    """One line per topic, with its first error."""
     codes = [each["error_code"] for each in outcomes if each["error_code"] != Error.NONE]
     trouble = KafkaError(codes[0]) if codes else None
     request.audit(act, name, trouble, partitions=len(outcomes))
@@ -60,7 +60,7 @@ async def elect_leaders(kafka: KafkaContext, request: Request) -> Body:
         raise KafkaError(Error.INVALID_REQUEST)
     allowed = _outcome(_check_administrator, request)
     results = []
-    # Of all partitions only those are told whose leader isn't the wanted one: none.
+    # The answer lists only partitions whose leader isn't the wanted one: none.
     async for each in paced(body["topic_partitions"] or []):
         name = each["topic"]
         found = [
@@ -173,7 +173,7 @@ def _quorum(kafka: KafkaContext, name: str, index: int) -> Body:
 
 
 def update_features(kafka: KafkaContext, request: Request) -> Body:
-    """We tell of none, so there is none to be raised, lowered or removed."""
+    """We announce none, so there is none to be raised, lowered or removed."""
     _check_administrator(request)
     asked = [each["feature"] for each in request.body["feature_updates"]]
     if not asked:

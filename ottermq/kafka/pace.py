@@ -1,4 +1,4 @@
-"""Large requests in small steps: whoever else has something to do gets a turn in between."""
+"""Large requests in small steps: other tasks get their turn in between."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TypeVar

@@ -1,12 +1,12 @@
-"""How many bytes a second users and client ids may move: kept in meta.db, held by throttle times.
+"""Quotas of users and client ids, in bytes per second: kept in meta.db, held by throttle times.
 
 An entity is a user, a client id, both, or the default of one of them (a name that is null). Of all
 that fit a connection the most specific counts, as in Kafka: user and client id, user, client id;
 each before its default. Connections of one entity share its quota.
 
-What they moved is looked at a few times a second, and only while there are quotas. Whoever moved
-more than the quota allows is told in the next answer to keep away until that is made up for, and
-Kafka's clients do.
+The bytes they moved are looked at a few times a second, and only while there are quotas. A client
+over its quota gets a throttle time in the next answer: it keeps away until the excess is made up
+for, and Kafka's clients do.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ USER, CLIENT, IP = "user", "client-id", "ip"
 TYPES = (USER, CLIENT)
 PRODUCE, CONSUME = "producer_byte_rate", "consumer_byte_rate"
 KEYS = (PRODUCE, CONSUME)
-# Kafka's others. Who sets one counts on it, so it is refused; one from before that may be removed.
+# Kafka's others have no effect here, so setting one is refused; an older one may be removed.
 NOT_HELD = ("request_percentage", "controller_mutation_rate", "connection_creation_rate")
 EXACT, DEFAULT, ANY = 0, 1, 2  # match types
 INTERVAL = 0.25
@@ -50,7 +50,7 @@ Entity = tuple[tuple[str, str | None], ...]
 
 @dataclass
 class Bucket:
-    """What one entity may still move at once; below zero: what it has to make up for."""
+    """The bytes one entity may still move at once; below zero: those it has to make up for."""
 
     rate: float
     level: float
@@ -110,7 +110,7 @@ class Quotas:
         self._buckets.clear()
 
     def of(self, user: str, client: str | None, key: str) -> tuple[Entity, float] | None:
-        """The quota that counts, and who shares it."""
+        """The quota that counts, and the entity that shares it."""
         for entity in _by_rank(user, client):
             value = self.values.get(entity, {}).get(key)
             if value is not None:

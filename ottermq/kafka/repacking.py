@@ -3,11 +3,11 @@
     engine ── KafkaRepackWanted ──▶ Repacker ── in a thread ──▶ kafka_repacked ──▶ engine
               (a Produce waits)                                                    (and goes on)
 
-Two reasons: the topic has a codec of its own (`compression.type`), or it is compacted and must see
-that every record has a key. The records stay byte for byte what they were, and so does the head of
-their batch but for codec, length and checksum: producer, sequence, times and transaction are in it.
+There are two reasons: the topic has a codec of its own (`compression.type`), or it is compacted and
+every record needs a key. The records stay the same byte for byte, and so does the head of their
+batch but for codec, length and checksum: it holds producer, sequence, times and transaction.
 
-What comes out of one request is no more than a request may have; few are worked on at once.
+The output for one request is limited to the size of a request; few are worked on at once.
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""What a handler is given: a request, decoded, and the connection it came by.
+"""The arguments of a handler: a request, decoded, and the connection it came by.
 
     def heartbeat(kafka: KafkaContext, request: Request) -> Body: ...
 
@@ -63,13 +63,13 @@ class Connection:
         return not self.is_closed
 
     def whose(self) -> User:
-        """Who it is; only once it is logged in."""
+        """The user; only once the connection is logged in."""
         assert self.user is not None
         return self.user
 
     def allows_topic(self, access: Access, name: str) -> bool:
-        """May this user configure, write or read it? Of a super stream: also those of its streams
-        that aren't its own by their names, or a topic would open what its user may not touch."""
+        """May this user configure, write or read it? For a super stream also each stream that isn't
+        its own by name, or a topic would open streams that its user may not touch."""
         if not self._permits(access, name):
             return False
         topic = self.context.topics.find(name)
@@ -96,7 +96,7 @@ class Connection:
 
     @property
     def advertised(self) -> Address:
-        """Where this client is told to find us."""
+        """The address that this client gets for us."""
         settings = self.context.settings
         wanted = settings.advertised if self.listener == "kafka" else settings.advertised_tls
         if wanted is not None:
@@ -122,7 +122,7 @@ class Request:
     def audit(
         self, act: str, what: str, trouble: Exception | None = None, **details: object
     ) -> None:
-        """One line in the log: who did what, and why it couldn't be, if it couldn't."""
+        """One line in the log: who did what, and the reason if it failed."""
         auditlog.record(
             act,
             user=self.conn.user_name,

@@ -1,4 +1,4 @@
-"""Answers that were dear to make, kept encoded for as long as they stay true."""
+"""Answers that are expensive to make, kept encoded for as long as they stay true."""
 
 from collections import OrderedDict
 from collections.abc import Hashable

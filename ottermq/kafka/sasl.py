@@ -1,7 +1,7 @@
 """SaslHandshake and SaslAuthenticate: PLAIN, SCRAM-SHA-256 and -512, for the users of AMQP.
 
     SaslHandshake v1       the client names a mechanism
-    SaslAuthenticate …     a token there and one back, until one side has had enough
+    SaslAuthenticate …     a token there and one back, until the exchange is complete
     SaslHandshake v0       as v1, but the tokens that follow are bare: a size and the token
 
 A login that fails is answered, and then the connection ends: there is no second try on it.
@@ -33,7 +33,7 @@ class Login(Protocol):
     def mechanism(self) -> str: ...
 
     async def take(self, conn: Connection, token: bytes) -> tuple[bytes, User | None]:
-        """Our token, and who it is once that is settled."""
+        """Our token, and the user once that is settled."""
 
 
 @dataclass
@@ -122,7 +122,7 @@ def leave(kafka: KafkaContext, conn: Connection) -> None:
 
 
 def anonymous(kafka: KafkaContext, conn: Connection) -> User | None:
-    """Whom a client acts as that doesn't log in; None: it has to."""
+    """The user of a client that doesn't log in; None: it has to."""
     return user_of(kafka.auth, kafka.settings, conn.host)
 
 

@@ -3,7 +3,7 @@
 A client sends the salted password, never the password. It is the user's new password everywhere:
 the old one is of no use any more, by PLAIN, AMQP or the other mechanism. PLAIN is checked against
 the verifier that was sent; the other mechanism works from the first login by PLAIN on, or when its
-verifier was sent, too. Whoever has no user yet gets one, without any permission.
+verifier was sent, too. A user that doesn't exist yet is made, without any permission.
 """
 
 from collections import Counter

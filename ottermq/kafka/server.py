@@ -194,7 +194,7 @@ class KafkaServer:
             self._serve(conn, slot, request)
 
     def _admit(self, conn: Connection) -> bool:
-        """In whose name? False: nobody's, and the connection ends."""
+        """Find the connection's user. False: it has none, and the connection ends."""
         if conn.user is not None:
             return True
         user = sasl.anonymous(self.context, conn) if conn.login is None else None
@@ -252,7 +252,7 @@ class KafkaServer:
             self.context.engine.kafka_answer(request.conn.id, slot, data)
 
     def _fail(self, request: Request, slot: int, error: BaseException) -> None:
-        """Told in the answer, if there is a place for it."""
+        """Answered with an error code, if the response has a place for one."""
         if not is_failure(error):
             raise error
         conn, api, version = request.conn, request.api, request.version
@@ -286,7 +286,7 @@ class KafkaServer:
     def _start(
         self, conn: int, work: Callable[..., Coroutine[Any, Any, None]], *about: Any
     ) -> None:
-        """A task for that connection: what fails in it ends the connection and nothing else."""
+        """A task for that connection: a failure in it ends the connection and nothing else."""
         assert self._nursery is not None
         self._nursery.start_soon(self._guarded, conn, partial(work, *about))
 

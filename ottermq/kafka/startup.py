@@ -1,4 +1,4 @@
-"""The Kafka half of a broker: made at the start, and what of it goes on by itself."""
+"""The Kafka half of a broker: its start and its background tasks."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -35,7 +35,7 @@ class Kafka(NamedTuple):
         connections: Mapping[int, Connection],
         task_status: Any = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """What no request asks for: until cancelled."""
+        """The background tasks: until cancelled."""
         kafka = self.context
         async with trio.open_nursery() as nursery:
             interval = kafka.settings.compaction_interval.total_seconds()

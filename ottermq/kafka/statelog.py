@@ -1,4 +1,4 @@
-"""A durable map of bytes to bytes on a log of the broker's own: what coordinators must remember.
+"""A durable map of bytes to bytes on a log of the broker's own: the coordinators' memory.
 
     offsets = await trio.to_thread.run_sync(StateLog.open, store, "groups")
     nursery.start_soon(offsets.keep)                # compacts, until cancelled
@@ -9,14 +9,14 @@ Every `put` is a batch of Kafka records (a null value is a tombstone), so Kafka'
 the log. Puts that come together share the WAL's sync, and a put's items come back all or none.
 Replaying the log from its start gives the map; it is all in memory as well.
 
-The log would grow for ever, so it is compacted: every live entry is written again at the tail, that
-is waited for, then everything before the first of them is trimmed.
+The log would grow for ever, so it is compacted: every live entry is written again at the tail, and
+once all are on disk, everything before the first of them is trimmed.
 
     | k1=a  k2=b  k1=c  k2=∅ | k1=c  k3=d  k3=e  k1=c |
       start                    boundary                tail
 
 An entry is written again with the value it has *then*, while puts go on; so the last record of a
-key always tells its value, and a replay from any place at or before the boundary gives the same
+key always has its value, and a replay from any place at or before the boundary gives the same
 map. That is why a crash at any line does no harm: the trim happened, in part or not at all.
 
 The log lies in a vhost that no client can name, and retention leaves it alone.
@@ -37,7 +37,7 @@ from ottermq.wal.catalog import INTERNAL_VHOST
 from ottermq.wal.errors import Full, OutOfRange, Unreadable
 
 OPTIONS = LogOptions(segment_size=8 << 20)  # synced by group commit, whatever queues are set to
-GROWTH = 4  # compacted when this many times as large as what is live
+GROWTH = 4  # compacted when this many times as large as its live entries
 LEAST = 1 << 20  # bytes that aren't worth the trouble
 SLICE = 256 << 10  # bytes written again at a time
 RECORD = 24  # bytes of a record beside its key and value, about
@@ -54,7 +54,7 @@ class StateLog:
         self._live: dict[bytes, bytes] = {}
         self._live_bytes = 0
         self._log_bytes = 0
-        self._line = trio.Lock()  # who waits for room, in order
+        self._line = trio.Lock()  # puts that wait for room, in order
         self._grown = trio.Event()
         self._due: deque[tuple[int, Callable[[], object]]] = deque()  # what to call, by sequence
 
@@ -128,7 +128,7 @@ class StateLog:
         if not self._line.locked():
             with suppress(Full):
                 return self._write(items())
-        async with self._line:  # nobody overtakes who waits for room
+        async with self._line:  # no put overtakes one that waits for room
             while True:
                 with suppress(Full):
                     return self._write(items())

@@ -1,14 +1,14 @@
-"""What was altered of a topic's configs: kept in meta.db, and put into effect.
+"""The altered configs of topics: kept in meta.db, and put into effect.
 
-Rows hang on the log of a topic's first partition, whose number is never given again. They go with
+Rows belong to the log of a topic's first partition, whose number is never given again. They go with
 that log's row, in the same commit, whichever protocol deleted the topic; a start sweeps up what
 earlier versions left.
 
-A config is what was altered, else what the queue was declared with (`x-max-age` is a retention.ms),
-else what config.yaml says, else Kafka's default.
+A config is the altered value, else the one of the queue's arguments (`x-max-age` is a
+retention.ms), else config.yaml's, else Kafka's default.
 
-A work queue's records go when they are settled: nothing that Kafka's clients set lets go of them
-earlier, so such a topic refuses retention and compaction.
+A work queue's records go when they are settled, and no setting of Kafka's clients removes them
+earlier: such a topic refuses retention and compaction.
 """
 
 from collections.abc import Callable, Mapping
@@ -95,7 +95,7 @@ class TopicConfigStore:
         found = {name: Effective(v, Source.DEFAULT) for name, v in self.usual(topic).items()}
         for layer in (self._declared(topic), self._values.get(_key(topic), {})):
             found |= {name: Effective(v, Source.DYNAMIC_TOPIC) for name, v in layer.items()}
-        if self._is_held(topic):  # whoever said so: the others can't lift it
+        if self._is_held(topic):  # whichever source it has: the rest can't lift it
             found[KAFKA_KEY] = Effective("true", found[KAFKA_KEY].source)
         return found
 
@@ -111,7 +111,7 @@ class TopicConfigStore:
         return topic is not None and self.altered(topic).get(KAFKA_KEY) == "true"
 
     def usual(self, topic: Topic | None) -> dict[str, str]:
-        """What they are when nobody says otherwise. None: of any topic."""
+        """The values of unaltered configs. None: of any topic."""
         kafka = {name: config.default for name, config in configs.TOPIC_CONFIGS.items()}
         name = "" if topic is None else topic.partitions[0].log.name
         return kafka | configs.ours(self._rules(name))
@@ -120,7 +120,7 @@ class TopicConfigStore:
         return self._values.get(_key(topic), {})
 
     def _declared(self, topic: Topic) -> dict[str, str]:
-        """What a stream's arguments and policies say."""
+        """The values from a stream's arguments and policies."""
         queue = self._topics.queue_of(topic.partitions[0])
         if queue is None or not topic.is_stream:
             return {}

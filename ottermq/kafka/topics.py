@@ -1,9 +1,9 @@
-"""Topics: what Kafka's clients call the queues of one vhost.
+"""Topics: the queues of one vhost as Kafka's clients see them.
 
 | AMQP sees                                            | Kafka sees                               |
 |------------------------------------------------------|------------------------------------------|
 | a queue or stream `orders`                           | topic `orders` with one partition        |
-| a priority queue `jobs`                              | topic `jobs`, one partition a priority   |
+| a priority queue `jobs`                              | topic `jobs`, one partition per priority |
 | an exchange `clicks` and, bound to it, the streams   | topic `clicks` with n partitions; the    |
 | `clicks-0` … `clicks-(n-1)` (a super stream)         | streams are no topics of their own       |
 | an exclusive queue, a name that Kafka can't say      | nothing                                  |
@@ -72,7 +72,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class TopicOptions:
-    """What the engine must know when somebody produces."""
+    """The settings that the engine needs to take a produce."""
 
     compacted: bool = False
     log_append_time: bool = False
@@ -111,7 +111,7 @@ class Topics:
         table: Table | None = None,
     ) -> None:
         self.vhost = vhost
-        self.version = 0  # another one: what was told of the topics may no longer be so
+        self.version = 0  # goes up when cached answers about topics may no longer be true
         # What the engine is told of a topic: configs.py's.
         self.options_of: Callable[[Topic], TopicOptions] = lambda topic: TopicOptions()
         # A new topic's configs, as rows for the commit that makes it: configs.py's, too.
@@ -219,7 +219,7 @@ class Topics:
         return grown
 
     async def delete(self, name: str) -> None:
-        """With all that is in it. NotFound: there is none. Held: a legal hold stands."""
+        """Delete all of it. NotFound: there is none. Held: a legal hold stands."""
         topic = self.find(name)
         if topic is None:
             raise NotFound(f"no topic '{name}'")
@@ -270,8 +270,8 @@ class Topics:
         return self._topic(name, [queue])
 
     def _is_part(self, queue: Queue) -> bool:
-        """Of a super stream, by its name. One of another name stays a topic of its own: what
-        others bind doesn't hide it."""
+        """Of a super stream, by its name. One of another name stays a topic of its own: a binding
+        doesn't hide it."""
         if queue.type is not QueueType.STREAM:
             return False
         host = self._topology.vhosts[self.vhost]
@@ -311,7 +311,7 @@ class Topics:
             self._supers[exchange.id] = (topic.name, *(each.name for each in parts))
 
     def tell_engine(self, topic: Topic) -> None:
-        """Its options may be others now, too."""
+        """Its options may have changed, too."""
         if self._table is not None:
             self._table.set_topic(topic, self.options_of(topic))
 

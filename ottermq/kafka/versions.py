@@ -1,8 +1,8 @@
-"""ApiVersions: what we speak, and in which versions. The first thing a client asks.
+"""ApiVersions: the APIs we speak, and their versions. A client's first request.
 
-Two things are told that we do not quite do: Produce from version 0 on, for older librdkafka takes
-a broker that lacks it for one that can't compress. And none that we do: a client that comes with a
-version of ApiVersions we don't know is answered in version 0, which all can read.
+The answer lists Produce from version 0 on, more than we quite do: older librdkafka takes a broker
+that lacks it for one that can't compress. A client with a version of ApiVersions that we don't know
+is answered in version 0, which all can read.
 """
 
 from functools import cache

@@ -6,9 +6,9 @@
     level 3   64 slots of 262,144 ticks          the next 4 days; what is later waits in its last
 
 A timer lies in the slot of the coarsest level that is fine enough for how far off it is. When the
-wheel comes to a slot of a coarse level, what lies there moves down to finer ones; when it comes to
-one of level 0, what lies there is due. Most time-outs of a broker never happen (a heartbeat comes
-first), so they are cancelled before they ever move.
+wheel comes to a slot of a coarse level, its timers move down to finer ones; when it comes to one
+of level 0, its timers are due. Most time-outs of a broker never happen (a heartbeat comes first),
+so they are cancelled before they ever move.
 
 Nothing happens but in `advance`; `run` calls it when something is due by trio's clock.
 """

@@ -1,4 +1,4 @@
-"""The protocol's primitive types: reading them from bytes that nobody vouches for, writing them.
+"""The protocol's primitive types: reading them from untrusted bytes, writing them.
 
 A reader checks each length and each count against the bytes that are left before it takes or
 reserves anything, so a request can't cost much more memory than it has bytes. `budget` bounds the

@@ -1,6 +1,6 @@
 """Why a connection ended or was not let in: the `reason` of its line in the log.
 
-The engine has more of them, for what it finds out itself (`om_conn_break` in csrc/);
+The engine has more of them, for errors it finds itself (`om_conn_break` in csrc/);
 docs/log-events.md lists all.
 """
 

@@ -1,6 +1,6 @@
 """The listening sockets: bound early, opened late, each connection a task with an end.
 
-A port in use is told at once (bind), but nobody is let in before the log has recovered
+A port in use is reported at once (bind), but nobody is let in before the log has recovered
 (listen): until then a client is refused, which it understands better than silence.
 """
 
@@ -26,12 +26,12 @@ LINGER = 1.0  # seconds in which a client may still send what we won't read
 
 @dataclass(frozen=True)
 class Service:
-    """What serves a kind of connections; `serve` returns why one ended, for the log. None: whoever
-    it handed the connection to has said so."""
+    """A server of one kind of connections; `serve` returns why one ended, for the log. None: the
+    server that took the connection over has logged it."""
 
     name: str
     serve: Callable[[trio.SocketStream], Awaitable[str | None]]
-    most: int  # connections at a time; whoever comes on top is turned away
+    most: int  # connections at a time; more are rejected
     log_level: int = logging.INFO
 
 
@@ -125,7 +125,7 @@ def listen(name: str, bound: Bound) -> list[trio.SocketListener]:
 
 
 async def accept(service: Service, listeners: list[trio.SocketListener]) -> None:
-    """Serve whoever comes, until cancelled."""
+    """Serve every client, until cancelled."""
     places = trio.CapacityLimiter(service.most)
 
     async def serve(stream: trio.SocketStream) -> None:
@@ -147,7 +147,7 @@ async def accept(service: Service, listeners: list[trio.SocketListener]) -> None
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 reason = close_reasons.LOST
             except Exception as error:
-                # One connection's accident is not the others'.
+                # One connection's accident ends no other.
                 eventlog.failure("connection failed", error, listener=service.name, peer=peer)
                 return
             finally:
@@ -165,7 +165,7 @@ async def accept(service: Service, listeners: list[trio.SocketListener]) -> None
 
 
 async def part(stream: trio.abc.HalfCloseableStream) -> None:
-    """Say goodbye so that our last words arrive: closing a socket with bytes unread resets it."""
+    """Say goodbye so that our final bytes arrive: closing a socket with bytes unread resets it."""
     await stream.send_eof()
     with trio.move_on_after(LINGER):
         for _ in range(16):

@@ -1,4 +1,4 @@
-"""What a client that doesn't speak the listener's protocol seems to speak: for the log."""
+"""The protocol that a client seems to speak when it isn't the listener's: for the log."""
 
 KAFKA_KEYS = 100  # more API keys than Kafka has
 KAFKA_VERSIONS = 32

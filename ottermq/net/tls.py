@@ -1,7 +1,7 @@
 """TLS: contexts made from files that may change while we serve, and the name in a certificate.
 
 A context can't change under a connection that uses it, so a reload makes a new one: connections
-that come from then on get it, the others keep theirs. Files that can't be used (half written, a
+that come from then on get it, older ones keep theirs. Files that can't be used (half written, a
 key that isn't the certificate's) leave the old one in force and a line in the log.
 """
 
@@ -135,7 +135,7 @@ def _told(settings: TlsSettings, error: Exception) -> str:
     return f"{names}: {str(reason).replace('_', ' ').lower()}"
 
 
-# -- who a client is by its certificate
+# -- the user that a certificate names
 
 
 def name_of(certificate: Mapping[str, Any] | None, login_from: str) -> str | None:

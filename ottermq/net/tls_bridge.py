@@ -21,7 +21,7 @@ from ottermq.net.listeners import Service
 from ottermq.net.tls import Contexts, name_of
 
 CHUNK = 128 * 1024  # bytes drained at a time: a few TLS records in one write
-LINGER = 1.0  # seconds in which our last words may arrive and a client may still send
+LINGER = 1.0  # seconds in which our final bytes may arrive and a client may still send
 
 
 class Pipe(Protocol):
@@ -143,7 +143,7 @@ async def _hurry(pipe: Pipe, scope: trio.CancelScope) -> None:
 
 
 async def _part(secure: "trio.SSLStream[trio.SocketStream]") -> None:
-    """Say goodbye so that our last words arrive: closing a socket with bytes unread resets it."""
+    """Say goodbye so that our final bytes arrive: closing a socket with bytes unread resets it."""
     stream = secure.transport_stream
     with trio.move_on_after(LINGER):
         try:

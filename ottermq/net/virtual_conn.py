@@ -1,7 +1,7 @@
 """A connection without a socket, as the TLS tunnel sees it: the engine's end of the pipe.
 
-The engine tells by events that there is output, that it takes input again, and that it is done;
-the server passes them on.
+The engine's events say that there is output, that it takes input again, and that it is done; the
+server passes them on.
 """
 
 import trio
@@ -18,7 +18,7 @@ class Pipe:
         self._closed = trio.Event()
         self.client_left = False  # before the engine closed it
 
-    # -- what the tunnel asks
+    # -- calls of the tunnel
 
     def feed(self, data: bytes) -> int:
         self._room = trio.Event()
@@ -48,7 +48,7 @@ class Pipe:
     async def wait_closed(self) -> None:
         await self._closed.wait()
 
-    # -- what the engine told
+    # -- events of the engine
 
     def has_output(self) -> None:
         self._output.set()

@@ -1,1 +1,1 @@
-"""This process and its host: its lock, its memory, what systemd is told."""
+"""This process and its host: its lock, its memory, its messages to systemd."""

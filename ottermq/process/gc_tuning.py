@@ -1,4 +1,4 @@
-"""The garbage collector, kept away from what is made once and stays."""
+"""The garbage collector, kept away from objects that are made once and stay."""
 
 import gc
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """The collector needn't look at what is made here, now or later: of modules that are loaded
-    it would look at all, again and again; with 100,000 queues, each of its long rounds would take
+    """The collector needn't look at objects that are made here, now or later: it would look at all
+    of the loaded modules, again and again; with 100,000 queues, each of its long rounds would take
     a tenth of a second."""
     gc.disable()
     try:

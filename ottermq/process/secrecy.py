@@ -1,8 +1,7 @@
-"""What lies in our files and in our memory, passwords and messages, is not for others here.
+"""Passwords and messages in our files and our memory are not for other users of the machine.
 
-A core dump would hold both, and so may the memory that a debugger of the same user looks into. Who
-wants either asks for it where core dumps are asked for: `ulimit -c unlimited` before the start, or
-LimitCORE in the unit.
+A core dump would hold both, and so may the memory that a debugger of the same user looks into. To
+allow both, allow core dumps: `ulimit -c unlimited` before the start, or LimitCORE in the unit.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Tell systemd how far we are (sd_notify): one datagram to the socket it names, if it does."""
+"""Report our state to systemd (sd_notify): one datagram to the socket it names, if it does."""
 
 import os
 import socket

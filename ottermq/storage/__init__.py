@@ -1,1 +1,1 @@
-"""What the broker does with its log: opened, recovered, retained, held."""
+"""The broker's use of its log: open, recover, retain, hold."""

@@ -1,12 +1,12 @@
 """The codecs of Kafka's batches, opened within limits.
 
 A batch stays compressed as its producer sent it; it is opened for AMQP readers, for compaction, and
-for topics that want another codec. What comes out may be a thousand times what went in, so room is
-given step by step up to a limit, and a batch that wants more is refused: nobody fills our memory by
-mail.
+for topics that want another codec. The output may be a thousand times the input, so room is given
+step by step up to a limit, and a batch that wants more is refused: no client fills our memory with
+small batches.
 
-What is closed here Kafka's own clients must be able to open. Java's reads lz4 only in blocks that
-stand for themselves, which cramjam's frames don't have: they are made here.
+Kafka's own clients must be able to open the batches compressed here. Java's reads lz4 only in
+independent blocks, which cramjam's frames don't have: this module makes such frames itself.
 """
 
 import struct

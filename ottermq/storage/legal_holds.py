@@ -31,9 +31,9 @@ class Holds:
         """configured: does config.yaml hold a queue of that name?"""
         self._topology = topology
         self._configured = configured
-        # Who else may say so: Kafka's configs.
+        # Another source of holds: Kafka's configs.
         self.also: list[Callable[[Queue], bool]] = []
-        # Who wants to know when one of those may have changed its mind.
+        # Called when one of these may have changed.
         self.on_change: list[Callable[[Queue], None]] = []
 
     def on(self, queue: Queue) -> bool:
@@ -60,9 +60,9 @@ class Holds:
 
 
 def at_rest(data: Path) -> Callable[[str], bool]:
-    """Might a log of that name be held, by what meta.db says? Asked before anything is recovered:
-    recovery must not drop what is settled of a queue whose hold it doesn't know. One too many does
-    no harm, so priorities, vhosts and queue types don't count."""
+    """Might a log of that name be held, according to meta.db? Asked before anything is recovered:
+    recovery must not drop settled messages of a queue whose hold it doesn't know. One too many
+    does no harm, so priorities, vhosts and queue types don't count."""
     patterns: list[re.Pattern[str]] = []
     with closing(sqlite3.connect(data / "meta.db")) as db:
         for value in _column(db, f"SELECT value FROM parameters WHERE value LIKE '%{KEY}%'"):

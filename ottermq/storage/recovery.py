@@ -1,7 +1,7 @@
 """Recovery, watched: a bar on a terminal, lines in a log otherwise, and an end on demand.
 
-It runs in a thread. The first second is nobody's business; one line at the end says what it came
-to. A broker that is told to stop meanwhile calls it off: the next start recovers all the same.
+It runs in a thread. It is silent in the first second; one line at the end reports the result. A
+broker that is stopped meanwhile calls it off: the next start recovers all the same.
 """
 
 import sys

@@ -1,13 +1,13 @@
 """The keeper of retention: walks the logs now and then and trims what its rules let go.
 
 It works in small slices and sleeps long between them, so that however many logs there are it
-takes a fiftieth of a core; removing the files is the log's own affair and as modest
+takes a fiftieth of a core; the log itself removes the files, as modestly
 (csrc/store/segment_delete.c). When a walk takes longer than the interval, the next one follows
-at once. On a full disk it walks every second: publishers wait for what consumers have drained.
+at once. On a full disk it walks every second: publishers wait for the space that consumers free.
 
 To look at a log is to wait for the engine's tick, which takes a millisecond under full load and
-no CPU of ours. So whoever else has something to do gets his turn after a millisecond of waiting,
-too: declarations once took 35 ms instead of 5 while a walk went by some hundred idle queues.
+no CPU of ours. So other tasks get their turn after a millisecond of waiting, too: declarations
+once took 35 ms instead of 5 while a walk went by some hundred idle queues.
 """
 
 import logging
@@ -35,7 +35,7 @@ HURRY = 1.0  # seconds between two walks on a full disk
 AT_A_TIME = 64  # segments of a log: one with thousands of them is no reason to hold up the rest
 
 
-# What a log goes by when it isn't the configuration: a stream's arguments and policies.
+# A log's own limits, instead of the configuration: a stream's arguments and policies.
 Limits = Callable[[Log], Policy | None]
 
 
@@ -119,8 +119,8 @@ def trim(log: Log, config: Config, limit: Policy | None = None) -> bool:
 
 
 def _begin_where_records_are(log: Log, floor: int, segments: list[SegmentStat]) -> None:
-    """What was settled before it came to a segment is gone already. A log that still claimed to
-    begin with it would let Kafka's consumers wait there for ever."""
+    """Records settled before they came to a segment are gone already. A log that still claimed to
+    begin with them would let Kafka's consumers wait there for ever."""
     start = log.stat().start_offset
     if start >= floor:
         return
@@ -134,7 +134,7 @@ def _begin_where_records_are(log: Log, floor: int, segments: list[SegmentStat]) 
 
 
 def _tell(log: Log, rule: RemovalReason, segments: list[SegmentStat]) -> None:
-    """What was settled goes unnoticed; what wasn't, by a limit, is worth a line."""
+    """Settled records go unnoticed; unsettled ones that go by a limit are worth a line."""
     eventlog.log(
         logging.DEBUG if rule is RemovalReason.SETTLED else logging.INFO,
         "segments expired",

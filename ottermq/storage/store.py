@@ -1,4 +1,4 @@
-"""The broker's log: opened by its configuration, heard out, closed with a checkpoint."""
+"""The broker's log: opened by its configuration, its reports logged, closed with a checkpoint."""
 
 import logging
 import re
@@ -23,8 +23,8 @@ from ottermq.topology import MetaDb
 from ottermq.wal import FlushMode, LogError, LogOptions, Options, Report, ReportKind, Store, unknown
 from ottermq.wal.store import DirectIO, Interrupted
 
-# How loud a report is, and its event. What only tells that all is well again, or is normal after a
-# crash, isn't loud.
+# A report's log level and event. Reports that all is well again, or of things that are normal after
+# a crash, have a low one.
 REPORTS = {
     ReportKind.CORRUPT: (logging.ERROR, "log corrupt"),
     ReportKind.TAIL_CUT: (logging.INFO, "segment tail cut"),
@@ -60,7 +60,7 @@ async def open_store(
 
 @asynccontextmanager
 async def recovering(config: Config, store: Store, stop: trio.Event) -> AsyncIterator[None]:
-    """It recovers beside what is done in here, and has at the end; a doubtful one does first, as
+    """It recovers beside the work in here, and has at the end; a doubtful one does first, as
     meta.db isn't written to before the log has seen it. Interrupted: `stop` was set before."""
 
     async def recovered() -> None:
@@ -75,7 +75,7 @@ async def recovering(config: Config, store: Store, stop: trio.Event) -> AsyncIte
         yield
 
 
-# What rows that aren't ours any more raise where they are understood.
+# Errors from rows that aren't ours any more, where they are decoded.
 NOT_A_ROW = (
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, re.error,
     OtterError,
@@ -87,7 +87,7 @@ DAMAGED = frozenset(
 
 @contextmanager
 def told_in_one_line(config: Config, db: MetaDb | None = None) -> Iterator[None]:
-    """What can't be read of the log or of meta.db ends the start. db: where rows come from."""
+    """A log or a meta.db that can't be read ends the start. db: the source of the rows."""
     try:
         yield
     except Exception as caught:
@@ -141,7 +141,7 @@ async def _close(store: Store) -> None:
 
 
 async def tell_reports(store: Store) -> None:
-    """Log what the store has to say as it happens, wake who waits for it, until cancelled."""
+    """Log the store's reports as they come, wake the tasks that wait for it, until cancelled."""
 
     def told(report: Report) -> None:
         with contained("storage report not logged"):

@@ -1,4 +1,4 @@
-"""What a Kafka topic's configs say of how long it keeps records: for the broker and for audits.
+"""The retention that a Kafka topic's configs ask for: for the broker and for audits.
 
 Values are texts, as clients set them and meta.db keeps them; `kafka_configs` there is written by
 the Kafka server alone.

@@ -1,5 +1,5 @@
-"""data/version: which OtterMQ was the last to use the directory, for reports and for whoever finds
-it in a backup. Nothing depends on it: a disk that is full doesn't keep a broker from starting."""
+"""data/version: the OtterMQ that used the directory last, for reports and for people who find it in
+a backup. Nothing depends on it: a disk that is full doesn't keep a broker from starting."""
 
 import os
 from pathlib import Path

@@ -8,11 +8,11 @@ the error texts. The pieces:
     change.py              a change that is done in memory and not yet on disk
     pending_changes.py     its way there
     routing.py             the way of a message: bindings, exchange to exchange, alternates
-    exchange/              the exchange types, one a file
+    exchange/              the exchange types, one per file
     queue.py               a queue as declared
     arguments.py           its x-arguments
     policy.py              policies, operator policies
-    settings.py            what governs a queue
+    settings.py            the settings in force for a queue
     effective_settings.py  worked out of arguments and policies, and kept
     vhost.py               a vhost
     log_names.py           a queue's logs, by name
@@ -45,10 +45,10 @@ puts more rows into the same commit, those of a queue's log (so does `change.sta
 
     change = topology.delete_queue(...)
     await topology.pending.save(change, also=[Catalog.removal(log.id)])
-    store.discard(log)                               # what no row names is gone: don't wait
+    store.discard(log)                               # a log without a row is gone: don't wait
 
-Don't await between a change and its save. Whoever does all the same loses nothing: changes reach
-the disk in the order they happened, an older one with the next that is saved.
+Don't await between a change and its save. Awaiting loses nothing all the same: changes reach the
+disk in the order they happened, an older one with the next that is saved.
 
 
     declare_exchange(vhost, name, type, *, durable, auto_delete, internal, arguments) → .exchange
@@ -80,7 +80,7 @@ again: that queue needs a log of its own, not the one that is on its way out.
 What hangs on it
 ----------------
 
-    topology.on_change.append(lambda exchange_ids: ...)   routes from these may be others now
+    topology.on_change.append(lambda exchange_ids: ...)   routes from these may have changed
     topology.on_settings.append(lambda queues: ...)       `effective` of these has changed
 
 Listeners are called inside the call that changes, after it is done in memory, and again when it is

@@ -1,7 +1,7 @@
-"""The x-arguments of a queue: which type takes which, what each may be, when two agree.
+"""The x-arguments of a queue: the types that take each, its valid values, when two agree.
 
 As RabbitMQ 4.x has it: an argument that some queue type knows is refused by the types that don't;
-one that no type knows is nobody's business and is kept. The error texts are RabbitMQ's to the
+one that no type knows is kept without a check. The error texts are RabbitMQ's to the
 letter, Erlang terms included: clients and people search for them.
 
 One difference: classic queues take x-consumer-timeout too, as one forgotten unacked message pins
@@ -33,7 +33,7 @@ AGE_UNITS_MS = {
     "s": 1000,
 }
 
-# What a validator finds wrong, as the Erlang term RabbitMQ prints; None: nothing.
+# A validator's complaint, as the Erlang term RabbitMQ prints; None: nothing.
 Fault = str | None
 Validator = Callable[[Any, Table], Fault]
 
@@ -264,7 +264,7 @@ CONSUMER_VALIDATORS: Final[dict[str, Validator]] = {
 
 
 def check_consumer(type: str, arguments: Table, label: str) -> None:
-    """Of basic.consume. What an x-stream-offset may be, the stream's reader says."""
+    """Of basic.consume. The stream's reader checks the value of x-stream-offset."""
     for name, validator in CONSUMER_VALIDATORS.items():
         if name in arguments and name in CONSUMER_TAKES[type]:
             fault = validator(arguments[name], arguments)

@@ -1,8 +1,8 @@
 """A change of the topology: done in memory, not yet on disk.
 
-A change carries the rows that make it last and the steps that take it back. Whoever asked for it
-saves it (`topology.pending.save`) before answering; when the disk refuses, it is undone as if it
-had never been. Steps are taken back last first.
+A change carries the rows that make it last and the steps that take it back. The caller saves it
+(`topology.pending.save`) before answering; when the disk refuses, it is undone as if it had never
+been. Steps are taken back last first.
 
 Save a change before you await anything else.
 """
@@ -29,7 +29,7 @@ class Change:
     statements: list[Statement] = field(default_factory=list)
     made: list[Thing] = field(default_factory=list)  # durable things that are not on disk yet
     steps: list[Callable[[], None]] = field(default_factory=list)
-    # It only found what this one made, which isn't on disk yet: wait for it, and share its fate.
+    # It only found an object of this change, which isn't on disk yet: wait for it, share its fate.
     maker: "Change | None" = None
     taken: bool = False  # another change took its rows along: wait for that one
     undone: bool = False

@@ -1,4 +1,4 @@
-"""What policies and arguments come to, for each queue and exchange; kept until they change."""
+"""Policies and arguments merged, for each queue and exchange; kept until they change."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -43,7 +43,8 @@ class EffectiveSettings:
         self._settings.pop(queue, None)
 
     def review(self, vhost: VHost) -> None:
-        """Its policies are others: tell whose settings are. Who was never asked for isn't told."""
+        """The vhost's policies changed: report queues whose settings differ. Settings never
+        computed are skipped."""
         others = []
         for queue in vhost.queues.values():
             before = self._settings.pop(queue, None)

@@ -1,10 +1,10 @@
 """The topology's moving parts: vhosts, exchanges, queues and bindings, put in and taken out.
 
-Each step writes into the change it belongs to what it did: the row for the disk, the exchanges
-whose routes it touched, and how to take it back. No rule is checked here; topology.py did.
+Each step adds to its change the row for the disk, the exchanges whose routes it touched, and how to
+take it back. No rule is checked here; topology.py did.
 
-An exchange's routes hang on itself and on whatever it leads to. So a step touches the exchange it
-happens to and all that lead there: by a binding, or by naming it as their alternate.
+An exchange's routes depend on itself and on all that it leads to. So a step touches its own
+exchange and all that lead there: by a binding, or by naming it as their alternate.
 """
 
 from collections.abc import Iterable
@@ -56,7 +56,7 @@ class Graph:
         change.made.append(thing)
 
     def saved(self, change: Change) -> None:
-        """Or undone: what it made is no longer on its way."""
+        """Or undone: its objects are no longer on their way."""
         for thing in change.made:
             self.unsaved.pop(thing, None)
 

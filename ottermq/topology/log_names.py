@@ -1,4 +1,4 @@
-"""How the logs are named that a queue lies on, and that a delayed exchange's messages wait on.
+"""Names of the logs that a queue lies on, and that a delayed exchange's messages wait on.
 
 | log               | of                                      |
 |-------------------|-----------------------------------------|

@@ -1,15 +1,16 @@
-"""meta.db: what the broker must not forget, in SQLite, with a group commit.
+"""meta.db: the broker's durable metadata, in SQLite, with a group commit.
 
-`commit` takes a list of statements and returns when they are on disk. Whoever comes first runs the
-transaction in a thread; who comes while it runs gathers, and the next one of them commits for all:
+`commit` takes a list of statements and returns when they are on disk. The first caller runs the
+transaction in a thread; callers that come while it runs gather, and the next one commits for all:
 a declaration costs one fsync or less, and the trio loop never waits for the disk.
 
 A transaction that fails is tried again one caller at a time, so that one bad statement doesn't take
-others down. When the disk itself refuses, all that wait are refused with it, last one first: what
-came later may build on what came before.
+the rest down. When the disk itself refuses, all that wait are refused with it, last one first: a
+later change may build on an earlier one.
 
-Others keep their tables here too: `define` makes them, `read` reads them at the start. The log's
-catalogue has a connection of its own; the rows of a queue's log come with the queue's (`also`).
+Other modules keep their tables here too: `define` makes them, `read` reads them at the start. The
+log's catalogue has a connection of its own; the rows of a queue's log come with the queue's
+(`also`).
 """
 
 import sqlite3
@@ -91,7 +92,7 @@ class MetaDb:
             raise waiter.error
 
     async def _lead(self) -> None:
-        """Commit for all that wait, oneself among them; then the next one of who came since."""
+        """Commit for all that wait, this caller included; then one that came since does."""
         self._running = True
         group, self._waiting = self._waiting, []
         try:
@@ -107,7 +108,7 @@ class MetaDb:
                 self._running = False
 
     def _refuse(self, group: "list[_Waiter]") -> "list[_Waiter]":
-        """The group and, with it, those who came since: they may build on what is undone now."""
+        """Refuse the group and all that came since: they may build on changes undone now."""
         error = next(waiter.error for waiter in group if waiter.disk_failed)
         for waiter in self._waiting:
             waiter.error = error

@@ -1,4 +1,4 @@
-"""How things are called: in sentences, by the server, and what the server keeps for itself."""
+"""Names: in sentences, those the server makes up, and those it keeps for itself."""
 
 import base64
 import secrets

@@ -2,8 +2,8 @@
 
 Rows carry names, and a name may be deleted and declared again: rows in another order than events
 would leave another topology on disk than in memory. So a change that is saved takes along those
-that happened before it and were not saved yet. Their own save then only waits for that; so does
-the save of a change that did nothing but find what isn't on disk yet.
+that happened before it and were not saved yet. Their own save then only waits for that commit; so
+does the save of a change that only found an object that isn't on disk yet.
 """
 
 from collections.abc import Callable, Sequence
@@ -79,13 +79,13 @@ class PendingChanges:
             self._graph.saved(change)
 
     def _refuse(self, group: Sequence[Change], error: LogError) -> None:
-        """What is pending came later, and may build on these: it goes first."""
+        """Pending changes came later, and may build on these: they are undone first."""
         for change in reversed([*group, *self._pending]):
             change.refusal = error
             self.undo(change)
 
     def undo(self, change: Change) -> None:
-        """As if it had never been. For one that isn't saved; what came after it must go first."""
+        """As if it had never been. For an unsaved change; later ones must be undone first."""
         if change.undone:
             return
         change.undone = True

@@ -1,8 +1,8 @@
 """Policies: settings laid over the queues and exchanges whose names match.
 
 Of the policies that match, the one of the highest priority counts, alone; an operator policy is
-chosen the same way and the two are merged, the stricter limit first. What a queue goes by in the
-end merges that with its own arguments: the lower of two limits, else the argument.
+chosen the same way and the two are merged, the stricter limit first. A queue's effective settings
+merge that with its own arguments: the lower of two limits, else the argument.
 
 A policy that sets anything a queue's type doesn't take is no match for that queue.
 """

@@ -1,4 +1,4 @@
-"""A queue as it was declared. What flows through it is the engine's; what governs it, policy.py's.
+"""A queue as it was declared. Its messages are the engine's; its settings are settings.py's.
 
 A definition never changes: arguments are fixed at declaration, and policies come on top.
 """
@@ -40,14 +40,14 @@ class Queue:
         return self.owner is not None
 
     def check_access(self, connection: int | None) -> None:
-        """For whoever uses it: an exclusive queue is its own connection's only."""
+        """For any use of it: an exclusive queue is its own connection's only."""
         if self.owner is not None and self.owner != connection:
             raise self._locked()
 
     def check_equivalent(
         self, *, durable: bool, owner: int | None, auto_delete: bool, arguments: Table
     ) -> None:
-        """For whoever declares it again."""
+        """For a second declaration."""
         if self.owner != owner:
             raise self._locked()
         refuse_inequivalent("durable", self.durable, durable, self.label)

@@ -16,7 +16,7 @@ DEFAULT_VHOST = "/"
 
 
 class Rows(Protocol):
-    """MetaDb, or whoever only looks at it."""
+    """MetaDb, or a reader of its file."""
 
     def read(self, sql: str) -> list[tuple[Any, ...]]: ...
 

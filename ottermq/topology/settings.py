@@ -1,4 +1,4 @@
-"""What a queue goes by: its arguments and the policies on it, merged into one answer."""
+"""The effective settings of a queue: its arguments and the policies on it, merged."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ DELIVERY_LIMIT = 20  # of a quorum queue for which nobody said another
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """Everything the engine wants to know. None: no limit, not set."""
+    """All settings that the engine needs. None: no limit, not set."""
 
     type: QueueType
     message_ttl_ms: int | None = None

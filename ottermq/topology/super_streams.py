@@ -18,7 +18,7 @@ def is_part_of(stream: str, topic: str) -> bool:
 
 
 def may_be_super(exchange: Exchange) -> bool:
-    """Cheaply: one with a hundred thousand bindings isn't looked through at each of them."""
+    """A cheap check: an exchange with 100,000 bindings isn't searched at each of them."""
     return not exchange.is_default and (_says_so(exchange) or len(exchange.bindings) < 1024)
 
 

@@ -1,4 +1,4 @@
-"""The rules: who may be declared, deleted, bound and unbound, and what follows from it.
+"""The rules: what may be declared, deleted, bound and unbound, and what follows from it.
 
 Everything here happens in memory and at once. Each call that changes something checks first, and
 raises an error of ottermq/errors.py with RabbitMQ's text when the rules forbid it; then nothing
@@ -63,7 +63,7 @@ class Topology:
         self.global_parameters: dict[str, Any] = {}
         # Asked with (vhost, queue, queues there now) before a new one: auth.limits.check_queues.
         self.check_room: Callable[[str, str, int], None] | None = None
-        # Called with the ids of exchanges whose routes may be others now, after each change.
+        # Called with the ids of exchanges whose routes may have changed, after each change.
         self.on_change: list[Callable[[frozenset[int]], None]] = []
 
     # -- vhosts
@@ -135,7 +135,7 @@ class Topology:
         return self.vhost(vhost).exchanges.get(name)
 
     def exchange_by_id(self, id: int) -> Exchange | None:
-        """For who is told by `on_change`; None: it is gone."""
+        """For listeners of `on_change`; None: it is gone."""
         return self._graph.exchange_by_id(id)
 
     def exchange(self, vhost: str, name: str) -> Exchange:
@@ -222,7 +222,7 @@ class Topology:
         return self.vhost(vhost).queues.get(name)
 
     def queue(self, vhost: str, name: str, connection: int | None = None) -> Queue:
-        """For whoever uses it: exclusive ones are there for their own connection only."""
+        """For any use of it: exclusive ones are there for their own connection only."""
         found = self.vhost(vhost).queues.get(name)
         if found is None:
             raise NotFound(f"no {label('queue', name, vhost)}")
@@ -427,12 +427,12 @@ class Topology:
         return self._settings.policy_of(thing, operator=operator)
 
     def effective(self, queue: Queue) -> QueueSettings:
-        """What the queue goes by: arguments and policies, merged."""
+        """The effective settings: arguments and policies, merged."""
         return self._settings.effective(queue)
 
     @property
     def on_settings(self) -> list[Callable[[Sequence[Queue]], None]]:
-        """Called with queues whose settings are others now, after a change of policies."""
+        """Called with queues whose settings changed, after a change of policies."""
         return self._settings.on_settings
 
     def route(

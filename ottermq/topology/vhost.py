@@ -1,4 +1,4 @@
-"""A virtual host: a world of its own, and all that lives in it. Its limits are auth's."""
+"""A virtual host: a name space of its own, and all that lives in it. Its limits are auth's."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +28,7 @@ class VHost:
     operator_policies: dict[str, Policy] = field(default_factory=dict)
     # Runtime parameters of plugins, kept and exported: (component, name) → value.
     parameters: dict[tuple[str, str], Any] = field(default_factory=dict)
-    # Who names an exchange as its alternate, whether that exists or not.
+    # Exchanges that name another as their alternate, whether that exists or not.
     alternates: dict[str, dict[Exchange, None]] = field(default_factory=dict)
 
     @property

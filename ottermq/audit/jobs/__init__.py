@@ -1,4 +1,4 @@
-"""The audits, one a file. Each has
+"""The audits, one per file. Each has
 
     KINDS    the kinds of findings it can have, what they mean and what to do about them
     run      Context -> Outcome

@@ -1,4 +1,4 @@
-"""What keeping costs: bytes by tier and age at a price, and what another policy would save.
+"""The cost of keeping: bytes by tier and age at a price, and the savings of another policy.
 
 Another policy (`--what-if`) is a configuration file: its rules of retention are laid on every queue
 and topic as if nothing else were said. What is under legal hold stays, whatever it says.
@@ -22,7 +22,7 @@ from ottermq.storage.retention import policy_for
 from ottermq.wal.catalog import INTERNAL_VHOST
 
 KINDS: dict[str, Kind] = {}  # nothing is wrong with what something costs
-PRICES = {"local": 0.08, "wal": 0.08}  # a GiB and month: what a cloud's network SSD costs
+PRICES = {"local": 0.08, "wal": 0.08}  # per GiB and month: the price of a cloud's network SSD
 CURRENCY = "USD"
 GIB = 1 << 30
 

@@ -18,7 +18,7 @@ from ottermq.audit.records import LOG, records
 from ottermq.audit.report.formatting import plural
 from ottermq.audit.snapshot import Picture
 
-MOST = 200  # batches, told one by one
+MOST = 200  # batches, reported one by one
 
 
 def duplicates(context: Context, picture: Picture) -> Iterator[Finding]:
@@ -61,7 +61,7 @@ def _by_sequence(context: Context, of: Mapping[str, Any]) -> DataFrame:
 
 
 def _ids_twice(context: Context) -> Iterator[Finding]:
-    """One finding a queue, whatever partitions it has: offsets are those of one."""
+    """One finding per queue, whatever partitions it has: offsets are those of one."""
     rows = (
         _by_id(context)
         .groupBy("vhost", "queue")

@@ -1,8 +1,8 @@
 """Where are these subjects' records still, in which tier, and until when?
 
 A record is a subject's when its key, or one of the headers that were named, equals the subject's
-key. What was found is counted by segment: a segment goes as a whole, and only then are they gone.
-A finding is a subject's in a queue, with the segments, and for how long they are kept
+key. Records are counted by segment: a segment goes as a whole, and only then are they gone. Each
+finding is for one subject in one queue, with the segments and how long they are kept
 (audit/until.py).
 """
 

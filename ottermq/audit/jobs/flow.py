@@ -1,8 +1,8 @@
 """What flows through, and what got stuck on the way?
 
-How much came a queue and hour and how large it was, what waits and for how long, what is given out
-again and again, who died where and why, which keys have the most, and what came late. Spark counts;
-what deserves somebody's attention is worked out here.
+Volume and sizes per queue and hour, waiting messages and their age, redeliveries, dead letters
+(where they died and why), the largest keys, and late data. Spark counts; this module works out
+what deserves somebody's attention.
 """
 
 from collections import Counter
@@ -74,7 +74,7 @@ class _Flow:
 def run(context: Context) -> Outcome:
     old: timedelta = context.options.get("old", OLD)
     again: int = context.options.get("again", AGAIN)
-    # Messages of a delayed exchange wait because they were told to.
+    # Messages of a delayed exchange wait on purpose.
     delayed = {(log.vhost, log.queue) for log in take(context.data).logs if log.kind == DELAYED}
     counted = hours(context)
     flow = _Flow(

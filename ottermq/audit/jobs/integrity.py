@@ -4,7 +4,7 @@ Each segment is walked in one of Spark's tasks: checksums, offsets, indexes, wha
 the checkpoint say of it. What follows from all segments of a log together (offsets that none of
 them has) is worked out here; duplicates are a query over the records.
 
-Which offsets may be missing is told in audit/gaps.py.
+audit/gaps.py says which offsets may be missing.
 """
 
 from collections import Counter
@@ -84,7 +84,7 @@ KINDS = {
     ),
 }
 SLICES_A_CORE = 16  # many enough that the last one is short, few enough to cost nothing
-MOST_GAPS = 20  # told one by one, a log
+MOST_GAPS = 20  # per log, reported one by one
 KNOWN = {".log", ".index", ".timeindex", ".snapshot", ".txnindex"}
 
 
@@ -303,7 +303,7 @@ class _LogFindings:
                 yield self.finding("gap", Severity.VIOLATION, message, answer.base)
 
     def _gaps(self) -> Iterator[tuple[Answer, Gap]]:
-        """Within segments and between them. What a missing segment had is told as that."""
+        """Within segments and between them. Offsets of a missing segment are reported as that."""
         unread = {each.base for each in self.answers if each.unreadable}
         missing = {
             each.base_offset: each.next_offset

@@ -2,12 +2,12 @@
 
 too long    `wal.retention.expired`, the broker's own rule, says what should be gone by now; the
             keeper's interval and a grace are allowed for
-too short   what isn't there any more must be in the record of removed segments, by a rule that the
+too short   missing offsets must be in the record of removed segments, by a rule that the
             policy has (audit/coverage.py)
-holds       no removal while one stood: the record tells from when to when
+holds       no removal while one stood: the record says from when to when
 
-All that is found out in audit/retention_check.py. Records are counted by Spark, an hour at a time;
-the rest is small and is worked out here.
+audit/retention_check.py makes these checks. Spark counts records, an hour at a time; the rest is
+small and is worked out here.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,1 +1,1 @@
-"""An outcome, told: Parquet and JSON for machines, a page and a terminal table for people."""
+"""An outcome's reports: Parquet and JSON for machines, a page and a terminal table for people."""

@@ -192,7 +192,7 @@ def _end_names(ends: list[tuple[float, int, str]], x: float) -> list[str]:
 
 
 def timeline(findings: Sequence[Finding]) -> str:
-    """A lane a queue; a large mark stands for many findings. Empty: none of them has a time."""
+    """One lane per queue; a large mark stands for many findings. Empty: none of them has a time."""
     timed = [(each.time, each) for each in findings if each.time is not None]
     if not timed:
         return ""
@@ -275,7 +275,7 @@ def _title(text: str) -> str:
 
 
 def _colour(number: int, drawn: Bars) -> str:
-    """Bands that have an order get shades of one colour, others a colour each."""
+    """Bands that have an order get shades of one colour, the rest a colour each."""
     if not drawn.ordered:
         return f"c{number % COLOURS}"
     most = max(len(drawn.series) - 1, 1)

@@ -1,4 +1,4 @@
-"""The head of a report: what was looked at, where, by whom, when, and by which rules."""
+"""The head of a report: what was audited, where, by whom, when, and by which rules."""
 
 import os
 import pwd
@@ -55,7 +55,7 @@ def _policy(policy: Path | None) -> str:
 
 
 def _asked(options: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The job's own options, as far as they can be said in a line."""
+    """The job's own options, as far as they fit a line."""
     found = []
     for name, value in options.items():
         if isinstance(value, timedelta):

@@ -1,4 +1,4 @@
-"""What a job leaves on disk:
+"""The files that a job writes:
 
     OUT/NAME/
       report.html                     for people; all in one file

@@ -71,7 +71,7 @@ def moment(time: datetime) -> str:
 
 
 def span(time: timedelta) -> str:
-    """As config.yaml has it, and no more exactly than one wants to know: 3d4h, 1h30m, 12s."""
+    """In config.yaml's form, with two units at most: 3d4h, 1h30m, 12s."""
     for least, step in ((DAY, HOUR), (HOUR, MINUTE), (MINUTE, SECOND)):
         if time >= least:
             return format_time(timedelta(seconds=round(time / step) * step.total_seconds()))

@@ -1,4 +1,4 @@
-"""The same in the terminal: tables, what was found, and a bar while Spark works."""
+"""The report in the terminal: tables, findings, and a bar while Spark works."""
 
 import threading
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ MOST_FINDINGS = 3  # of a kind and queue; the page has more, summary.json all
 MOST_ROWS = 40
 COLOURS = {Severity.VIOLATION: "red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 LOOK_EVERY = 0.25  # seconds
-PIPE_WIDTH = 200  # whoever reads a file or pipe wants whole lines
+PIPE_WIDTH = 200  # a file or pipe gets whole lines
 
 
 def show(run: Run, outcome: Outcome) -> None:

@@ -8,7 +8,7 @@ A pack is a zip that Spark gives to each worker, as any `--py-files`:
       payload/xxhash/…       and what it needs
 
 Extension modules can't be imported from a zip, hence the unpacking. A pack fits the Python and the
-processor it was made on, and says so elsewhere. Its name tells what is in it, so that it is made
+processor it was made on, and says so elsewhere. Its name has a hash of its content: it is made
 once and never changes.
 
 pack.py       makes packs and keeps them

@@ -1,4 +1,4 @@
-"""Gives a session's workers what they lack: this package always, pyarrow where they have none."""
+"""Gives a session's workers this package, and pyarrow where they have none."""
 
 import subprocess
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Small stretches go together: a task costs Spark some 25 ms, whatever it reads, and a broker may
+"""Small stretches share a task: a task costs Spark some 25 ms, whatever it reads, and a broker may
 have a hundred thousand queues with a few messages each."""
 
 from collections.abc import Sequence

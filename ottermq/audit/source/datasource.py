@@ -6,7 +6,7 @@
 | `columns`              | those to read, separated by commas; all when it isn't set |
 | `vhost`, `queue`       | only of these, separated by commas                        |
 | `startingOffsets`      | of a stream: `earliest` (the default) or `latest`         |
-| `maxOffsetsPerTrigger` | of a stream: about so many a micro-batch                  |
+| `maxOffsetsPerTrigger` | of a stream: about so many per micro-batch                |
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a read is made of: a stretch of a segment a task, large segments split at index entries.
+"""The tasks of a read: one stretch of a segment per task, large segments split at index entries.
 
 A task costs Spark about 25 ms, whatever it reads. So a large directory gets large pieces; those of
 a small one are small, so that every core has some.
@@ -17,7 +17,7 @@ from ottermq.audit.source.decode import LEAST, MOST, Span, Wanted
 from ottermq.wal.log import Aborted
 from ottermq.wal.segmentfile import base_offset_at, offset_entries
 
-PIECE = 16 << 20  # bytes of a segment a task, at least, about
+PIECE = 16 << 20  # bytes of a segment per task, at least, about
 LARGE_PIECE = 64 << 20
 ENOUGH = 16  # tasks: where there are more, they are larger
 WAL_PIECE = 4 << 20  # bytes that only the WAL has go with the task itself
@@ -25,7 +25,7 @@ WAL_PIECE = 4 << 20  # bytes that only the WAL has go with the task itself
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a query asks for, as far as it can be known before a record is read. None: all."""
+    """The query, as far as it can be known before a record is read. None: all."""
 
     vhosts: frozenset[str] | None = None
     queues: frozenset[str] | None = None

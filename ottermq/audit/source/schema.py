@@ -1,7 +1,7 @@
-"""The columns of the data source `ottermq`: a row a record, and a row for each damaged stretch.
+"""The columns of the data source `ottermq`: one row per record and per damaged stretch.
 
-A damaged stretch is a row with `crc_ok` false: `offset` is then the first one that isn't there to
-read, `size` how many bytes can't be, and of the rest only where it lies is told.
+A damaged stretch is a row with `crc_ok` false: `offset` is its first offset, `size` the bytes that
+can't be read, and of the other columns only those that say where it lies are set.
 """
 
 from dataclasses import dataclass

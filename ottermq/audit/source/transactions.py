@@ -1,4 +1,4 @@
-"""Which transactions of a log were aborted, and which are still open.
+"""The aborted and the open transactions of a log.
 
 The checkpoint knows most of them; markers behind it are read from the segments' tails and the WAL.
 """

@@ -1,7 +1,7 @@
-"""What a micro-batch brought: damage, offsets that are missing, sequences that are there twice.
+"""Checks of a micro-batch: damage, missing offsets, sequences that are there twice.
 
-Spark finds what is out of the ordinary; whether the log explains it is worked out here, with a
-picture that is taken after the rows were read: what was settled or removed meanwhile is known then.
+Spark finds the exceptions; this module works out whether the log explains them, with a picture
+taken after the rows were read: by then it shows what was settled or removed meanwhile.
 """
 
 import time
@@ -168,8 +168,8 @@ def _gaps(audit: RetentionCheck, found: _Rows, before: Mapping[int, Reached]) ->
 
 
 def _unexplained(audit: RetentionCheck, log: Log, gap: Gap) -> list[Range]:
-    """What neither the log nor the record of removals accounts for. A stream's segments that are
-    gone are left to the audit of retention."""
+    """Offsets that neither the log nor the record of removals accounts for. Missing segments of a
+    stream are left to the audit of retention."""
     told = audit.told.get(log.id, [])
     known: list[Range] = [(0, max(gap.first, log.start_offset))]
     known += [(each.base_offset, each.next_offset) for each in log.segments if each.missing]

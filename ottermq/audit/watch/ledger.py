@@ -1,4 +1,4 @@
-"""What a watch knows when it starts again: a SQLite file beside Spark's checkpoint.
+"""The memory of a watch across restarts: a SQLite file beside Spark's checkpoint.
 
 A micro-batch is in it as a whole or not at all, so that one which Spark brings again after a kill
 is either new or known.
@@ -170,7 +170,7 @@ class Ledger:
             for table in ("reached", "sequences"):
                 self._db.execute(f"DELETE FROM {table} WHERE log NOT IN (SELECT log FROM there)")
 
-    # -- what is to be told
+    # -- findings to report
 
     def unprinted(self) -> list[Notice]:
         return self._waiting("printed")

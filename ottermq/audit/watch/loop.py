@@ -1,5 +1,5 @@
-"""One watch from start to end: a stream of what comes, a look at the directory every few seconds,
-and whatever they find told once."""
+"""One watch from start to end: a stream of new records, a look at the directory every few seconds,
+and each finding reported once."""
 
 import signal
 import sys
@@ -214,7 +214,7 @@ class _Watch:
         self.ledger.forget_all_but(log.id for log in audit.picture.logs)
 
     def _late(self, audit: "RetentionCheck") -> "Iterator[Due]":
-        """What is sudden is told when the keeper has had its time, and it is still there."""
+        """Sudden findings are reported if they are still there once the keeper has had its time."""
         now, before = time.monotonic(), self._waiting
         self._waiting = {}
         for each in audit.overdue():

@@ -39,7 +39,7 @@ def _describe(kafka: KafkaContext, request: Request, id: str) -> Body:
     return told | {
         "group_state": group.state.value,
         "protocol_type": group.roster.protocol_type or "",
-        # What was chosen, and what was assigned, counts only once all know of it.
+        # The chosen protocol and the assignments count only once all members have them.
         "protocol_data": group.protocol or "" if stable else "",
         "members": [
             {

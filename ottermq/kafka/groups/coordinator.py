@@ -1,11 +1,11 @@
-"""All groups: found by name, kept on disk, forgotten when nobody cares any more.
+"""All groups: found by name, kept on disk, deleted when they expire.
 
     groups = await Groups.open(store, GroupSettings())
     await nursery.start(groups.run)
 
-What they remember lies in a StateLog. A group is saved with each assignment, before its members
-are told: after a crash the same members go on in the same generation, without a round. An offset is
-on disk before its commit is answered, and seen by nobody earlier than that.
+Their state lies in a StateLog. A group is saved with each assignment, before its members get it:
+after a crash the same members go on in the same generation, without a round. An offset is on disk
+before its commit is answered, and not visible before that.
 
 Transactions hold offsets here until they end:
 
@@ -167,14 +167,14 @@ class Groups:
         return await answer.wait()
 
     def _has_memory_for(self, size: int, members: int = 1) -> bool:
-        """Members stay for as long as their sessions, also when their clients are gone: what is
-        kept of all of them together has a limit. Usual ones, of which little is kept, have more
-        room: whoever fills it with large ones doesn't keep them out."""
+        """Members stay for as long as their sessions, also when their clients are gone, so their
+        memory together has a limit. Usual members, which need little, have a higher one: a client
+        that fills the lower one with large members doesn't keep them out."""
         most = MOST_HELD if size > LITTLE * members else MOST_OF_ALL
         return self._held.bytes + size <= most
 
     def _forget_unused(self, entry: Entry) -> None:
-        """Somebody was refused, and there is nothing but the name: it isn't kept."""
+        """A join was refused, and the group is nothing but a name: it isn't kept."""
         group = entry.group
         if group.state is State.EMPTY and not (
             group.generation or group.is_waiting or entry.offsets or entry.is_saving
@@ -360,7 +360,7 @@ class Groups:
         return await self._write(id, self._remove(entry), lambda: None)
 
     def _remove(self, entry: Entry) -> Writes:
-        """At once; what has to be written so that it doesn't come back."""
+        """At once; returns the items to write so that the group doesn't come back."""
         entry.group.die()
         del self._entries[entry.id]
         offsets = entry.offsets
@@ -399,8 +399,8 @@ class Groups:
             eventlog.info("group expired", group=entry.id)
 
     def _expired(self, entry: Entry, now: int) -> list[Place]:
-        """A group's members keep the offsets of what they subscribe to; without members, all of
-        them begin to age. Who never joins only commits: each commit ages by itself."""
+        """A group's members keep the offsets of the topics they subscribe to; without members, all
+        of them begin to age. Clients that never join only commit: each commit ages by itself."""
         group, age = entry.group, self.settings.offsets_retention * 1000
         if group.roster.protocol_type is None:
             wanted: set[str] | None = set()

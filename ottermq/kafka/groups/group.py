@@ -6,16 +6,16 @@
       └───────────────┼──┘                                   ▼                                 │
                       └────────────────────────────────────────────────────────────────────────┘
 
-A round of joins makes a generation: everybody who takes part is held until all known members have
-joined (or the longest of their rebalance time-outs is over: who hasn't joined is out), then all are
-told at once, one of them as the leader. The leader works out who gets what; the broker doesn't look
-into it. The others wait in SyncGroup until that assignment is on disk.
+A round of joins makes a generation. Each join waits until all known members have joined, or until
+the longest of their rebalance time-outs is over: a member that hasn't joined by then is removed.
+Then all are answered at once, one of them as the leader. The leader works out the assignment; the
+broker doesn't look into it. The other members wait in SyncGroup until the assignment is on disk.
 
-Whoever joins, leaves or falls silent starts the next round. A static member (one that names its
-instance) may come back under a new id and finds its assignment, without a round; its old self is
-fenced off. Nobody leaves by closing a connection: only the session's time-out tells.
+A member that joins, leaves or falls silent starts the next round. A static member (one that names
+its instance) may come back under a new id and finds its assignment, without a round; its old self
+is fenced off. Closing a connection is not leaving: only the session's time-out counts.
 
-Every request is answered once: at once, by the end of a round, or when its member is removed.
+Every request is answered once: immediately, by the end of a round, or when its member is removed.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -55,7 +55,7 @@ class Timers(Protocol):
 
 
 Assignments = Mapping[str, bytes]
-# Puts the group with these assignments on disk, then tells whether it could.
+# Puts the group with these assignments on disk, then reports success or failure.
 Save = Callable[["Group", Assignments, Callable[[bool], None]], None]
 
 
@@ -176,7 +176,7 @@ class Group:
             reply(self._current(member))
 
     def _changes_something(self, member: Member, wanted: Joining) -> bool:
-        """Else its answer got lost, and it is told again."""
+        """Does its join start a round? Else its answer got lost, and is sent again."""
         if self.state is State.PREPARING or member.protocols != wanted.protocols:
             return True
         # A leader asks for a round when something changed that only it knows, like a topic.
@@ -214,8 +214,8 @@ class Group:
         self._update(member, wanted)
         self._watch(member, new_member if member.is_new else member.session_timeout)
         if self.state is State.STABLE and self.roster.choose() == self.protocol:
-            # Older clients can't be told that there is nothing to assign: they are kept from
-            # leading by the id of a leader that is no more.
+            # Older clients have no field for "nothing to assign": the id of a former leader keeps
+            # them from leading.
             answer = self._current(member, None if wanted.may_skip else leader)
             self._save(self, self.assignments(), partial(self._replaced, member, answer, reply))
         else:
@@ -402,7 +402,7 @@ class Group:
         return Error.REBALANCE_IN_PROGRESS if self.state is State.PREPARING else Error.NONE
 
     def leave(self, leaving: Iterable[Who]) -> list[Error]:
-        """One answer each. Who knows only an instance's name may remove it: an operator does."""
+        """One answer each. An instance's name alone removes a member: an operator does that."""
         errors: list[Error] = []
         gone: dict[Member, None] = {}
         for who in leaving:
@@ -457,7 +457,7 @@ class Group:
         member.session = self._timers.after(seconds, partial(self._silent, member))
 
     def _silent(self, member: Member) -> None:
-        # Who waits for our answer can't be expected to say anything; its time begins with it.
+        # A member that waits for our answer sends nothing; its time begins with the answer.
         if member.is_new or not (member.join or member.sync):
             self._tell_lost(member, "its session timed out")
             self._remove([member])

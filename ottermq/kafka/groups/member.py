@@ -1,4 +1,4 @@
-"""Members of a group as the broker knows them, what they ask for and what they are told."""
+"""Members of a group as the broker knows them, their requests and the answers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Who says so: a member, and the generation it believes to be in."""
+    """The sender of a request: a member, and the generation it believes to be in."""
 
     member_id: str
     generation: int = -1

@@ -166,7 +166,7 @@ def leave_group(kafka: KafkaContext, request: Request) -> Body:
 
 
 def refusal(request: Request, group_id: str) -> Error:
-    """Why this client has nothing to say there."""
+    """Why this client may not take part in the group."""
     if not group_id or not ids.fits(group_id):
         return Error.INVALID_GROUP_ID
     allowed = request.conn.allows_group("read", group_id)

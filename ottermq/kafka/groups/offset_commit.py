@@ -26,7 +26,7 @@ async def offset_commit(kafka: KafkaContext, request: Request) -> Body:
 
 
 def wanted_offsets(kafka: KafkaContext, request: Request) -> tuple[Wanted, dict[Place, Error]]:
-    """What a commit asks for, of a transaction or not, and what of it can't be."""
+    """The offsets of a commit, in a transaction or not, and the errors of those refused."""
     offsets: Wanted = {}
     errors: dict[Place, Error] = {}
     now = kafka.groups.now_ms()
@@ -52,7 +52,7 @@ def wanted_offsets(kafka: KafkaContext, request: Request) -> tuple[Wanted, dict[
 
 
 def commit_answer(request: Request, errors: dict[Place, Error], others: Error) -> Body:
-    """others: what became of those that have no error of their own."""
+    """others: the result of those that have no error of their own."""
     topics = []
     for topic in request.body["topics"]:
         partitions = []

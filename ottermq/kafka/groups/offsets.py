@@ -1,4 +1,4 @@
-"""What one group has committed, and what transactions hold for it until they end."""
+"""The committed offsets of one group, and those that transactions hold for it until they end."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -54,7 +54,7 @@ class Offsets:
     # -- transactions
 
     def hold(self, producer_id: int, offsets: Mapping[Place, Committed]) -> Writes:
-        """From now on readers who want what is certain have to wait."""
+        """From now on readers that ask for stable offsets have to wait."""
         self.held.setdefault(producer_id, {}).update(offsets)
         return {
             encode_key(HeldKey(producer_id, self.group, place)): encode_committed(each)

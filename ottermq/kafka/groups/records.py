@@ -1,4 +1,4 @@
-"""What groups leave in their log: the keys and values of Apache Kafka's __consumer_offsets.
+"""The records of groups in their log: keys and values of Apache Kafka's __consumer_offsets.
 
 | key                                   | value                                             |
 |---------------------------------------|---------------------------------------------------|
@@ -178,7 +178,7 @@ def _expect(reader: Reader, version: int) -> None:
 
 
 def subscribed(metadata: Iterable[bytes]) -> set[str] | None:
-    """Topics that consumers asked for, as they told each other; None: that can't be read."""
+    """Topics of a consumer's subscription metadata; None: it can't be read."""
     topics: set[str] = set()
     try:
         for each in metadata:

@@ -1,4 +1,4 @@
-"""Who belongs to a group, who leads it, and which protocol suits them all. No time, no states."""
+"""The members of a group, its leader, and the protocol that suits them all. No time, no states."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ def size_of(protocols: Protocols) -> int:
 
 @dataclass(slots=True)
 class Held:
-    """What is kept of members: what they tell about themselves, and what was assigned to them."""
+    """The memory for members: their metadata and their assignments."""
 
     bytes: int = 0
 
@@ -105,7 +105,7 @@ class Roster:
     # -- what suits all
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """May somebody join who speaks these?"""
+        """May a member join that speaks these?"""
         if not self._members:
             return bool(protocol_type) and bool(protocols)
         if protocol_type != self.protocol_type:
@@ -121,7 +121,7 @@ class Roster:
         return votes.most_common(1)[0][0]
 
     def elect(self) -> bool:
-        """Only who waits for this rebalance can lead it: is there a leader now?"""
+        """Only a member that waits for this rebalance can lead it: is there a leader now?"""
         leader = self._members.get(self.leader or "")
         if leader is None or leader.join is None:
             waiting = (member.id for member in self._members.values() if member.join)

@@ -1,4 +1,4 @@
-"""What groups go by, in seconds and bytes; the defaults are Apache Kafka's but for the
+"""The settings of groups, in seconds and bytes; the defaults are Apache Kafka's but for the
 delay and the size."""
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Every message we speak, as plain data: one table an API."""
+"""Every message we speak, as plain data: one table per API."""
 
 from ottermq.kafka.api import Api
 from ottermq.kafka.schema import (

@@ -1,4 +1,4 @@
-"""Who may do what, in Kafka's words."""
+"""ACLs."""
 
 from ottermq.kafka.api import Api
 from ottermq.kafka.schema.table import Message

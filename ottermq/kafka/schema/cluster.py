@@ -1,4 +1,4 @@
-"""What there is: the APIs, the broker, its topics and where they lie on disk."""
+"""The APIs, the broker, its topics and where they lie on disk."""
 
 from ottermq.kafka.api import Api
 from ottermq.kafka.schema.table import Message

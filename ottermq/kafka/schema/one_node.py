@@ -1,4 +1,4 @@
-"""What tools ask a cluster of many nodes: elections, reassignments, the quorum, features."""
+"""Requests about a cluster of many nodes: elections, reassignments, the quorum, features."""
 
 from ottermq.kafka.api import Api
 from ottermq.kafka.schema.table import Message

@@ -1,4 +1,4 @@
-"""How much a client may move."""
+"""Client quotas."""
 
 from ottermq.kafka.api import Api
 from ottermq.kafka.schema.table import Message

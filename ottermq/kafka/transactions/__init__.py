@@ -1,14 +1,14 @@
-"""Transactions over many partitions: who has which producer id, what it wrote to, how it ended.
+"""Transactions over many partitions: their producer ids, their partitions, their outcomes.
 
     settings.py      limits
     transaction.py   one transactional id: its states and the rules between them; no I/O
     producer_ids.py  numbers that are never given twice
-    coordinator.py   all of them, on disk; markers, time-outs, what a crash left half done
+    coordinator.py   all of them, on disk; markers, time-outs, ends that a crash interrupted
     producer_requests.py  InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit,
                      EndTxn
     admin.py         DescribeTransactions, ListTransactions, DescribeProducers
 
-What a log knows of producers (sequences, open transactions, the last stable offset) is C's part:
+The state of producers in a log (sequences, open transactions, the last stable offset) is C's:
 csrc/store/producer.h.
 """
 

@@ -1,4 +1,4 @@
-"""DescribeTransactions, ListTransactions, DescribeProducers: what is open, and whose it is."""
+"""DescribeTransactions, ListTransactions, DescribeProducers: open transactions and producers."""
 
 from ottermq.kafka.api import Api
 from ottermq.kafka.context import KafkaContext

@@ -10,8 +10,8 @@ How one ends, and why a crash at any line does no harm:
     3  each partition gets its marker, on disk            by whoever finds the decision; twice does
     4  "complete" is put into the StateLog                no harm
 
-What a client asks of an id while something is under way for it is answered with
-CONCURRENT_TRANSACTIONS: it comes again.
+A request for an id that has another request under way is answered with CONCURRENT_TRANSACTIONS:
+the client tries again.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -117,7 +117,7 @@ class Transactions:
                     self._enlist(entry.now, entry.now.partitions)
 
     async def run(self, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled: what a crash left half done, time-outs, ids nobody uses any more."""
+        """Until cancelled: ends that a crash interrupted, time-outs, ids nobody uses any more."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._state.keep)
             task_status.started()
@@ -252,8 +252,8 @@ class Transactions:
             entry.busy = False
 
     async def _put(self, entry: Entry, after: Transaction) -> None:
-        """On disk, then true. It may be on disk though this failed: whoever asked doesn't know how
-        it went, as after a crash."""
+        """On disk, then true. It may be on disk though this failed: the caller doesn't know the
+        outcome, as after a crash."""
         try:
             await self._state.put({PREFIX + after.id.encode(): after.encode()})
         except LogError as error:

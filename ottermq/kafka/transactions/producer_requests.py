@@ -1,6 +1,6 @@
 """InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn.
 
-A transactional id is named by permissions as a topic is: who may write to it may use it.
+Permissions name a transactional id as they name a topic: write access is the right to use it.
 """
 
 from collections.abc import Awaitable

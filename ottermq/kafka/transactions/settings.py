@@ -1,4 +1,4 @@
-"""What a transaction may take. Kafka's names and defaults, where it has them."""
+"""Limits of transactions. Kafka's names and defaults, where it has them."""
 
 from dataclasses import dataclass
 from datetime import timedelta

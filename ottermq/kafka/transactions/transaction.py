@@ -1,15 +1,15 @@
-"""One transactional id: who its producer is, what its transaction has touched, what may come next.
+"""One transactional id: its producer, the partitions of its transaction, the next states.
 
     Empty ──▶ Ongoing ──▶ PrepareCommit ──▶ CompleteCommit ─┐
                  ▲  └───▶ PrepareAbort ───▶ CompleteAbort ──┤
                  └──────────────────────────────────────────┘
 
-A Transaction never changes: a rule gives the next one, or raises what the client is told. Whoever
-calls makes it durable before anybody acts on it. In a Prepare state the decision has been made:
-after a crash it is carried out, whatever else was lost.
+A Transaction never changes: a rule gives the next one, or raises the client's error. The caller
+makes it durable before anybody acts on it. In a Prepare state the decision has been made: after a
+crash it is carried out, whatever else was lost.
 
-Epochs tell producers of the same id apart. Each that begins anew gets a higher one, and what an
-older one still sends is refused.
+Epochs tell producers of the same id apart. Each that begins anew gets a higher one, and requests
+of an older one are refused.
 """
 
 import json
@@ -76,7 +76,7 @@ class Transaction:
             raise KafkaError(Error.PRODUCER_FENCED)
 
     def check_renewal(self, expected: Producer | None) -> None:
-        """May whoever believes to be `expected` (None: begins anew) have the next epoch?"""
+        """May a producer that believes to be `expected` (None: begins anew) have the next epoch?"""
         if expected is None:
             return
         known = (self.producer.epoch, self.last_epoch)

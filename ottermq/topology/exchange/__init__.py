@@ -1,7 +1,7 @@
-"""Exchanges: what each type makes of its bindings. One type a file.
+"""Exchanges: how each type routes by its bindings. One type per file.
 
-A type is a `Router`: it is told of each binding that comes and goes and asked, for a message,
-where it goes. `TYPES` maps the names clients use to them. Walking from exchange to exchange, the
+A type is a `Router`: it gets each binding that comes and goes, and returns the destinations of a
+message. `TYPES` maps the names clients use to them. Walking from exchange to exchange, the
 alternate ones included, is topology.py's.
 """
 

@@ -26,5 +26,5 @@ class Binding:
 
 
 def identity(destination: Destination, key: str, arguments: Table) -> Hashable:
-    """What makes a binding of one exchange the same as another."""
+    """Its identity among the bindings of one exchange."""
     return (destination.id, key, frozen(arguments) if arguments else None)

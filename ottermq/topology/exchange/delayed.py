@@ -1,7 +1,6 @@
 """x-delayed-message: routes as the type its argument names; the engine holds messages back.
 
-Which messages, and how long, their x-delay header says; a `Route` only tells that it is to be
-looked at.
+A message's x-delay header says whether and how long; a `Route` only says that the header counts.
 """
 
 from ottermq.errors import PreconditionFailed

@@ -48,7 +48,7 @@ class Exchange:
     def check_equivalent(
         self, *, type: str, durable: bool, auto_delete: bool, internal: bool, arguments: Table
     ) -> None:
-        """For whoever declares it again. Of the arguments only the alternate exchange counts."""
+        """For a second declaration. Of the arguments only the alternate exchange counts."""
         refuse_inequivalent("type", self.type, type, self.label)
         refuse_inequivalent("durable", self.durable, durable, self.label)
         refuse_inequivalent("auto_delete", self.auto_delete, auto_delete, self.label)

@@ -1,11 +1,11 @@
 """headers: by the message's headers against the binding's arguments; the key doesn't matter.
 
-x-match tells how: `all` (the default) or `any` of them, without arguments that begin with x-, or
+x-match says how: `all` (the default) or `any` of them, without arguments that begin with x-, or
 `all-with-x` and `any-with-x`, with those. An argument without a value asks only that the header
 is there.
 
-Each message is held against every binding, and never remembered: what many bindings of thousands of
-arguments would cost comes out of the message's budget before it is spent.
+Each message is held against every binding, and never remembered: the cost of many bindings with
+thousands of arguments comes out of the message's budget before it is spent.
 """
 
 from collections import Counter

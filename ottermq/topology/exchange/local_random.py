@@ -1,4 +1,4 @@
-"""x-local-random: to one of its classic queues, by lot. On one node all of them are local."""
+"""x-local-random: to one of its classic queues, at random. On one node all of them are local."""
 
 from ottermq.errors import PreconditionFailed
 from ottermq.topology.exchange.binding import Destination

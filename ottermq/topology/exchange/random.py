@@ -1,4 +1,4 @@
-"""x-random: to one of its destinations, by lot. The keys don't matter."""
+"""x-random: to one of its destinations, at random. The keys don't matter."""
 
 import random
 

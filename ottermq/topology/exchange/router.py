@@ -1,4 +1,4 @@
-"""What an exchange type is."""
+"""The interface of an exchange type."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ STEPS = 20_000  # of a route: some 15 ms, in which no other client's declaration
 
 @dataclass(slots=True)
 class Budget:
-    """What may be spent on one message's route, over all exchanges and keys."""
+    """The budget for one message's route, over all exchanges and keys."""
 
     steps: int = STEPS
 
@@ -27,7 +27,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What routing may look at."""
+    """The parts of a message that routing may look at."""
 
     keys: tuple[str, ...]  # the routing key, then those of CC and BCC
     headers: Table
@@ -36,7 +36,7 @@ class Message:
 
 
 class Router(ABC):
-    """Told of every binding that comes and goes; asked where a message goes.
+    """Gets every binding that comes and goes; returns the destinations of a message.
 
     A destination may be bound more than once: it is gone when its last binding is. Which of the
     destinations found come twice doesn't matter, nor their order.

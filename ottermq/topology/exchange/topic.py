@@ -1,6 +1,6 @@
 """topic: keys are words between dots; in a binding `*` is any one word, `#` any number of them.
 
-The bindings form a trie, a word a step:
+The bindings form a trie, one word per step:
 
     stock.#         root ─ stock ─ #      → {audit}
     stock.*.nyse              └─── * ─ nyse → {prices}
