@@ -1,27 +1,27 @@
 """The log: segments, indexes, group commit, recovery, retention.
 
-    errors.py     what a log can refuse
+    errors.py     the errors of a log
     records.py    records and batches: Apache Kafka's format v2
-    catalog.py    which logs there are
+    catalog.py    the list of the logs
     log.py        one log: append, read, look up, settle
     store.py      all of them over one WAL: open, recover, close
     durability_wait.py  waiting for the disk in trio
     retention.py  when whole segments go
     removal_reasons.py  why one went
-    orphans.py    what a deletion that was cut short has left
+    orphans.py    leftovers of a deletion that was cut short
     unknown.py    logs that meta.db doesn't name: which of them are such
 
 and to look at what lies on disk, also while a broker runs:
 
     file_window.py  a file in pieces
-    segmentfile.py, walfile.py, checkpoint.py, manifest.py, removals.py    what is in each kind
+    segmentfile.py, walfile.py, checkpoint.py, manifest.py, removals.py    each kind of file, read
     dump.py        the same, item by item
     verify.py      is it right?     segmentcheck.py    one segment of it
     replay.py      the WAL, one change after the other
 
-The promise: what `Store.wait` has answered for is on disk, and comes back after any crash, in
-order and once; what was refused never does; an offset is never given twice. How that is kept is
-told in docs/design.md, and every byte on disk in docs/log-format.md.
+The promise: a record that `Store.wait` has answered for is on disk, and comes back after any crash,
+in order and once; a refused one never does; an offset is never given twice. docs/design.md
+describes how that is kept, docs/log-format.md every byte on disk.
 """
 
 from ottermq.wal.errors import LogError

@@ -1,4 +1,4 @@
-"""Which logs there are: the table `logs` of data/meta.db.
+"""The catalogue of the logs: the table `logs` of data/meta.db.
 
 A log's id is given once and never again (AUTOINCREMENT), so that a record in the WAL can't meet
 a later log of the same number. A row is on disk before a log's first record is, and gone before
@@ -6,11 +6,11 @@ its files are: what the catalogue doesn't name doesn't exist.
 
 Rows are written with synchronous=FULL. A row that goes leaves one in `deleted_logs`, in the same
 commit: by it a start knows the files that a deletion has left from those of a log whose row was
-lost with meta.db (wal/unknown.py). It goes when nothing tells of that log any more.
+lost with meta.db (wal/unknown.py). It goes when no file mentions that log any more.
 
-A queue's row and its log's belong into one commit, which is made by who keeps the queues: `reserve`
-hands out the rows for it. Their ids are taken from a lease that is on disk already, so that an id
-isn't given again either when that commit never comes.
+A queue's row and its log's belong into one commit, made by the module that keeps the queues:
+`reserve` hands out the rows for it. Their ids are taken from a lease that is on disk already, so
+that an id isn't given again even when that commit never comes.
 """
 
 import sqlite3
@@ -73,7 +73,7 @@ def _encode(name: str) -> str:
 
 
 def open_to_look(data: Path) -> sqlite3.Connection:
-    """meta.db as a stranger sees it: nothing is locked for long, nothing is written."""
+    """meta.db for a reader that doesn't own it: nothing is locked for long, nothing is written."""
     path = data / "meta.db"
     # Without its WAL nobody has it open, and SQLite would make one just to look.
     mode = "mode=ro" if path.with_name("meta.db-wal").exists() else "immutable=1"
@@ -168,7 +168,7 @@ class Catalog:
         return iter(range(first, first + LEASE))
 
     def skip_ids(self, last: int) -> None:
-        """None up to this one is given: somebody had them whom the table has forgotten."""
+        """No id up to this one is given: logs had them that the table has forgotten."""
         with self._transaction():
             row = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'logs'").fetchone()
             if row is None:

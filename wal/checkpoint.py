@@ -26,7 +26,7 @@ TRAILER = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What a checkpoint knows of one log."""
+    """A checkpoint's entry for one log."""
 
     log_id: int
     start_offset: int
@@ -92,7 +92,7 @@ def _entries(raw: bytes, end: int) -> Iterator[Saved]:
 
 @dataclass(frozen=True, slots=True)
 class Transactions:
-    """What a checkpoint knows of a log's transactions."""
+    """A checkpoint's record of a log's transactions."""
 
     open: dict[int, int]  # producer id → first offset
     ended: dict[int, int]  # producer id → its last marker's offset

@@ -10,11 +10,11 @@ Neighbours that fit into one segment become one: else those that lose all their 
 as files, and as descriptors, for ever.
 
 Offsets stay as they are. A batch that loses all its records goes, unless it is its segment's
-last: then its header stays, so that the segment still ends where it did. Records of transactions
-that were given up go, markers stay. A batch that can't be opened stays as it is. So does a segment
-with a place that can't be read; what the others have is learned, and sifted, all the same.
+last: then its header stays, so that the segment still ends where it did. Records of aborted
+transactions go, markers stay. A batch that can't be opened stays as it is. So does a segment with a
+damaged place; the keys of the other segments are learned, and they are sifted, all the same.
 
-Records are C's, one call a batch; this module blocks, and belongs in a thread.
+C handles the records, one call per batch; this module blocks, and belongs in a thread.
 """
 
 import os
@@ -146,7 +146,7 @@ class Compaction:
         if records is None:
             return None
         plain = with_records(batch.data, batch.attributes & ~CODECS, records)
-        # What was compressed nobody has looked at yet: it may be other records than its head says.
+        # Compressed records were not looked at yet: they may differ from the batch's head.
         info = ffi.new("om_batch_info *")
         fits = lib.om_batch_validate(ffi.from_buffer(plain), len(plain), 1, info) == lib.OM_OK
         return plain if fits else None
@@ -229,7 +229,7 @@ class Compaction:
 
 
 class _New:
-    """What is to take the place of one segment, or of several that follow each other."""
+    """The replacement of one segment, or of several that follow each other."""
 
     def __init__(self, log: Log, most: int) -> None:
         self._log = log

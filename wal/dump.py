@@ -1,7 +1,7 @@
-"""What is in a file of the data directory, item by item: what `ottermq segment dump` prints.
+"""The content of a file of the data directory, item by item, for `ottermq segment dump`.
 
 Every kind of file becomes a stream of small items. Damaged parts are items too, with their
-place: whoever looks into a file wants to see them, not an exception.
+place, and not an exception: people look into a file to see them.
 """
 
 import struct
@@ -207,7 +207,7 @@ class UnknownFile(LogError):
 
 
 def dump(path: Path, *, with_records: bool = False) -> Iterator[Item]:
-    """What it holds, in order. UnknownFile, OSError: it can't be looked at at all."""
+    """The items of a file, in order. UnknownFile, OSError: it can't be read at all."""
     kind = file_kind(path)
     if kind == "log":
         return _segment(path, with_records)

@@ -36,7 +36,7 @@ class DurabilityWait:
         self._somebody_came = trio.Event()
 
     async def run(self, tell: "Callable[[Report], None]") -> None:
-        """Until cancelled: wake who waits, tell what the store reports."""
+        """Until cancelled: wake the waiters, pass on the store's reports."""
         event_fd = self._store.event_fd
         while True:
             for report in self._store.reports():
@@ -53,7 +53,7 @@ class DurabilityWait:
             self._moved = trio.Event()
 
     async def wait_moved(self) -> None:
-        """The disk got on: what found no room just now may find it."""
+        """The disk made progress: a call that found no room just now may find it."""
         self._watchers += 1
         try:
             self._somebody_came.set()
@@ -72,7 +72,7 @@ class DurabilityWait:
 
     def _is_durable(self, seq: int) -> bool:
         try:
-            self._store.wait(seq, 0)  # also tells the committer that somebody wants it
+            self._store.wait(seq, 0)  # also asks the committer to sync it
         except TimedOut:
             return False
         return True

@@ -1,4 +1,4 @@
-"""What a log can refuse, as classes; the C core's result codes become these."""
+"""The errors of a log, as classes; the C core's result codes become these."""
 
 from ottermq._core import lib
 
@@ -28,7 +28,7 @@ class Fenced(LogError):
 
 
 class Full(LogError):
-    """The WAL or the hot tail is full: a state; come back when room is told."""
+    """The WAL or the hot tail is full: a state; try again when there is news of room."""
 
 
 class StaleEpoch(LogError):

@@ -1,4 +1,4 @@
-"""A file in pieces, for tools that look at what a broker may be writing this very moment.
+"""A file in pieces, for tools that read a file while a broker may be writing it.
 
 Read, never mapped: a mapped file that is cut under us is a signal, a read one is just shorter.
 """

@@ -1,7 +1,7 @@
 """One log: append, read, look up, settle. A thin face on csrc/store/log*.c.
 
 Calls take the engine's lock for a moment and never wait for a disk, but for `truncate` and reads
-of what isn't in memory: those belong in a thread.
+of records that aren't in memory: those belong in a thread.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -116,8 +116,8 @@ class Log:
         self.has_cursor = has_cursor  # a work queue; a stream's readers keep their own places
 
     def __getattr__(self, name: str) -> Any:
-        # The handle is taken away when the log is deleted or its store closed: whoever still
-        # holds this object gets an error, not a crash.
+        # The handle is taken away when the log is deleted or its store closed: a later call on
+        # this object gets an error, not a crash.
         if name == "_log":
             raise Deleted(f"{self.name}: the log is deleted, or its store closed")
         raise AttributeError(name)
@@ -128,7 +128,7 @@ class Log:
 
     @contextmanager
     def held(self) -> "Iterator[Log]":
-        """The same log for a thread: it stays valid in there, whoever deletes it meanwhile."""
+        """The same log for a thread: it stays valid in there, even if it is deleted meanwhile."""
         handle = lib.om_log_hold(self._log)
         try:
             yield Log(self._store, handle, self.id, self.vhost, self.name, self.has_cursor)
@@ -296,7 +296,7 @@ class Log:
         return [offsets[i] for i in range(count)]
 
     def counts(self, offset: int) -> tuple[int, int]:
-        """How often it was given out, and how often in vain."""
+        """How often it was given out, and how often that delivery failed."""
         acquired, delivered = ffi.new("int32_t *"), ffi.new("int32_t *")
         check(lib.om_log_counts(self._log, offset, acquired, delivered), "counts")
         return acquired[0], delivered[0]

@@ -1,4 +1,4 @@
-"""A log's manifest, read: who it is, which sealed segments it has. csrc/store/manifest.c writes.
+"""A log's manifest, read: its name and its sealed segments. csrc/store/manifest.c writes it.
 
 ottermq-manifest 1
 log 17

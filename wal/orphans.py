@@ -1,6 +1,6 @@
-"""A log's folder that the catalogue doesn't name: which segments it still holds.
+"""A log's folder that the catalogue doesn't name: the segments it still holds.
 
-What its manifest tells is taken as it is; a file that it doesn't name is walked, batch by batch.
+Its manifest is taken as it is; a file that the manifest doesn't name is walked, batch by batch.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def identity(folder: str) -> tuple[int, str]:
 
 
 def segments(folder: Path) -> Iterator[Sealed]:
-    """The store is at work already: what it removes meanwhile it has recorded itself."""
+    """The store is at work already: it records its own removals itself."""
     named = {segment.base_offset: segment for segment in _manifest(folder)}
     for path in _files(folder):
         base = base_offset_of(path)

@@ -1,9 +1,9 @@
-"""data/removals/*.removals, read: what went, when and why. csrc/store/removal_journal.c writes it.
+"""data/removals/*.removals, read: removals, when and why. csrc/store/removal_journal.c writes it.
 
 header   "OTTERRMV" | version u32 | zero u32
 record   96 bytes, see Removal, then the log's folder and its name, padded to 8 bytes
 
-A torn end is what a crash leaves, and nothing that was in it has gone. Sequences that are missing
+A crash leaves a torn end, and no segment that was in it has gone. Sequences that are missing
 between records are another matter: somebody has changed the files.
 """
 
@@ -112,7 +112,7 @@ def _rule(number: int) -> RemovalReason:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All that the files tell, each removal once, and what they should tell but don't."""
+    """All records of the files, each removal once, and the sequences that are missing."""
 
     records: tuple[Removal, ...]  # all, in order: holds and lives too
     problems: tuple[str, ...]

@@ -1,11 +1,11 @@
-"""What is damaged is cut out of a data directory's segments, while no broker holds it.
+"""Cuts damage out of a data directory's segments, while no broker holds it.
 
     00000000000000000000.log   | good | bad | good |    before
     00000000000000000000.log.corrupt-1                  the file as it was, kept
     00000000000000000000.log   | good |                 after: a segment for each whole
     00000000000000000042.log   | good |                 stretch, named by its first offset
 
-Only what a checkpoint vouches for is looked at: the tail behind it is mended by the next start,
+Only the part that a checkpoint vouches for is looked at: the next start mends the tail behind it
 from the write-ahead log. Manifest and checkpoint are brought up to date, index files are made anew
 when they are needed. A crash on the way is finished by repairing again.
 """

@@ -1,4 +1,4 @@
-"""When whole segments go: the rules, as a pure function from what a log has to what expires.
+"""When whole segments go: the rules, as a pure function from a log's segments to those that expire.
 
     segments   | 0 settled | 60 settled | 120 in part | 180      | 240 active |
                                         ^ floor

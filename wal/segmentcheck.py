@@ -1,4 +1,4 @@
-"""Is one segment right? Its batches, its indexes, and what manifest and checkpoint say of it."""
+"""Is one segment right? Its batches, its indexes, and its entries in manifest and checkpoint."""
 
 from dataclasses import dataclass
 from typing import NamedTuple

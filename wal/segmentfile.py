@@ -1,6 +1,6 @@
-"""A segment's files as they lie on disk: batches, index entries, and what is neither.
+"""A segment's files as they lie on disk: batches, index entries, and damage.
 
-`Walk` goes over the batches fast, in C, and gathers what is wrong; `batches` gives them one by
+`Walk` goes over the batches fast, in C, and gathers their flaws; `batches` gives them one by
 one. Both find their way again behind damage: a place counts as a batch when all of it is right,
 checksum included, and its offsets come after those before.
 """

@@ -186,7 +186,7 @@ class Interrupted(Exception):
 
 
 class Store:
-    """Use `Store.open`; making one and `start` are its two halves for who wants to watch."""
+    """Use `Store.open`; making one and `start` are its two halves, to watch the recovery."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class Store:
         *,
         accept_missing_metadata: bool = False,
     ) -> None:
-        """rules: what a log of that name goes by, from its recovery on; else `options.log`.
+        """rules: the options of a log of that name, from its recovery on; else `options.log`.
         MissingMetadata, here or in `start`, unless that is accepted: there are logs whose rows in
         meta.db are lost."""
         self.data = data
@@ -312,7 +312,7 @@ class Store:
         return found.left
 
     def _unknown_logs(self) -> dict[int, int]:
-        """Logs that only the checkpoint or the WAL tells of: id and flags."""
+        """Logs that only the checkpoint or the WAL mentions: id and flags."""
         count = lib.om_store_unknown_logs(self._handle, ffi.NULL, 0)
         out = ffi.new("om_unknown_log[]", max(count, 1))
         return {
@@ -504,7 +504,7 @@ class Store:
         self._bury(log)
 
     def discard(self, log: Log) -> tuple[int, list[Statement]]:
-        """The same as `delete` for who commits rows: a sequence to wait for first, then rows."""
+        """`delete` for a caller that commits rows: a sequence to wait for first, then rows."""
         seq = ffi.new("uint64_t *")
         check(lib.om_log_delete(log._log, seq), f"delete {log.name}")
         rows = [] if log.id >= SCRATCH_IDS else [self._catalog.removal(log.id)]
@@ -595,7 +595,7 @@ class Store:
     def checkpoint(self) -> None:
         check(lib.om_store_checkpoint(self._handle), "checkpoint")
 
-    # -- what it has to say
+    # -- its reports
 
     def progress(self) -> Progress:
         out = ffi.new("om_progress *")
@@ -636,8 +636,8 @@ class Store:
         return self.hindrance() if stat.stalled else None
 
     def hindrance(self) -> str | None:
-        """Why what was taken can't be put down: a segment, a checkpoint, the WAL. As long as there
-        is room in the WAL appends are taken all the same."""
+        """Why accepted records can't be written: to a segment, a checkpoint, the WAL. As long as
+        there is room in the WAL appends are taken all the same."""
         text = ffi.new("char[]", ERROR_SIZE)
         if lib.om_store_trouble(self._handle, text, ERROR_SIZE) == lib.OM_TROUBLE_NONE:
             return None
@@ -650,7 +650,7 @@ def _make_folder(data: Path) -> None:
     made = [folder for folder in data.parents if not folder.exists()]
     data.mkdir(parents=True, exist_ok=True)
     for folder in (data, *made):
-        # Whoever may not look into the folder above can't have made this one.
+        # A process that may not look into the folder above can't have made this one.
         with suppress(PermissionError):
             above = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
             try:

@@ -9,9 +9,9 @@
 
 A row is lost with meta.db, with its -wal after a kill, or when an older or another broker's meta.db
 is put in its place. To go on then would cost every message of that log. So the start ends before
-anything is changed; whoever knows that no better meta.db will come lets the logs be set aside, in
-data/orphaned-<time>/, which is laid out as a data directory: a meta.db that turns up later can be
-put into it.
+anything is changed. An operator who knows that no better meta.db will come lets the logs be set
+aside, in data/orphaned-<time>/, which is laid out as a data directory: a meta.db that turns up
+later can be put into it.
 """
 
 import os
@@ -90,7 +90,7 @@ def sort_out(
     deleted: Iterable[Entry],
     seen: Mapping[int, int],
 ) -> Strangers:
-    """unnamed: folders that no row has. seen: logs that checkpoint or WAL tell of, with flags."""
+    """unnamed: folders that no row has. seen: logs that checkpoint or WAL mention, with flags."""
     found = Strangers([], [], [], [])
     gone = {entry.id: entry.folder for entry in deleted}
     for folder in sorted(unnamed):
@@ -124,7 +124,7 @@ def set_all_aside(data: Path) -> Path:
 
 
 def set_aside(data: Path, some: Iterable[str], *, with_wal: bool) -> Path:
-    """These folders. with_wal: and copies of what else tells of them, which the others need."""
+    """These folders. with_wal: and copies of the other files about them, which the rest needs."""
     aside = _folder(data)
     if with_wal:
         for name in ("checkpoint", "handed"):

@@ -1,4 +1,4 @@
-"""Is what lies on disk right? A data directory, or one log's folder, read and never changed.
+"""Checks the files of a data directory, or of one log's folder. They are read and never changed.
 
     checkpoint   its checksum, each log's cursor
     WAL          the chain of records after the checkpoint, as recovery would read it
@@ -7,9 +7,9 @@
     indexes      every entry points at the batch it means
 
 A *problem* is something that recovery could only report as lost, or that somebody changed behind
-our back. What a crash leaves behind and the next start mends by itself (a torn tail after the
-recovery point, files that were about to go) is a *note*. A broker may be at work meanwhile: files
-that come and go under a running one are no problem either.
+our back. A *note* is something that a crash leaves behind and the next start mends by itself (a
+torn tail after the recovery point, files that were about to go). A broker may be at work meanwhile:
+files that come and go under a running one are no problem either.
 """
 
 import fcntl
@@ -241,7 +241,7 @@ def _text(chars: Any) -> str:
 
 
 class _Log:
-    """Tasks that may run side by side, one a segment, then what follows from all of them."""
+    """Tasks that may run side by side, one per segment, then the checks over all of them."""
 
     def __init__(
         self,
@@ -321,7 +321,7 @@ class _Log:
                 self.add(path, f"missing: offsets {base} to {end - 1} are gone")
 
     def _is_named_still(self, base: int) -> bool:
-        """A running broker may have let it go since we read who names it."""
+        """A running broker may have let it go since we read the files that name it."""
         if not self.data or not is_running(self.data):
             return True
         if not self.folder.exists():

@@ -1,8 +1,8 @@
 """One file of the write-ahead log, read: its header and the records that chain to it.
 
-csrc/wal/wal_file.h and csrc/store/store.h tell the bytes, docs/wal.md the whole story. A file by
-itself can't say whether its last record is the log's: that is what the next file's header knows. So
-the end of the chain is just told, with what follows it.
+csrc/wal/wal_file.h and csrc/store/store.h describe the bytes, docs/wal.md the whole. A file by
+itself can't say whether its last record is the log's: only the next file's header knows that. So
+the end of the chain is just reported, with the bytes that follow it.
 """
 
 import struct
@@ -155,11 +155,11 @@ def _end(window: Window, position: int) -> str:
     return "not written yet" if not window.read(position, BLOCK).strip(b"\0") else "no record"
 
 
-# -- what a record says
+# -- the fields of a record
 
 
 def describe(kind: int, payload: bytes) -> dict[str, object]:
-    """Its fields by name. Bytes that don't fit are told as such, never an exception."""
+    """Its fields by name. Bytes that don't fit are reported as such, never an exception."""
     try:
         return _DESCRIBE[kind](payload) if kind in _DESCRIBE else {}
     except (struct.error, CorruptData, IndexError):
