@@ -1,1 +1,1 @@
-"""The `ottermq` command: one verb, predictable flags, errors that tell the next step."""
+"""The `ottermq` command: one verb, predictable flags, errors that name the next step."""

@@ -20,7 +20,7 @@ PASSWORD = "OTTERMQ_PASSWORD"
 
 
 def options(tags: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Which broker, and as whom."""
+    """The address of the broker, and the login."""
 
     def added(command: Callable[..., None]) -> Callable[..., None]:
         for option in (

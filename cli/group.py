@@ -5,7 +5,7 @@ import click
 
 class Group(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """As click does, without cutting: what doesn't fit a line goes on in the next."""
+        """As click does, without cutting: a text that doesn't fit a line goes on in the next."""
         rows = []
         for name in self.list_commands(ctx):
             command = self.get_command(ctx, name)

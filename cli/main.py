@@ -66,9 +66,9 @@ def main() -> NoReturn:
 
 
 def _told(error: click.ClickException) -> str:
-    """In one line, with the nearest command for one that there isn't."""
+    """In one line; an unknown command comes with the nearest one."""
     text = " ".join(error.format_message().split()).rstrip(".")
-    import difflib  # here and not above: only who mistyped needs it
+    import difflib  # here and not above: only a typo needs it
 
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None:

@@ -60,7 +60,7 @@ def dump(file: Path, records: bool, as_json: bool) -> None:
             click.echo("\n".join(map(show, some)))
             damaged |= any(map(_is_damage, some))
     except BrokenPipeError:
-        raise  # who reads us has seen enough: click's to handle
+        raise  # our reader has seen enough: click handles it
     except OSError as error:
         raise CantLook(f"{file}: {error.strerror}") from None
     except LogError as error:
@@ -395,7 +395,7 @@ def _print_json(result: verifying.Result, seconds: float) -> None:
 def _print_tables(result: verifying.Result, seconds: float) -> None:
     console = Console()
     if not console.is_terminal:
-        console = Console(width=200)  # whoever reads a file or pipe wants whole lines
+        console = Console(width=200)  # a file or pipe gets whole lines
     shown = [log for log in result.logs if log.findings]
     quiet = [log for log in result.logs if not log.findings]
     shown += quiet[: max(MOST_ROWS - len(shown), 0)]

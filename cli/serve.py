@@ -12,7 +12,7 @@ from ottermq.wal import unknown
 
 
 class Serve(click.Command):
-    """What is wrong with the command line goes into the log, in the log's format."""
+    """Errors of the command line go into the log, in the log's format."""
 
     def make_context(self, *args: Any, **more: Any) -> click.Context:
         eventlog.set_format(log_format(os.environ))
