@@ -1,7 +1,7 @@
 """The audits themselves, as `ottermq audit NAME` runs them: time, rows a second and memory.
 
-Each run is a process of its own, from its start to its report, on two cores. What a start alone
-takes is what an audit of an empty directory takes: growth is measured without it.
+Each run is a process of its own, from its start to its report, on two cores. An audit of an empty
+directory shows the cost of a start alone: growth is measured without it.
 """
 
 import subprocess

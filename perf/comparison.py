@@ -19,8 +19,8 @@ from perf.served import Served
 from perf.tables import Row
 
 ROUNDS = 3
-# What a broker measures at its start and chooses by may differ between two starts of one version:
-# that is not what two versions are compared for.
+# A broker measures the machine at its start and chooses by that: two starts of one version may
+# differ, and a comparison of two versions must not.
 SAME_DISK = {"OTTERMQ_WAL__DIRECT_IO": "on"}
 
 

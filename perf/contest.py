@@ -2,8 +2,8 @@
 
 Absolute rates mean little on a shared machine, so all contestants run side by side: within a
 scenario they take turns, round after round, each round in another order, and medians are compared.
-Whoever isn't measured is stopped (SIGSTOP), and what the last one left unwritten is synced before
-the next begins.
+Contestants that aren't measured are stopped (SIGSTOP), and unwritten data of the last one is synced
+before the next begins.
 """
 
 import os
@@ -30,9 +30,9 @@ SERVERS: dict[str, Callable[[Path], Served]] = {
     "relay": lambda folder: Relay(folder, hold=HOLD),
     "durable": lambda folder: Relay(folder, durable=True),
 }
-# Who uses another's server, and the options that tell it apart.
+# Contestants that use another's server, and the options that tell them apart.
 GUESTS: dict[str, tuple[str, Options]] = {"quorum": ("rabbitmq", ("--type", "quorum"))}
-# Who comes along with another: the same broker, started otherwise.
+# Contestants that come along with another: the same broker, started otherwise.
 COMPANIONS = {"copying": "ottermq", "quorum": "rabbitmq"}
 
 

@@ -1,5 +1,5 @@
-"""What people's own clients reach: librdkafka (through confluent-kafka) and the Java client (by the
-tools that come with Kafka). Shown beside the load generator's numbers: the client is the limit.
+"""Rates of real clients: librdkafka (through confluent-kafka) and the Java client (by Kafka's
+tools). Shown beside the load generator's numbers: the client is the limit.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from perf.scenarios import Address
 
 PATIENCE = 300.0
 SILENCE = 30.0
-MANY = 10_000  # records a call
+MANY = 10_000  # records per call
 FIRST_RATE = 200_000  # a second: what the tools are given to do follows from it
 _groups = itertools.count()
 
@@ -73,14 +73,14 @@ def librdkafka_consumer(address: Address) -> Consumer:
             "bootstrap.servers": bootstrap(address),
             "group.id": "bench",
             "enable.auto.commit": False,
-            # A second's pause whenever 64 MiB are queued would be what is measured.
+            # Else the test would measure librdkafka's pause of a second whenever 64 MiB are queued.
             "fetch.queue.backoff.ms": 10,
         }
     )
 
 
 def java_produce(address: Address, topic: str, record: int, seconds: float) -> float:
-    """As kafka-producer-perf-test says it; what comes first, while Java warms up, doesn't count."""
+    """As kafka-producer-perf-test says it; the first seconds, while Java warms up, don't count."""
     count = int(FIRST_RATE * seconds)
     output = tool(
         "ProducerPerformance", "--topic", topic, "--num-records", 2 * count,

@@ -1,4 +1,4 @@
-"""One run of the Kafka load generator, and what it found."""
+"""One run of the Kafka load generator, and its results."""
 
 from dataclasses import dataclass
 

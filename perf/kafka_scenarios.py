@@ -1,4 +1,4 @@
-"""What is measured on the Kafka side: the same requests to us and to Apache Kafka."""
+"""The scenarios on the Kafka side: the same requests to us and to Apache Kafka."""
 
 import itertools
 from collections.abc import Callable
@@ -25,8 +25,8 @@ def warm(effort: Effort) -> Options:
 
 
 def settle(address: Address, load: Options) -> None:
-    """A partition's first batch is dear: Kafka syncs a file for each, and stands still meanwhile,
-    half a minute for a thousand of them. That isn't what is asked."""
+    """A partition's first batch is expensive: Kafka syncs a file for each, and stands still
+    meanwhile, half a minute for a thousand of them. The scenario isn't about that."""
     before = 0.0
     for _ in range(PROBES):
         rate = kafka_load.run(address, *load, "--seconds", 1, "--warm-up", 1).produced_rate

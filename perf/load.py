@@ -1,4 +1,4 @@
-"""One run of the load generator, and what it found."""
+"""One run of the load generator, and its results."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ from perf.programs import program
 
 
 class LoadFailed(Exception):
-    """The broker hung up, lost or altered messages, or stood still; the message is its word."""
+    """The broker hung up, lost or altered messages, or stood still; the message says which."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def run(address: tuple[str, int], *options: object, time_limit: float = 600) -> 
 def play(
     generator: Path, address: tuple[str, int], options: Iterable[object], time_limit: float
 ) -> dict[str, Any]:
-    """What a generator has to tell when it is done."""
+    """The results of a generator."""
     place = f"{address[0]}:{address[1]}"
     command = [str(generator), "--address", place, *map(str, options)]
     try:

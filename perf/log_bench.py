@@ -42,8 +42,8 @@ def build() -> Path:
 
 def prime(size: float | None = None) -> None:
     """A virtual machine gets its memory from the host at the first touch only, at a tenth of the
-    speed; page cache is memory, so whoever wrote first would pay for all. Half of what is there,
-    or so many bytes of that: what is freed may soon be the host's again."""
+    speed; page cache is memory, so the first writer would pay for all. Touches half of the memory
+    there is, or so many bytes of that: freed memory may soon be the host's again."""
     half = available_memory() * 0.5
     command = [str(build()), "touch", "-", str(int(min(half, size or half)))]
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True)

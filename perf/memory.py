@@ -1,4 +1,4 @@
-"""How much memory a Spark program takes: its driver's Python, Java, and Spark's Python workers."""
+"""The memory of a Spark program: its driver's Python, Java, and Spark's Python workers."""
 
 import os
 import threading

@@ -1,6 +1,6 @@
-"""The log read without the C core: what somebody would write in an afternoon, for comparison.
+"""The log read without the C core: an afternoon's code, for comparison.
 
-Segments as bytes, headers by `struct`, varints by hand, a tuple a record. No checksum is looked at.
+Segments as bytes, headers by `struct`, varints by hand, a tuple per record. No checksum is checked.
 """
 
 import struct

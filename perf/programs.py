@@ -20,7 +20,7 @@ def program(name: str, *parts: str) -> Path:
     newest = max(path.stat().st_mtime for path in (*sources, *headers))
     if not target.exists() or target.stat().st_mtime < newest:
         BUILD.mkdir(parents=True, exist_ok=True)
-        # Under another name first: whoever runs it meanwhile keeps the old one.
+        # Under another name first: a process that runs it meanwhile keeps the old one.
         fresh = BUILD / f"{name}.{os.getpid()}"
         command = ["gcc", *FLAGS, *map(str, sources), "-lpthread", "-o", str(fresh)]
         subprocess.run(command, check=True)

@@ -65,7 +65,7 @@ def log_table(path: Path) -> str:
 
 
 def missing(name: str, path: Path) -> list[str]:
-    """What the README shows and that run has not: it was one of some scenarios or brokers only."""
+    """The README's rows that the run lacks: it was one of some scenarios or brokers only."""
     if name == "log":
         found = set(log_results(path))
         return [each for line in LOG for each in line.results if each not in found]

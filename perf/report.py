@@ -1,4 +1,4 @@
-"""What a comparison found: medians of figures, the bars they are held to, JSON and a table.
+"""The results of a comparison: medians of figures, the bars they are held to, JSON and a table.
 
 A figure belongs to a contestant (`ottermq`, `rabbitmq`, `quorum`, `relay`, `durable`) and has a
 name (`rate`, `p50`, ...). A bar compares one figure of ours with one of another, of ourselves, or
@@ -27,7 +27,7 @@ CONTESTANTS = {
     "kafka-flush": "Apache Kafka, flushing",
 }
 Figures = dict[str, float]
-# What the table and the picture leave to the JSON.
+# Figures that only the JSON has, not the table and the picture.
 UNSEEN = {"copying"}
 ASIDE = {"per CPU second", "load CPU", "peak MiB", "own MiB", "start s"}
 NO_LESS = 0.97  # of what it was before

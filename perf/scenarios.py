@@ -1,4 +1,4 @@
-"""What is measured: each scenario a load, who takes part, and the bars OtterMQ is held to.
+"""The scenarios: each has a load, its contestants, and the bars OtterMQ is held to.
 
 The bars are those of the project's goals. LavinMQ can't be installed from Debian, so what it did
 on another two-core machine is noted here; half as much again is asked of us.
@@ -80,7 +80,7 @@ def durable(size: int, window: int = 2000) -> Options:
 
 
 def connections(count: int, rate: int) -> Measure:
-    """Many that each publish a little. A window of a second: who can't follow isn't buried."""
+    """Many that each publish a little. A window of a second: a slower broker isn't buried."""
     options = (
         *durable(256, 200), "--confirms", rate, "--publishers", count, "--consumers", 10,
         "--queues", 10, "--rate", rate, "--leave-rest",
@@ -219,7 +219,7 @@ SCENARIOS = (
     Scenario(
         "1000", "1,000 connections at 100 msg/s each, 256 B", connections(1000, 100),
         (
-            # Nobody can deliver more than is asked for, so the ratio is one of effort.
+            # No broker can deliver more than is asked for, so the ratio is one of effort.
             at_least("rabbitmq", 10, "per CPU second"),
             Bar("rate", "the demand", 0.98, elsewhere=100_000),
         ),

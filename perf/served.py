@@ -1,7 +1,7 @@
 """A server under measurement: processes of one group that can be frozen while another has its turn.
 
-With two cores, even an idle peer that wakes for its housekeeping shows in the numbers of whoever
-is being measured. So a peer is stopped (SIGSTOP) as a whole, and continues at its turn.
+With two cores, even an idle peer that wakes for its housekeeping shows in the numbers of the
+contestant. So a peer is stopped (SIGSTOP) as a whole, and continues at its turn.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ class Served:
         self.took = time.monotonic() - began
 
     def wait_until_ready(self) -> None:
-        """Until it speaks AMQP on its address; others know a better sign."""
+        """Until it speaks AMQP on its address; subclasses know a better sign."""
         self.wait_for(lambda: speaks_amqp(self.address))
 
     def wait_for(self, ready: Callable[[], bool], patience: float = PATIENCE) -> None:
