@@ -90,7 +90,7 @@ void om_wal_drop_buffers(om_wal *wal) {
 
 /* ---- appending ---- */
 
-/* What is still to be appended: bytes to be copied, then bytes to be lent. */
+/* The rest of a payload: bytes to be copied, then bytes to be lent. */
 typedef struct rest {
     uint64_t copied, lent;
 } rest;
@@ -269,19 +269,19 @@ void om_wal_submit(om_wal *wal, int lazy) {
     wal->submitted_bytes = appended;
 }
 
-/* ---- what is taken ---- */
+/* ---- admission ---- */
 
 static inline int stands_still(const om_wal *wal) {
     return atomic_load_explicit(&wal->starved, memory_order_relaxed);
 }
 
-/* Of a head that is all there is, settles have the last part. */
+/* The last part of the head is for settles while there is no other file. */
 static inline int is_for_settles(const om_wal *wal, int lean) {
     return lean == OM_WAL_LEAN &&
            atomic_load_explicit(&wal->head_room, memory_order_relaxed) < om_wal_lean_reserve(wal);
 }
 
-/* What is under way when the head is full fills the next file: that there is none behind it is known too late. */
+/* Records under way when the head is full fill the next file: it is known too late that there is none behind it. */
 static inline uint64_t sure_room(const om_wal *wal, int lean) {
     return atomic_load_explicit(&wal->head_room, memory_order_relaxed) +
            (lean == OM_WAL_NOT_LEAN ? wal->options.file_size : 0);
@@ -295,8 +295,8 @@ int om_wal_starved(const om_wal *wal) {
     return stands_still(wal) || is_for_settles(wal, atomic_load_explicit(&wal->lean, memory_order_relaxed));
 }
 
-/* Settles leave room for the checkpoints that free what was settled. What waits for a file anyway, in memory,
- * they needn't. */
+/* Settles leave room for the checkpoints that free the settled records. Not while they wait in memory for a file
+ * anyway. */
 static int is_for_checkpoints(const om_wal *wal, uint64_t pending) {
     return !stands_still(wal) && atomic_load_explicit(&wal->head_room, memory_order_relaxed) <
                                      pending + atomic_load_explicit(&wal->kept, memory_order_relaxed);
@@ -340,7 +340,7 @@ uint64_t om_wal_used(const om_wal *wal) {
     return atomic_load_explicit(&wal->used, memory_order_relaxed);
 }
 
-/* ---- telling others ---- */
+/* ---- news for waiters ---- */
 
 void om_wal_notify_fd(om_wal *wal, int event_fd) {
     atomic_store(&wal->notify_fd, event_fd);

@@ -90,7 +90,7 @@ void om_wal_submit(om_wal *wal, int lazy);
 uint64_t om_wal_last_seq(const om_wal *wal);
 uint64_t om_wal_durable_seq(const om_wal *wal); /* of the last whole record; atomic, any thread */
 uint32_t om_wal_epoch(const om_wal *wal);
-/* The eventfd that becomes readable when durable_seq moves, the WAL gets fenced, or room
+/* The eventfd that becomes readable when durable_seq moves, the WAL is fenced, or room
  * returns. Owned by the caller (the engine); set once before the first append. */
 void om_wal_notify_fd(om_wal *wal, int event_fd);
 /* Block until seq is durable: any thread but the engine's. OM_OK, OM_E_FENCED, OM_E_TIMEOUT. */
@@ -127,7 +127,7 @@ typedef struct om_wal_stat {
 } om_wal_stat;
 void om_wal_stat_get(const om_wal *wal, om_wal_stat *out);
 
-/* -- recovery (wal_reader.c): before om_wal_open; what it says is where that goes on -- */
+/* -- recovery (wal_reader.c): before om_wal_open, which goes on where the reader ended -- */
 void om_wal_reader_tail(const om_wal_reader *reader, om_wal_tail *tail);
 uint64_t om_wal_reader_bytes(const om_wal_reader *reader, uint64_t *total); /* for a progress bar */
 /* The same for a log that is open: what is durable now. Nothing past after_seq may be released

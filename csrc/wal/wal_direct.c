@@ -16,7 +16,7 @@
 #define ROUNDS 5
 #define SMALL (64u << 10)
 #define LARGE (256u << 10)
-#define BUDGET_NS 100000000u /* a slow disk has told enough by then */
+#define BUDGET_NS 100000000u /* a slow disk has shown enough by then */
 #define CLEARLY 1.25
 
 int om_wal_direct_set(int fd, int on) {

@@ -4,7 +4,7 @@
  *   0          8          12            16          24                  28         32
  *
  * After a failed sync nobody knows which blocks are on disk, and the kernel won't try again.
- * What was refused must not come back with the next start, so before anybody is told, the
+ * Refused records must not come back with the next start, so before the fence shows, the
  * group's first block is overwritten with zeros (the chain ends there), and the fence file says
  * where the epoch ended; either one is enough. The file is needed until the next file's header,
  * whose prev_last_seq says the same, is on disk. */

@@ -1,4 +1,4 @@
-/* wal_file.h -- what a WAL file looks like, and how files come, go round and go.
+/* wal_file.h -- the layout of a WAL file, and how files come, go round and go.
  *
  *   0      8         12      16       24              32          40     44    48
  *   | OTTERWAL | version | epoch | number | prev_last_seq | first_seq | seed | crc |  little-endian
@@ -90,7 +90,7 @@ void om_wal_file_remove(int dir_fd, om_wal_file *file); /* and free */
 /* All bytes of iov at offset; short writes are carried on. OM_OK or OM_E_IO (errno kept). */
 int om_wal_file_write(int fd, struct iovec *iov, int iovcnt, uint64_t offset);
 
-/* errno as a result: what may heal when something is given back, and what may not. */
+/* errno as a result: errors that may heal when something is given back, and those that may not. */
 int om_wal_io_result(void);
 
 /* wal_make.c: a new file, filled in steps. What fails leaves nothing behind; OM_E_NO_SPACE and

@@ -1,4 +1,4 @@
-/* wal_internal.h -- the WAL's inside, shared by its few files and by nobody else.
+/* wal_internal.h -- the inside of the WAL, shared by its few files only.
  *
  *   wal_open.c     open and close
  *   wal.c          append, submit, admit, wait

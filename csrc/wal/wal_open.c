@@ -1,4 +1,4 @@
-/* wal_open.c -- the WAL's beginning and end. A start never goes on in an old file: it begins a
+/* wal_open.c -- opening and closing the WAL. A start never goes on in an old file: it begins a
  * new one with a new epoch, and that header is on disk before the first record is taken, so no
  * epoch is ever given out twice. */
 #define _GNU_SOURCE

@@ -1,4 +1,4 @@
-/* wal_prepare.c -- which WAL files are in use, which are spare, and the thread that makes more.
+/* wal_prepare.c -- the WAL files in use, the spare ones, and the thread that makes more.
  *
  *   new ---> spare ---> head ---> sealed ---> released --+--> spare again, for ever
  *    ^ zero-filled once                                  '--> gone: one too many, or suspect
