@@ -30,7 +30,7 @@ void om_chunk_reader_close(om_chunk_reader *chunks) {
     free(chunks->lost);
 }
 
-/* ---- what the disk can't give ---------------------------------------------------------- */
+/* ---- unreadable sectors ---------------------------------------------------------------- */
 
 static uint32_t lost_from(const om_chunk_reader *chunks, uint64_t at) {
     uint32_t i = 0;

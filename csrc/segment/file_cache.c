@@ -1,6 +1,6 @@
 /* file_cache.c -- the cache of open files and mappings: counted, LRU-bounded (file_cache.h draws it).
  *
- * Promise: what is in use is never closed or unmapped; what is idle stays while it fits the
+ * Promise: files and mappings in use are never closed or unmapped; idle ones stay while they fit the
  * bounds. A warm mapping is taken in constant time under one short lock and without a system
  * call. Letting go closes and unmaps nothing: om_file_cache_reap does.
  */

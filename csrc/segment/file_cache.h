@@ -1,4 +1,4 @@
-/* file_cache.h -- what the segment's files share among themselves, and nobody else needs.
+/* file_cache.h -- the inside of the cache of open files, shared by the segment's files only.
  *
  *   om_segment --file_slot--> om_file     in use: on no list, or `detached` when the segment
  *              --map_slot---> om_mapping           has a newer one

@@ -1,18 +1,18 @@
-/* segment_damage.c -- which stretches of a segment can't be read, and where the next whole batch is.
+/* segment_damage.c -- the unreadable stretches of a segment, and the next whole batch behind each.
  *
  *   | batch | batch | bad: checksum, header, sector | batch | batch |
  *                   ^ position                      ^ end
  *                     first .. last: the offsets it may have held
  *
- * Promise: damage costs what is damaged and nothing else. A reader that meets something that is no batch, whose
- * checksum is wrong or that the disk can't give, has the file surveyed: read as a whole, each batch checked.
+ * Promise: damage costs the damaged batches and nothing else. When a reader meets bytes that are no batch, that have
+ * a wrong checksum or that the disk can't give, the file is surveyed: read as a whole, each batch checked.
  * From then on all readers step over the bad stretches, which are the same for each of them.
  *
  * Behind a bad batch the next one is where its length says, if a whole batch is there. Else the length is
  * what is damaged: then the first place counts that has a header, a right checksum and offsets that fit.
  *
  * The list is replaced, never changed: readers hold no lock. A marker file beside the segment
- * (*.log.damaged) has the next start survey it again; it tells people the same.
+ * (*.log.damaged) makes the next start survey it again; people can read it.
  */
 #define _GNU_SOURCE
 #include "segment/chunk_reader.h"

@@ -94,7 +94,7 @@ int om_view_load(const om_view *view) {
 
 /* ---- look-ups ------------------------------------------------------------------------- */
 
-/* What is asked for, and the answer. */
+/* A look-up: the question and the answer. */
 typedef struct om_query {
     int64_t wanted; /* an offset or a timestamp */
     uint64_t position;

@@ -2,8 +2,8 @@
  *
  *   <base>.log.rewrite   [0, good) copied | the rest, written by the caller   -> renamed to .log
  *
- * After a failed fsync the kernel may have dropped the dirty pages and forgotten the error: what
- * the old file reads as is no proof of what is on the disk. Only what an earlier sync covered is
+ * After a failed fsync the kernel may have dropped the dirty pages and forgotten the error: a read
+ * of the old file proves nothing about the disk. Only the part that an earlier sync covered is
  * copied, the rest comes from the WAL.
  *
  * Promise: until the commit has synced the new file, the old one stays under its name.

@@ -1,9 +1,9 @@
-/* segment_scan.c -- recovery: what of a segment's file can be believed.
+/* segment_scan.c -- recovery: the part of a segment's file that can be believed.
  *
  *   | trusted, or walked header by header | scanned: CRC, offsets, epochs | bad, torn or zeros |
  *   0                                     position                        valid_size
  *
- * Promise: what lies below valid_size are whole batches with right checksums, in order. The scan
+ * Promise: below valid_size lie whole batches with right checksums, in order. The scan
  * reads with pread and never through the mapping, so a bad sector is an error and no signal. It
  * holds one chunk of memory, however large a batch is or claims to be.
  */

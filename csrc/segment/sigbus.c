@@ -7,7 +7,7 @@
  * page after that get the zeros without a fault of their own, which is why the mapping
  * remembers and not the thread.
  *
- * Any other SIGBUS is none of our business: it goes to the handler that was there before, or the
+ * Any other SIGBUS is not ours: it goes to the handler that was there before, or the
  * process dies of it as it would have without us.
  */
 #define _GNU_SOURCE
