@@ -1,4 +1,4 @@
-/* cursor.h -- the inside of a cursor: what a work queue remembers about its log.
+/* cursor.h -- the inside of a cursor: the state of a work queue's log: settled, in flight, returned.
  *
  *              floor            next                 end
  *   -------------|----------------|--------------------|
@@ -6,13 +6,13 @@
  *                | returned       | fresh              |
  *                | in flight      |                    |
  *
- *   ready = returned + fresh; unacked = in flight; neither is stored, each is what the others
- *   leave over. `floor` and `next` never rest on a settled offset (unless it is `end`).
+ *   ready = returned + fresh; unacked = in flight; neither is stored, each is the rest of the
+ *   others. `floor` and `next` never rest on a settled offset (unless it is `end`).
  *
  * So the memory is that of two compressed sets: one forgotten ack costs a hole in one of them,
  * ten million ready records cost nothing. Every unsettled offset below `next` was given out at
  * least once by definition: that is all it takes to know what is redelivered after a crash.
- * Only what was given out a second time, or returned and counted, has bits in a tally.
+ * Only offsets given out a second time, or returned and counted, have bits in a tally.
  */
 #ifndef OM_CURSOR_H
 #define OM_CURSOR_H
@@ -51,7 +51,7 @@ om_cursor_op om_cursor_op_at(const uint8_t *at);
 /* Do again what was done: what isn't there is passed over. OM_E_CORRUPT: no such change. */
 int om_cursor_apply(om_cursor *cursor, const om_cursor_op *op);
 
-/* What a log does with its cursor besides what om_base.h has; results and bytes as there. */
+/* A log's calls on its cursor, besides those of om_base.h; results and bytes as there. */
 
 /* Offsets [first, last] hold no record to give out (gap, control, aborted, compacted): settled,
  * past `end` too, which then moves to last + 1. */

@@ -11,7 +11,7 @@
  *     shape 1   | 1,024 words u64 |       bit i = offset i of the chunk
  *     shape 2   | chunks - 1 |            all full
  *
- * Numbers are unsigned varints (7 bits a byte, low first), words little-endian. Of shapes 0 and
+ * Numbers are unsigned varints (7 bits per byte, low first), words little-endian. Of shapes 0 and
  * 1 the shorter is written. Counts aren't written: they follow from the sets, and what is in
  * flight is what the sets leave over.
  *

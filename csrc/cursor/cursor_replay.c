@@ -1,7 +1,7 @@
 /* cursor_replay.c -- a cursor brought up to date by the changes that the WAL has of it.
  *
- * For recovery, and for tools that look at a data directory: what a checkpoint kept plus these is
- * what the broker knew when it wrote the last of them.
+ * For recovery, and for tools that look at a data directory: the checkpoint's cursor plus these changes is
+ * the broker's cursor when it wrote the last of them.
  */
 #include "base/bytes.h"
 #include "cursor/cursor.h"

@@ -1,13 +1,13 @@
 /* offset_chunk.h -- which of 65,536 neighbouring offsets are members: a piece of an offset set.
  *
  *   shape    what it holds                                          bytes
- *   RUNS     | first last | first last | ...  sorted, apart         4 a run, at most 1,024 runs
+ *   RUNS     | first last | first last | ...  sorted, apart         4 per run, at most 1,024 runs
  *   BITMAP   | 1,024 words of 64 |            bit i = offset i      8,192
  *   FULL     nothing: all of `span` chunks in a row are members     0
  *
  * Runs are the sorted array of a nearly empty chunk, the list of holes of a nearly full one
- * and the two ends of a long gap, all in one: what they cost is the number of borders between
- * members and others. With too many borders the bitmap is smaller and faster. `run_count` is
+ * and the two ends of a long gap, all in one: their cost is the number of borders between
+ * members and non-members. With too many borders the bitmap is smaller and faster. `run_count` is
  * kept for both, so that a bitmap knows when it has become simple again.
  *
  * Offsets in here are 0 .. 65,535, ranges include both ends.

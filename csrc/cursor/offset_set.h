@@ -1,10 +1,10 @@
-/* offset_set.h -- a compressed set of offsets: what a cursor has settled, what has come back.
+/* offset_set.h -- a compressed set of offsets: those a cursor has settled, those that were returned.
  *
  *   chunks   | RUNS 7 | BITMAP 8 | FULL 9..4711 | RUNS 4712 |      sorted by number, apart
  *                |        |
  *              runs     words                     a chunk not in the list is empty
  *
- * A chunk is 65,536 offsets (offset_chunk.h). Memory is 24 bytes a chunk that is neither
+ * A chunk is 65,536 offsets (offset_chunk.h). Memory is 24 bytes per chunk that is neither
  * empty nor full, plus its runs or its bitmap; a stretch of full chunks is one entry however
  * long it is, so a gap of a billion offsets, or a jump to the far end of the numbers, costs as
  * much as a gap of one. An empty set holds no heap at all.
