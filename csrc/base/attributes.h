@@ -1,4 +1,4 @@
-/* attributes.h -- what is said to the compiler about a function. */
+/* attributes.h -- attributes of functions, for the compiler. */
 #ifndef OM_ATTRIBUTES_H
 #define OM_ATTRIBUTES_H
 

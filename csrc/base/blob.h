@@ -1,4 +1,4 @@
-/* blob.h -- bytes that grow as they are written: what becomes a file. Start with {0}; free(blob.data). */
+/* blob.h -- bytes that grow as they are written, later a file. Start with {0}; free(blob.data). */
 #ifndef OM_BLOB_H
 #define OM_BLOB_H
 #include <stddef.h>

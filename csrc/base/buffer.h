@@ -1,11 +1,11 @@
-/* buffer.h -- bytes that several hold: hot batches of a fan-out, readers, the WAL, sockets.
+/* buffer.h -- bytes with several holders: hot batches of a fan-out, readers, the WAL, sockets.
  *
  *   | om_buffer, 32 bytes | data, `room` bytes: `len` in use |
  *   '-- a large one begins on a page
  *
- * A record of the WAL has a header of 32 bytes, too, and may begin on a block. So all that a large one
- * holds but its first and last piece of a block lies in memory as it will lie in the file, and the disk
- * can take it from here (wal_write.c).
+ * A record of the WAL has a header of 32 bytes, too, and may begin on a block. So a large record, but for
+ * its first and last piece of a block, lies in memory as it will lie in the file, and the disk can take it
+ * from here (wal_write.c).
  */
 #ifndef OM_BUFFER_H
 #define OM_BUFFER_H

@@ -51,7 +51,7 @@ OM_LOAD_STORE(le, 64, OM_LE64)
 
 #undef OM_LOAD_STORE
 
-/* ---- zigzag varints: 0, -1, 1, -2 ... become 0, 1, 2, 3 ..., 7 bits a byte, low first ---- */
+/* ---- zigzag varints: 0, -1, 1, -2 ... become 0, 1, 2, 3 ..., 7 bits per byte, low first ---- */
 
 static inline uint32_t om_zigzag32(int32_t value) {
     return ((uint32_t)value << 1) ^ (value < 0 ? UINT32_MAX : 0);

@@ -1,4 +1,4 @@
-/* clock.c -- the clocks: the system's, the kernel's, a thread's, and the one by which messages live.
+/* clock.c -- the clocks: the system's, the kernel's, a thread's, and the one for messages.
  *
  * om_clock is the system's time without its jumps. A clock that is set back would let messages live for
  * ever, one that is set forward would end them at once. So time goes on as the kernel's boot clock does,

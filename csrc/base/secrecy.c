@@ -1,4 +1,4 @@
-/* secrecy.c -- the process's memory is not for others: no core dump, no debugger of the same user. */
+/* secrecy.c -- keeps the process's memory private: no core dump, no debugger of the same user. */
 #include "om_base.h"
 
 #include <sys/prctl.h>

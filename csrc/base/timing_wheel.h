@@ -3,7 +3,7 @@
  *   level 0: 64 slots of 1 ms     level 1: 64 of 64 ms     level 2: 64 of 4 s  ...
  *
  * A timer lies in the level whose reach holds its time; when the wheel comes to a slot of a higher
- * level, its timers move down. Nothing is allocated: timers are members of whatever waits.
+ * level, its timers move down. Nothing is allocated: a timer is a member of its owner.
  */
 #ifndef OM_TIMING_WHEEL_H
 #define OM_TIMING_WHEEL_H

@@ -24,7 +24,7 @@
 
 #define STRIPE 64
 #define SECRET_SIZE 192
-#define BLOCK_STRIPES ((SECRET_SIZE - STRIPE) / 8) /* the secret moves 8 bytes a stripe */
+#define BLOCK_STRIPES ((SECRET_SIZE - STRIPE) / 8) /* the secret moves 8 bytes per stripe */
 #define BLOCK (BLOCK_STRIPES * STRIPE)
 
 static const uint8_t secret[SECRET_SIZE] = {

@@ -1,6 +1,6 @@
 /* batch.c -- writing record batches: Apache Kafka's format v2, byte for byte (batch.h draws it).
  *
- * Promise: what is written here passes om_batch_validate and Kafka's own reader, and a build
+ * Promise: a batch written here passes om_batch_validate and Kafka's own reader, and a build
  * that refuses a record is as it was before. A record is measured once, exactly; after that its
  * bytes are stored without another look at the room left.
  */

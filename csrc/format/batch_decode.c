@@ -1,4 +1,4 @@
-/* batch_decode.c -- reading record batches that may come from strangers or from a damaged disk.
+/* batch_decode.c -- reading record batches that may come from untrusted clients or from a damaged disk.
  *
  * Promise: never a byte read outside [data, data + len), whatever the bytes say. Four depths:
  *

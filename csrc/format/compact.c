@@ -1,6 +1,6 @@
 /* compact.c -- key compaction, batch by batch: first learn where each key stands last, then filter.
  *
- *   learn    key -> its last offset             (a table of 24 bytes a key; the keys themselves are
+ *   learn    key -> its last offset             (a table of 24 bytes per key; the keys themselves are
  *                                                 not kept: 64 bits of XXH3, CRC32C and length stand
  *                                                 for them, and no two keys have met in those yet)
  *   filter     what is older than that goes        offsets stay: a batch keeps its base and its end
@@ -140,7 +140,7 @@ static void copy_record(filter *filter, const uint8_t *from, const uint8_t *end)
     int64_t delta = 0;
     const uint8_t *body = om_get_varint(from, end, &length);
     const uint8_t *rest = om_get_varlong(body + 1, end, &delta);
-    /* Wraps as the reader's sum does: the horizon and the times of strangers may be anything. */
+    /* Wraps as the reader's sum does: the horizon and the times of clients may be anything. */
     int64_t moved =
         (int64_t)((uint64_t)delta + (uint64_t)filter->batch.base_timestamp - (uint64_t)filter->base_timestamp);
     size_t left = (size_t)(end - rest);

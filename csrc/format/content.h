@@ -20,7 +20,7 @@
 
 /* ---- field tables (table.c) ---------------------------------------------------------- */
 
-/* How deep tables and arrays may lie in each other. RabbitMQ knows no limit; a client that needs
+/* How deep tables and arrays may lie in each other. RabbitMQ has no limit; a client that needs
  * more than this has another aim. */
 #define OM_TABLE_DEPTH 32
 
@@ -167,7 +167,7 @@ size_t om_headers_bound(const om_properties *in, const om_extra *extras, int32_t
 int64_t om_headers_with(uint8_t *out, size_t cap, const om_properties *in, const om_extra *extras, int32_t count);
 /* Entries removed, e.g. {"BCC"}; the headers property goes when nothing is left of it. */
 int64_t om_headers_without(uint8_t *out, size_t cap, const om_properties *in, const char *const *names, int32_t count);
-/* BCC is for the broker only: what is stored or told doesn't have it, whatever type it has. *p is then
+/* BCC is for the broker only: a stored or delivered message doesn't have it, whatever its type. *p is then
  * what was written to out, which must not overlap it and must live as long; else it stays. OM_OK, OM_E_SHORT. */
 int om_properties_hide_bcc(om_properties *p, uint8_t *out, size_t cap);
 /* x-delay as the delayed-message plugin reads it: an integer of any type, a float, or digits as

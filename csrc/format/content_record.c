@@ -1,6 +1,6 @@
 /* content_record.c -- an AMQP message as a record of the log, and back. content.h draws it.
  *
- * This runs once a message, so the way there and the way back avoid all work that a stream of
+ * This runs once per message, so the way there and the way back avoid all work that a stream of
  * like messages needs only once: writing copies ready-made header bytes, reading looks at the first
  * header's first bytes and at nothing behind it.
  *

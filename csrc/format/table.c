@@ -4,7 +4,7 @@
  *   array:                  type | value |                 type | value | ...
  *
  * Promise: never a byte read outside the table, however deep it claims to be. The check of nested
- * values keeps its own stack of OM_TABLE_DEPTH ends, so a stranger's nesting costs no C stack.
+ * values keeps its own stack of OM_TABLE_DEPTH ends, so a client's nesting costs no C stack.
  *
  * The types are RabbitMQ's, not the specification's, where the two differ: 's' is a 16-bit number,
  * 'l' and 'L' are both signed 64-bit ones.

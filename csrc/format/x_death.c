@@ -1,4 +1,4 @@
-/* x_death.c -- what dead-lettering writes into a message, as RabbitMQ 4 does.
+/* x_death.c -- the headers that dead-lettering writes into a message, as RabbitMQ 4 does.
  *
  *   x-death: [ {original-expiration, count, reason, queue, time, exchange, routing-keys}, ... ]
  *
