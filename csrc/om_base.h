@@ -1,4 +1,4 @@
-/* om_base.h -- what every part shares: results, checksums, record batches, cursors.
+/* om_base.h -- the common part: results, checksums, record batches, cursors.
  *
  * Nothing here knows a store: these functions work on memory of the caller, take no lock and keep
  * nothing between two calls. Any thread may call them; an om_cursor or om_cleaner belongs to one
@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a call answers: OM_OK or a count, or one of these. Each means one thing; a header says of a
- * call which it can answer, and why only where that isn't plain from here. */
+/* The result of a call: OM_OK or a count, or one of these. Each means one thing; a header lists a call's
+ * results, and explains them only where that isn't plain from here. */
 enum om_result {
     OM_OK = 0,
     OM_END = 1,              /* nothing more to read, or nothing to do here */

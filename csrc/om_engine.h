@@ -13,7 +13,7 @@
 
 /* ---- the engine (engine.h): sockets, frames, routes, queues, deliveries ---------------
  *
- * What happens once a message happens in the engine's thread. What it can't decide becomes an
+ * Work per message is done in the engine's thread. A question that it can't decide becomes an
  * event: the connection's input stands still until Python has answered (om_conn_resume), so
  * nothing overtakes a control method. Calls come in between two ticks.
  *
@@ -39,10 +39,10 @@ typedef struct om_engine_options {
     uint32_t kafka_idle_ms;         /* how long a connection may be silent; 0: for ever */
 } om_engine_options;
 
-/* The store must have been started; one engine a store. It is paused: what its queues hold from before
- * neither expires nor dies, is dropped, comes due or is delivered ... */
+/* The store must have been started; one engine per store. It is paused: messages in its queues from before
+ * neither expire nor die, are dropped, come due or are delivered ... */
 om_engine *om_engine_new(om_store *store, const om_engine_options *options);
-/* ... until all of them are added, with all that they go by. Else a message whose time has passed finds
+/* ... until all queues are added, with all their settings. Else a message whose time has passed finds
  * no dead-letter target, though there is one. */
 void om_engine_start(om_engine *engine);
 /* Closes every socket as it is. Before om_store_close. */
@@ -211,7 +211,7 @@ typedef struct om_queue_options {
     om_span dlx, dlrk;
 } om_queue_options;
 
-/* logs: one, or one a priority, lowest first. The queue holds them until it is removed. */
+/* logs: one, or one per priority, lowest first. The queue holds them until it is removed. */
 int om_queue_add(om_engine *engine, uint64_t queue, uint32_t vhost, const uint8_t *name, size_t len, om_log **logs,
                  int32_t log_count, const om_queue_options *options);
 int om_queue_set(om_engine *engine, uint64_t queue, const om_queue_options *options);
@@ -259,7 +259,7 @@ int om_consumer_add(om_engine *engine, uint64_t conn, int channel, const om_cons
 /* `ok` (cancel-ok) is sent behind the last delivery. */
 int om_consumer_cancel(om_engine *engine, uint64_t conn, int channel, const uint8_t *tag, size_t tag_len,
                        const uint8_t *ok, size_t len);
-/* Who consumes from it: fills at most cap, returns how many there are. */
+/* Its consumers: fills at most cap, returns how many there are. */
 typedef struct om_consumer_info {
     uint64_t conn;
     int channel;
@@ -303,7 +303,7 @@ int om_kafka_permit(om_engine *engine, uint64_t conn, const uint8_t *name, size_
 int om_kafka_permit_producer(om_engine *engine, uint64_t conn, const uint8_t *id, size_t len, int allowed);
 /* Go on with the request that asked (OM_EV_KAFKA_TOPICS): what is still unknown gets its error. */
 int om_kafka_retry(om_engine *engine, uint64_t conn);
-/* What became of a batch of OM_EV_KAFKA_BATCHES. */
+/* The result for a batch of OM_EV_KAFKA_BATCHES. */
 typedef struct om_kafka_repacked {
     uint32_t place;      /* as the event had it */
     int error;           /* Kafka's code: it is refused */

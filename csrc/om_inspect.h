@@ -1,6 +1,6 @@
 /* om_inspect.h -- files as they lie there, for tools and audits: no store needed.
  *
- * Called by wal/ and the audits. It reads and checks; it writes nothing. The files may change or
+ * Called by wal/ and the audits. These functions read and check; they write nothing. The files may change or
  * be damaged while they are read: every length is checked before it is used.
  */
 #ifndef OTTERMQ_INSPECT_H

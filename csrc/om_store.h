@@ -119,12 +119,12 @@ typedef struct om_removal_journal {
     int64_t first_timestamp, max_timestamp; /* -1: not known */
     int rule;
 } om_removal_journal;
-/* Told with the next checkpoint, before what goes after it: OM_RULE_HOLD, OM_RULE_LIFTED. */
+/* Recorded with the next checkpoint, before removals after it: OM_RULE_HOLD, OM_RULE_LIFTED. */
 void om_log_note(om_log *log, int rule);
-/* Say what is about to be removed from outside; on disk when it returns. Blocks. */
+/* Record a removal that is about to be done outside the store; on disk when it returns. Blocks. */
 int om_store_note_removed(om_store *store, const om_removal_journal *items, size_t count);
 
-/* What went wrong, one by one, oldest first: corruption found, segments set aside, syncs that
+/* Reports, one by one, oldest first: corruption found, segments set aside, syncs that
  * failed. OM_END when there is no more. */
 enum om_report_kind {
     OM_REPORT_CORRUPT = 1,  /* records below the recovery point are lost or unreadable */
@@ -177,7 +177,7 @@ typedef struct om_store_stat {
 } om_store_stat;
 void om_store_stat_get(om_store *store, om_store_stat *out);
 
-/* What can't be written now, the worst of it: STALLED: for so long that publishers are held back. out: why. */
+/* The worst write failure now; STALLED: it lasts so long that publishers are held back. out: why. */
 enum om_trouble_kind { OM_TROUBLE_NONE = 0, OM_TROUBLE_CHECKPOINT = 1, OM_TROUBLE_WRITER = 2, OM_TROUBLE_STALLED = 3 };
 int om_store_trouble(om_store *store, char *out, size_t len);
 /* The time by which messages are stamped and expire: ms since 1970, never back, no jumps (clock.c). */
@@ -295,7 +295,7 @@ int64_t om_log_settle(om_log *log, int64_t first, int64_t last, int64_t bytes, u
 int om_log_return(om_log *log, int64_t offset, int64_t bytes, int counted);
 int64_t om_log_purge(om_log *log, uint64_t *seq);
 
-/* ---- a log's producers (producer*.c): who wrote what, transactions of Kafka clients ------- */
+/* ---- a log's producers (producer*.c): sequences and transactions of Kafka clients --------- */
 
 /* Those that reach into [from, to): fills at most cap, returns how many. */
 int64_t om_log_aborted_in(om_log *log, int64_t from, int64_t to, om_aborted *out, int64_t cap);

@@ -176,7 +176,7 @@ void om_columns_put_same(om_columns *columns, int which, int64_t count, int64_t 
     column->rows += count;
 }
 
-/* ---- what came of it ---- */
+/* ---- the columns, for Arrow ---- */
 
 int64_t om_columns_rows(const om_columns *columns) {
     return columns->rows;

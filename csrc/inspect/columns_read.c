@@ -1,7 +1,7 @@
 /* columns_read.c -- batches of a segment into columns.
  *
- * A batch becomes rows as a whole or not at all; what isn't right is answered, never read past, and
- * stays for the caller to step over. A batch that is compressed is for the caller to open.
+ * A batch becomes rows as a whole or not at all. A damaged one is reported, never read past, and
+ * stays for the caller to step over. A compressed one is for the caller to decompress.
  */
 #include "inspect/columns.h"
 
@@ -17,7 +17,7 @@
 
 /* ---- a batch ---- */
 
-/* What the records of a transaction came to. */
+/* The outcome of a batch's transaction. */
 static int find_transaction(const om_reading *reading, const om_batch_info *batch) {
     if (!(batch->attributes & OM_ATTR_TRANSACTIONAL) || batch->attributes & OM_ATTR_CONTROL)
         return 0;
@@ -63,7 +63,7 @@ static void put_settled(om_columns *columns, const om_reading *reading, const om
             om_columns_put_same(columns, OM_COL_SETTLED, 1, om_cursor_is_settled(cursor, offset_at(columns, i)), 1);
 }
 
-/* What is settled isn't counted any more: nobody knows. */
+/* Deliveries of a settled record aren't counted any more: nobody knows. */
 static void put_deliveries(om_columns *columns, const om_reading *reading, const om_batch_info *batch, int64_t count) {
     const om_cursor *cursor = reading->cursor;
     if (!cursor || batch->base_offset + batch->last_offset_delta < cursor->floor)

@@ -1,6 +1,6 @@
 /* inspect.c -- for tools that look at files: batches one after the other, and the WAL as a whole.
  *
- * Nothing here opens a store or changes a byte; whatever the bytes are, the answer is a result.
+ * Nothing here opens a store or changes a byte; whatever the bytes are, a call returns a result.
  */
 #include "base/bytes.h"
 #include "format/batch.h"
