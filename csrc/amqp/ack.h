@@ -8,7 +8,7 @@
 enum om_verdict om_basic_ack(om_channel *channel, const uint8_t *args, size_t len);
 enum om_verdict om_basic_nack(om_channel *channel, const uint8_t *args, size_t len);
 enum om_verdict om_basic_reject(om_channel *channel, const uint8_t *args, size_t len);
-/* What becomes of a delivery. As RabbitMQ 4.3 has it, basic.nack with requeue says that this consumer
+/* The fate of a delivery. As RabbitMQ 4.3 has it, basic.nack with requeue says that this consumer
  * couldn't, basic.reject with requeue (and a channel that closes) that the delivery failed: only that
  * counts against the delivery limit. */
 enum om_fate { OM_ACKED, OM_RETURNED, OM_FAILED, OM_REJECTED };

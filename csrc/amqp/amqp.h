@@ -1,4 +1,4 @@
-/* amqp.h -- what the engine keeps for AMQP. */
+/* amqp.h -- AMQP's part of the engine. */
 #ifndef OM_AMQP_H
 #define OM_AMQP_H
 

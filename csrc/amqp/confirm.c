@@ -78,9 +78,9 @@ void om_confirm_nack(om_channel *channel) {
     put_verdict(channel, OM_BASIC_NACK, ++channel->publish_tag, 0);
 }
 
-/* What a fence refuses is nacked when the fence is handled: its sequence never becomes durable. For
- * what there was no memory for, no sequence speaks; its publishers lose their connection and with it
- * nothing but a confirm that would have been a lie. */
+/* Messages that a fence refuses are nacked when the fence is handled: their sequence never becomes durable. Messages
+ * that found no memory have no sequence; their publishers lose their connection and with it nothing but a confirm
+ * that would have been a lie. */
 static int is_lost(om_store *store) {
     int kept, lost = store->refused && !om_wal_fenced(store->wal, &kept, NULL, 0);
     store->refused = 0;

@@ -2,7 +2,7 @@
  *
  *   amq.rabbitmq.reply-to.<connection>.<channel>.<secret>, all in hexadecimal
  *
- * The secret is the channel's own: only who was asked can reply.
+ * The secret is the channel's own: only a client that got the request can reply.
  */
 #include "amqp/direct_reply_to.h"
 #include "amqp/amqp_conn.h"

@@ -14,7 +14,7 @@
 #define OM_FRAME_UNAUTH 8192     /* before tune-ok; as RabbitMQ 4.x */
 #define OM_CONTENT_HEADER_MIN 14 /* class, weight, size, property flags */
 
-/* What became of a frame. */
+/* The result for a frame. */
 enum om_verdict {
     OM_GO_ON = 0,
     OM_PAUSE = 1, /* taken; nothing more until Python resumes */
@@ -23,8 +23,8 @@ enum om_verdict {
 /* Cut and act on as many frames as there are; returns the bytes used. */
 size_t om_frames(om_conn *conn, const uint8_t *data, size_t len);
 
-/* What is wrong with a frame (frame_error.c): why, or NULL; on a channel it has no business on; with
- * arguments that are none. */
+/* The error of a frame (frame_error.c): why it is malformed, or NULL; a frame on the wrong channel; a method
+ * with malformed arguments. */
 enum om_verdict om_frame_error(om_conn *conn, int type, const uint8_t *payload, size_t len, const char *why);
 enum om_verdict om_frame_unexpected(om_conn *conn, int type, const uint8_t *payload, size_t len);
 enum om_verdict om_frame_undecodable(om_conn *conn, uint32_t method, const uint8_t *args, size_t len);

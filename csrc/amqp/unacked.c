@@ -1,4 +1,4 @@
-/* unacked.c -- what a channel was given and has not settled: tag -> (queue, offset).
+/* unacked.c -- the unsettled deliveries of a channel: tag -> (queue, offset).
  *
  * Tags count up by one, so a ring holds them: mostly the slot is the tag minus the first one. Acks in order, as
  * nearly all are, take from the head. When one entry stays for long, the holes behind it are closed once they are

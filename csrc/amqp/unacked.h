@@ -1,4 +1,4 @@
-/* unacked.h -- what a channel has been given and not settled: tag -> (queue, offset). */
+/* unacked.h -- the unsettled deliveries of a channel: tag -> (queue, offset). */
 #ifndef OM_UNACKED_H
 #define OM_UNACKED_H
 

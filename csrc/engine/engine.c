@@ -42,7 +42,7 @@ static void flush_conns(om_engine *engine) {
     }
 }
 
-/* When there is something to do, though nothing comes: ms of the engine's clock; 0: now; INT64_MAX: never. */
+/* When the next timed work is due, without an event: ms of the engine's clock; 0: now; INT64_MAX: never. */
 static int64_t next_due(const om_engine *engine) {
     if (om_queues_are_due(engine) || engine->retry)
         return 0;
@@ -67,7 +67,7 @@ void om_engine_leave(om_engine *engine) {
     om_confirm_send(engine);
     om_kafka_delayed_produce_send(engine);
     flush_conns(engine);
-    /* Somebody else's call, while the engine sleeps, may bring what is due before it would wake. */
+    /* A call made while the engine sleeps may bring work that is due before it would wake. */
     int oversleeps =
         !pthread_equal(pthread_self(), engine->loop->thread) && next_due(engine) < engine->loop->sleeps_until;
     om_store_let_go(store);
@@ -137,7 +137,7 @@ static void retry_stalled(om_engine *engine) {
         if (conn->held_back && !open) {
             om_conn_stall(conn);
         } else {
-            /* What waits for something else goes on: consumers drain what fills the disk. */
+            /* Connections that wait for something else go on: consumers drain the messages that fill the disk. */
             conn->held_back = 0;
             om_conn_continue(conn);
         }

@@ -9,10 +9,10 @@
  * flush. All of it under the store's lock (om_ticket_lock), as are Python's calls (*_api.c), which
  * end with the same steps: begin (om_engine_enter), do, end (om_engine_leave).
  *
- * Nothing here blocks: what isn't in memory is asked for (reader.c), what doesn't fit is held
- * (a connection stalls, its client is slowed by TCP), what C can't decide is an event.
+ * Nothing here blocks: pages that aren't in memory are asked for (reader.c), input that doesn't fit is held
+ * (a connection stalls, its client is slowed by TCP), questions that C can't decide are events.
  *
- * What the parts of the engine share is in net/engine_core.h.
+ * The common part of the engine is in net/engine_core.h.
  */
 #ifndef OM_ENGINE_H
 #define OM_ENGINE_H

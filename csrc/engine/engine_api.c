@@ -1,6 +1,6 @@
 /* engine_api.c -- Python's calls about the engine as a block.
  *
- * Whatever Python calls happens between two ticks. A function of ottermq.h that enters the engine stands in the
+ * Each call of Python's happens between two ticks. A function of ottermq.h that enters the engine stands in the
  * *_api.c of its object: om_conn_* in conn_api.c, om_queue_* in queue_api.c, and so on.
  */
 #define _GNU_SOURCE

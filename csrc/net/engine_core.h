@@ -1,4 +1,4 @@
-/* engine_core.h -- what every part of the engine works with: store, clock, connections, events, figures.
+/* engine_core.h -- the common part of the engine: store, clock, connections, events, figures.
  *
  *   om_engine -+- queues: queue/queues.h     queues, routes, dead letters
  *              +- amqp:   amqp/amqp.h        publishers that wait for confirms

@@ -1,4 +1,4 @@
-/* event.h -- what C can't decide, for Python. */
+/* event.h -- the queue of events: questions that C can't decide, for Python. */
 #ifndef OM_EVENT_H
 #define OM_EVENT_H
 

@@ -1,4 +1,4 @@
-/* output.c -- what waits to be sent on a connection, and sending it.
+/* output.c -- a connection's output: queued, then sent.
  *
  * Small things are copied one behind the other into chunks. The body of a large message is only referred to, in the
  * hot tail or in its segment's file, and goes from there to the socket without a copy here. MSG_MORE tells the kernel

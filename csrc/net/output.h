@@ -1,4 +1,4 @@
-/* output.h -- what waits to be sent to a connection. */
+/* output.h -- a connection's output, waiting to be sent. */
 #ifndef OM_OUTPUT_H
 #define OM_OUTPUT_H
 

@@ -1,4 +1,4 @@
-/* tick_coalesce.h -- how many are there that say little: see tick_coalesce.c. */
+/* tick_coalesce.h -- counts the mostly idle clients that are active: see tick_coalesce.c. */
 #ifndef OM_TICK_COALESCE_H
 #define OM_TICK_COALESCE_H
 

@@ -1,4 +1,4 @@
-/* unauth.h -- connections that haven't logged in: how many an address may have, what all may hold. */
+/* unauth.h -- connections that haven't logged in: limits per address, and on the memory of all. */
 #ifndef OM_UNAUTH_H
 #define OM_UNAUTH_H
 

@@ -1,4 +1,4 @@
-/* dead_letter.h -- leaving a queue another way than to a consumer. */
+/* dead_letter.h -- messages that leave a queue without a consumer. */
 #ifndef OM_DEAD_LETTER_H
 #define OM_DEAD_LETTER_H
 

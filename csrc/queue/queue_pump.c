@@ -120,7 +120,7 @@ int64_t om_queue_hand_on(om_queue *queue) {
     return next_consumer(queue) && is_soon_to_be_had(queue) ? om_queue_credit(queue) : 0;
 }
 
-/* Dead letters are on their way here that are committed behind this round. */
+/* Dead letters that are committed behind this round are on their way here. */
 static int is_expecting(const om_queue *queue) {
     for (int32_t i = 0; i < queue->lane_count; i++)
         if (queue->lanes[i].log->atomic_count)

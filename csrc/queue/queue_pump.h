@@ -1,4 +1,4 @@
-/* queue_pump.h -- a queue gives out what it has. */
+/* queue_pump.h -- a queue gives out its messages. */
 #ifndef OM_QUEUE_PUMP_H
 #define OM_QUEUE_PUMP_H
 

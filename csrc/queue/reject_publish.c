@@ -1,4 +1,4 @@
-/* reject_publish.c -- a full queue rejects what comes: reject-publish, reject-publish-dlx.
+/* reject_publish.c -- a full queue rejects new messages: reject-publish, reject-publish-dlx.
  *
  * A publish by itself is nacked (publish.c). In an atomic record -- a transaction's or of dead letters -- the
  * rejected message is left out, as in RabbitMQ, and the rest of the record stands. A queue that dead-letters what it

@@ -1,4 +1,4 @@
-/* reject_publish.h -- a full queue that refuses what comes. */
+/* reject_publish.h -- a full queue rejects new messages. */
 #ifndef OM_REJECT_PUBLISH_H
 #define OM_REJECT_PUBLISH_H
 
