@@ -70,7 +70,7 @@ struct om_kafka_topic {
     uint8_t name[];
 };
 
-/* What the engine keeps for this protocol. */
+/* Kafka's part of the engine. */
 struct om_kafka {
     om_kafka_topic **by_name, **by_id;
     uint32_t buckets, count;
@@ -314,7 +314,7 @@ int om_kafka_repack_read(const om_kafka_repacked *batches, uint32_t count, om_ka
 void om_kafka_repack_free(om_kafka_repacked_batch *batches, uint32_t count);
 /* To the request that waits for it, which goes on. */
 void om_kafka_repack_give(om_conn *conn, om_kafka_repacked_batch *batches, uint32_t count, uint64_t bytes);
-/* What came back for the batch at that place takes its place. 0, or Kafka's error. */
+/* The repacked batch for that place takes its place. 0, or Kafka's error. */
 int om_kafka_repack_take(om_conn *conn, uint32_t place, om_kafka_batch *batch, const om_kafka_topic *topic,
                          om_kafka_outcome *out);
 void om_kafka_repack_forget(om_conn *conn);

@@ -85,8 +85,8 @@ static void send_durable(om_conn *conn, uint64_t durable) {
     kafka->held_at += len;
     if (len && conn->stalled)
         conn->engine->retry = 1;
-    /* What a fence refused was never written. There is no answer for that which says it more clearly
-     * than the end of the connection: the producer sends it again, and gets an error then. */
+    /* Batches that a fence refused were never written. No answer says that more clearly than the end of
+     * the connection: the producer sends them again, and gets an error then. */
     if (kafka->delayed_count && conn->engine->store->fence_handled)
         om_conn_break(conn, "records not written: WAL fenced");
 }
