@@ -32,7 +32,7 @@ class Act:
 
     @contextmanager
     def around(self, channel: Channel, change: Change) -> Iterator[None]:
-        """What waits for the disk to take the change."""
+        """Around the wait for the disk to take the change."""
         lasts = bool(change.statements)
         try:
             yield

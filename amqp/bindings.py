@@ -42,7 +42,7 @@ def change_binding(channel: Channel, ends: Ends, *, unbind: bool = False) -> Cha
     if ends.kind == "queue" and ends.destination.startswith(REPLY_TO):
         raise AccessRefused("cannot bind or unbind to a volatile (direct reply-to) queue")
     conn.check("write", ends.kind, ends.destination)
-    if ends.source:  # the default exchange is refused by the topology, whoever asks
+    if ends.source:  # the default exchange is refused by the topology, in any case
         conn.check("read", "exchange", ends.source)
     exchange = topology.find_exchange(conn.vhost, ends.source)
     if exchange is not None and exchange.type == "topic":

@@ -19,5 +19,5 @@ class AmqpContext:
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def user_number(self, name: str) -> int:
-        """What C calls a user where it remembers what that user may; never 0."""
+        """The user's number in C, where permissions are remembered; never 0."""
         return self._numbers.setdefault(name, len(self._numbers) + 1)

@@ -19,7 +19,7 @@ def declare(channel: Channel, method: Methods.Declare) -> Answer:
             conn.check_any("exchange", name)
         context.topology.passive_exchange(vhost, name)
         return ok
-    if name:  # the default exchange is refused by the topology, whoever asks
+    if name:  # the default exchange is refused by the topology, in any case
         conn.check("configure", "exchange", name)
     alternate = method.arguments.get(ALTERNATE)
     if isinstance(alternate, str) and context.topology.find_exchange(vhost, name) is None:
@@ -41,7 +41,7 @@ def declare(channel: Channel, method: Methods.Declare) -> Answer:
 def delete(channel: Channel, method: Methods.Delete) -> Answer:
     conn = channel.conn
     name = stripped(method.exchange)
-    if name and not name.startswith("amq."):  # those are refused by the topology, whoever asks
+    if name and not name.startswith("amq."):  # those are refused by the topology, in any case
         conn.check("configure", "exchange", name)
     change = channel.context.topology.delete_exchange(conn.vhost, name, if_unused=method.if_unused)
     ok = b"" if method.nowait else channel.reply(Methods.DeleteOk)

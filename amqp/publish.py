@@ -114,7 +114,7 @@ def _check_topics(conn: Connection, exchange: Exchange, keys: tuple[str, ...]) -
 def _copies(headers: Table, strict: bool = True) -> tuple[str, ...]:
     """The keys in the CC and BCC headers, which must be lists; what is no text there is no key.
 
-    strict: for a publisher, who is told what is wrong; else only the good ones count."""
+    strict: for a publisher, which gets an error; else only the good ones count."""
     found: list[str] = []
     for name in COPIES:
         keys = headers.get(name)

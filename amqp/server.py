@@ -56,7 +56,7 @@ from ottermq.wal import LogError
 
 GOODBYE = 3.0  # seconds in which clients may answer our close when the broker stops
 LAST_WORD = 10.0  # seconds in which a client may answer our close otherwise
-LOOK = 1.0  # seconds between two looks at who doesn't
+LOOK = 1.0  # seconds between two looks for those that don't
 EXPECTED = (OtterError, LogError, Refused)  # what rules raise; all else is our own mistake
 
 METHODS: dict[type[Frame], Any] = {
@@ -113,7 +113,7 @@ class AmqpServer:
             task_status.started()
 
     async def stop(self) -> None:
-        """Tell everybody, and give them a moment to take it in."""
+        """Close all connections, and give their clients a moment to answer."""
         self.stopping = True
         self.context.engine.stop_listening()
         self.close_all(

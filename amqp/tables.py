@@ -65,7 +65,7 @@ _LENGTH = struct.Struct(">I")
 
 
 def _span(data: bytes, at: int) -> tuple[int, int]:
-    """Where what has a length before it starts and ends."""
+    """Start and end of a value that has its length before it."""
     start = at + 4
     end = start + _LENGTH.unpack_from(data, at)[0]
     if end > len(data):
