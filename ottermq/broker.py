@@ -101,7 +101,7 @@ async def _serve(
 
 
 class Broker(NamedTuple):
-    """What runs: one log, as each protocol sees it."""
+    """A running broker: one log, as each protocol sees it."""
 
     amqp: AmqpContext
     kafka: Kafka

@@ -1,4 +1,4 @@
-"""One request's accident ends neither a task that serves others nor the broker.
+"""One request's accident ends neither a task that serves other requests nor the broker.
 
     while True:
         with contained("compaction failed", log=log.name):

@@ -1,4 +1,4 @@
-"""What is counted, as Prometheus reads it (text exposition format 0.0.4).
+"""Counters and gauges as Prometheus reads them (text exposition format 0.0.4).
 
 # HELP ottermq_connections Open connections, of all protocols.
 # TYPE ottermq_connections gauge

@@ -129,7 +129,7 @@ class Queues:
     # -- what there is
 
     def vhost_number(self, name: str) -> int:
-        """What C calls it."""
+        """Its number in C."""
         return self._vhosts.setdefault(name, len(self._vhosts) + 1)
 
     def by_id(self, id: int) -> Queue | None:

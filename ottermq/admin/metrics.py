@@ -18,7 +18,7 @@ Part = Callable[[bool], Iterable[Metric]]
 
 
 def reader(engine: Engine, store: Store, *parts: Part) -> Read:
-    """Whatever is true when it is called; parts are told whether names may be in it."""
+    """The page as of the call; each part knows whether names may be in it."""
 
     def read(with_names: bool) -> str:
         more = (part(with_names) for part in parts)

@@ -29,7 +29,7 @@ class ByteSource(Protocol):
         """The files right below it, by name. A folder that isn't there has none."""
 
     def open(self, name: str) -> Ranges | None:
-        """None: it isn't there. Once open it can be read to its end, whoever removes it."""
+        """None: it isn't there. Once open it can be read to its end, even if it is removed."""
 
 
 @dataclass(frozen=True, slots=True)

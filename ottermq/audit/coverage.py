@@ -41,7 +41,7 @@ def unaccounted(home: ByteSource, log: Log, told: Iterable[Removal]) -> list[Ran
 
 
 def holes(known: Sequence[Range], end: int) -> list[Range]:
-    """What none of them has, of all below `end`."""
+    """The offsets below `end` that none of them has."""
     found, at = [], 0
     for first, after in sorted(known):
         if first > at:

@@ -110,7 +110,7 @@ def _add(stock: Stock, rows: Sequence[Any], tier: str, weight: int) -> None:
 
 
 def rests_on(stock: Stock, now: datetime) -> timedelta:
-    """How much of what growth is measured over there are records of."""
+    """How much of the time that growth is measured over has records."""
     if stock.oldest < 0:
         return timedelta(0)
     age = now - datetime.fromtimestamp(stock.oldest / 1000, UTC)

@@ -31,7 +31,7 @@ exec {java} "$@"
 
 @cache
 def java_home() -> Path:
-    """What JAVA_HOME is to be for Spark."""
+    """The JAVA_HOME for Spark."""
     for home in _of_the_machine():
         if version_of(home) >= OLDEST:
             return home

@@ -1,7 +1,7 @@
 """The rules of retention that a log is under: worked out as the broker does, from its files.
 
-First a legal hold, whoever set it; then what Kafka clients altered of the topic; then a stream's
-own arguments and policies; then the configuration file's rule for queues of that name.
+First a legal hold from any source; then the topic's configs that Kafka clients altered; then a
+stream's own arguments and policies; then the configuration file's rule for queues of that name.
 """
 
 import sqlite3
@@ -30,7 +30,7 @@ class Policies:
     def __init__(self, data: Path, logs: Sequence[Log], config: Config) -> None:
         self._config = config
         rows = _altered(data)
-        # They hang on the log of a topic's first partition.
+        # They belong to the log of a topic's first partition.
         self._altered = {(log.vhost, log.queue): rows[log.id] for log in logs if log.id in rows}
 
     def of(self, log: Log) -> Policy:

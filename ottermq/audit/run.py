@@ -87,7 +87,7 @@ def check_installed(*names: str) -> None:
 
 
 def _extra() -> list[str]:
-    """What the extra `audit` stands for: it can be asked for by name only where we came from."""
+    """The packages of the extra `audit`: pip finds the extra only where we were installed from."""
     try:
         listed = requires("ottermq") or []
     except PackageNotFoundError:  # a driver that has us from a pack

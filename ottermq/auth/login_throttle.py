@@ -32,7 +32,7 @@ LONGEST = 4.0
 QUEUE = 8.0  # a longer wait is refused at once: the handshake would time out anyway
 HALF_LIFE = 30.0
 MOST = 10_000  # entries per table
-LONGEST_NAME = 255  # characters of a user's name that tell it from others
+LONGEST_NAME = 255  # characters of a user's name that count
 
 
 @dataclass

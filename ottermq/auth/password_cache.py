@@ -9,7 +9,7 @@ At most half of the cores hash at a time: messages flow on while attackers try p
 wait by address (places.py), and hundreds with the same password at once cost one hash.
 
 Each check costs the same, whether there is such a user or not and however its password is kept: the
-time an answer takes tells nobody which names exist.
+time of an answer doesn't show which names exist.
 """
 
 import hmac

@@ -84,8 +84,8 @@ class Users:
         certificate: str | None = None,
         is_there: Callable[[], bool] = there,
     ) -> User:
-        """Who that is; peer is the address it comes from. is_there: nobody looks at the password of
-        a client that has left. See the package for what is raised."""
+        """The user; peer is the address it comes from. is_there: nobody looks at the password of
+        a client that has left. See the package for the errors."""
         try:
             credentials = sasl.read(mechanism, response, certificate)
             return await self._login(mechanism, credentials, peer, is_there)
@@ -102,7 +102,7 @@ class Users:
         )
 
     async def finish(self, login: ScramLogin, last: bytes, peer: str) -> tuple[User, bytes]:
-        """Its last word: who that is, and our proof that we know the password, too."""
+        """Its final message: returns the user, and our proof that we know the password, too."""
         try:
             async with self._turn(login.mechanism, login.user, peer):
                 proof = login.check(last)
@@ -210,7 +210,7 @@ class Users:
             raise LoginRefused(mechanism, f"user '{name}' can only connect via localhost")
 
     async def _upgrade(self, user: User, password: bytes) -> User:
-        """An imported hash gives way to ours, now that the password is known. No change to tell."""
+        """An imported hash gives way to ours, now that the password is known. This is no Change."""
         fresh = await self._verified.make(password)
         secrets = dataclasses.replace(fresh, origin=user.secrets.stored)
         async with self._changes.one_at_a_time:

@@ -33,7 +33,7 @@ def unknown_key(origin: str, path: Keys, text: str, hints: Mapping[Keys, str]) -
 
 def nearest(path: Keys, hints: Mapping[Keys, str]) -> Keys:
     """A key of the same last name wherever it lives, else the one that is written most alike."""
-    import difflib  # here and not above: only who mistyped needs it
+    import difflib  # here and not above: only a typo needs it
 
     alike = [hint for hint in hints if hint[-1] == path[-1]] or list(hints)
     written = ".".join(path)[:200]  # comparing takes time with the square of the length

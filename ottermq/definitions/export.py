@@ -65,7 +65,7 @@ def export(topology: Topology, auth: Auth) -> str:
 
 
 def _plain(value: object) -> object:
-    """What JSON has no word for, as RabbitMQ writes it: that it was something else is lost."""
+    """Values that JSON has no type for, as RabbitMQ writes them: their type is lost."""
     match value:
         case bytes() | bytearray():
             return value.decode("utf-8", "replace")

@@ -273,7 +273,7 @@ class Engine:
         return Added(result) if result < 0 else Added.OK
 
     def expects_replies(self, address: bytes) -> bool:
-        """Direct reply-to: is whoever asked still there?"""
+        """Direct reply-to: is the client that asked still there?"""
         return bool(lib.om_reply_to_exists(self._engine, address, len(address)) > 0)
 
     def consumers(self, queue: int) -> list[Consumer]:

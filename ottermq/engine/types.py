@@ -200,7 +200,7 @@ class EngineStat(NamedTuple):
 
 
 class Added(IntEnum):
-    """What became of a consumer."""
+    """The result for a consumer."""
 
     OK = lib.OM_OK
     TAG_IN_USE = lib.OM_E_EXISTS

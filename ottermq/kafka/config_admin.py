@@ -180,7 +180,7 @@ def _alterable(kafka: KafkaContext, request: Request, type: int, name: str) -> T
 def _at_once(
     before: Mapping[str, str], now: Mapping[str, str], asked: Iterable[Body]
 ) -> dict[str, str]:
-    """What isn't named goes back to its default; so does what is named without a value."""
+    """Configs that aren't named go back to their default; so do those named without a value."""
     return {each["name"]: each["value"] for each in asked if each["value"] is not None}
 
 

@@ -47,7 +47,7 @@ class Connection:
     user: User | None = None  # None: not logged in yet
     login: Any = None  # a SASL exchange under way (sasl.py)
     client_id: str | None = None
-    software: str = ""  # name and version, if it told
+    software: str = ""  # name and version, if it sent them
     is_anonymous: bool = False  # acts in a user's name without a login
     is_closed: bool = False  # what it asked for may go on for a while
 

@@ -103,7 +103,7 @@ class KafkaServer:
         self._nursery: trio.Nursery | None = None
         self._pipes: dict[int, Pipe] = {}  # of TLS connections
         self._local: dict[int, str] = {}  # and where these came to
-        self._strangers: dict[int, Connection] = {}  # who haven't said yet who they are
+        self._strangers: dict[int, Connection] = {}  # not logged in yet, nor taken for anonymous
         self._repacker = Repacker(context.engine)
         context.served = frozenset(HANDLERS) | ENGINES
         context.auth.on_change(self._permissions_changed)

@@ -63,7 +63,7 @@ class Topic:
     partitions: tuple[Partition, ...]
     is_stream: bool  # else a work queue, whose records go when they are settled
     # Streams that it is made of but that are called otherwise: `orders` and `orders-3` are the
-    # topic `orders` to whoever may touch that, these are to be asked for by their own names.
+    # topic `orders` under one right, these need a right on their own names.
     foreign: tuple[str, ...] = ()
 
     def partition(self, index: int) -> Partition | None:
@@ -112,7 +112,7 @@ class Topics:
     ) -> None:
         self.vhost = vhost
         self.version = 0  # goes up when cached answers about topics may no longer be true
-        # What the engine is told of a topic: configs.py's.
+        # The engine's options of a topic, from its configs (configs.py).
         self.options_of: Callable[[Topic], TopicOptions] = lambda topic: TopicOptions()
         # A new topic's configs, as rows for the commit that makes it: configs.py's, too.
         self.keep_configs: Callable[[Topic, Mapping[str, str]], list[Statement]]
@@ -126,7 +126,7 @@ class Topics:
         self._this_life = secrets.token_hex(8)  # numbers of transient logs begin anew with each
         self._known: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
-        self._supers: dict[int, tuple[str, ...]] = {}  # exchanges → names that hang on them
+        self._supers: dict[int, tuple[str, ...]] = {}  # exchanges → names that depend on them
         self._unseen = True  # there may be topics that nobody asked for yet
         topology.on_change.append(self._exchanges_changed)
         queues.on_moved.append(self._queue_moved)

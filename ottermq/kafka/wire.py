@@ -30,7 +30,7 @@ class TooMany(Malformed):
 
 class Reader:
     """Over one message; struct.error and UnicodeDecodeError leave it too and mean the same as
-    Malformed: who calls (codec.py) makes one of them all."""
+    Malformed: the caller (codec.py) makes one of them all."""
 
     __slots__ = ("at", "budget", "data", "end")
 

@@ -23,7 +23,7 @@ VERIFY = {
     "optional": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
 }
-# RabbitMQ's short names of what a subject is made of; others go by the name OpenSSL gives them.
+# RabbitMQ's short names of a subject's attributes; the rest keep OpenSSL's names.
 SHORT = {
     "commonName": "CN",
     "countryName": "C",

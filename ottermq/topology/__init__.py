@@ -59,7 +59,7 @@ disk in the order they happened, an older one with the next that is saved.
                                                      passive declaration, get, consume, purge
     find_queue(vhost, name), find_exchange(...)      or None, no check
     delete_queue(vhost, name, connection)            none there: no error, .queue is None
-    remove(queues)                                   whoever owns them: expiry, auto-delete, end of
+    remove(queues)                                   of any owner: expiry, auto-delete, end of
                                                      a connection: remove(owned_by(connection))
     bind / unbind(vhost, source, destination, key, arguments, *, kind="queue", connection)
                                                      kind="exchange" for exchange to exchange
@@ -77,8 +77,8 @@ it (of a vhost: many; `queues.delete_vhost` and `auth.delete_vhost` do the rest)
 answered after `save`; the engine drops the log after that. Meanwhile the name may be declared
 again: that queue needs a log of its own, not the one that is on its way out.
 
-What hangs on it
-----------------
+What depends on it
+------------------
 
     topology.on_change.append(lambda exchange_ids: ...)   routes from these may have changed
     topology.on_settings.append(lambda queues: ...)       `effective` of these has changed

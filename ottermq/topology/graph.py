@@ -22,7 +22,7 @@ class Graph:
     def __init__(self) -> None:
         self.vhosts: dict[str, VHost] = {}
         self.owned: dict[int, dict[Queue, None]] = {}  # by connection
-        self.unsaved: dict[Thing, Change] = {}  # durable, not on disk yet, and who made it
+        self.unsaved: dict[Thing, Change] = {}  # durable, not on disk yet: its change
         self._incoming: dict[Destination, dict[Binding, None]] = {}
         self._exchanges: dict[int, Exchange] = {}
 

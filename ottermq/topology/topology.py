@@ -290,7 +290,7 @@ class Topology:
         return self.remove([queue])
 
     def remove(self, queues: Iterable[Queue]) -> Change:
-        """These, whoever owns them: a connection ended, they expired, nobody consumes any more."""
+        """These, of any owner: a connection ended, they expired, nobody consumes any more."""
         change = Change()
         for queue in queues:
             if self.vhost(queue.vhost).queues.get(queue.name) is queue:

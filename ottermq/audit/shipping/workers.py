@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 ARROW = "pyarrow"
 PACKED = (f"{OURS}-", f"{ARROW}-")
-ASKED_A_CORE = 2  # so that most workers are asked, whoever is first to be free
+ASKED_A_CORE = 2  # so that most workers are asked, in whatever order they are free
 _READY: set[str] = set()  # ids of applications
 
 

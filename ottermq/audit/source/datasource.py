@@ -74,7 +74,7 @@ class OtterMQ(DataSource):
 
 def register(spark: SparkSession) -> None:
     """Makes the format known to this session, and to its workers if they are elsewhere. Filters
-    come through only where Spark is told so."""
+    come through only where a setting of Spark's says so."""
     if not is_remote():
         ship(spark)
     spark.conf.set(PUSH_DOWN, "true")
@@ -88,7 +88,7 @@ def _names(option: str | None) -> tuple[str, ...] | None:
 
 
 def _checked(schema: StructType) -> StructType:
-    """One that was given with the query may leave columns out, not make others of them."""
+    """One that was given with the query may leave columns out, not change them."""
     ours = {column.name: column for column in COLUMNS}
     for field in schema:
         type, column = field.dataType.simpleString(), ours.get(field.name)

@@ -64,7 +64,7 @@ class Span:
 
 
 class Columns:
-    """The columns of some rows; whoever makes an array of them keeps them alive."""
+    """The columns of some rows; an array made of them keeps them alive."""
 
     def __init__(self, names: Sequence[str]) -> None:
         wanted = 0

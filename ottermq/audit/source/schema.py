@@ -49,7 +49,7 @@ NAMES = tuple(column.name for column in COLUMNS)
 def ddl_of(names: tuple[str, ...] = NAMES) -> str:
     """Of some of them, in the order asked for.
 
-    What is always there is said to be: Spark asks each value of the others whether it is null."""
+    Columns that are always there are declared so: Spark checks each value of the rest for null."""
     columns = {column.name: column for column in COLUMNS}
     return ", ".join(
         f"{name} {columns[name].type}{' not null' if columns[name].is_always_there else ''}"

@@ -62,7 +62,7 @@ def by_name(picture: Picture) -> dict[Name, Log]:
 
 
 def identified(findings: Iterable[Finding], picture: Picture) -> dict[str, Finding]:
-    """Violations, by what tells them from others."""
+    """Violations, by their identity."""
     ids: dict[tuple[Any, ...], int] = {name: log.id for name, log in by_name(picture).items()}
     return {
         identity(each, ids.get((each.vhost, each.queue, each.partition))): each

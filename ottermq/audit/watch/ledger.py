@@ -32,9 +32,9 @@ CREATE TABLE IF NOT EXISTS sequences (
     PRIMARY KEY (log, producer)
 );
 """
-# The record of removals tells these, with a time of their own that stays when the log is gone.
+# These come from the record of removals, with a time of their own that stays when the log is gone.
 OF_THE_RECORD = ("gone-early", "hold-broken")
-# What was seen in the WAL first lies in a segment later: its offsets are what tells it from others.
+# Damage seen in the WAL first lies in a segment later: its offsets are its identity.
 BY_OFFSETS = ("gap", "duplicate-sequence")
 
 
@@ -73,13 +73,13 @@ class Notice:
 
 
 def identity(finding: Finding, log: int | None) -> str:
-    """The same for the same violation, whoever finds it when. log: its id, since a queue that was
+    """The same for the same violation, whenever it is found. log: its id, since a queue that was
     deleted and declared again is another one."""
     parts: list[object] = [finding.kind, finding.vhost, finding.queue, finding.partition]
     parts += [finding.first_offset, finding.last_offset]
     parts.append(None if finding.kind in BY_OFFSETS else finding.segment)
     if finding.queue is None:
-        parts.append(finding.message)  # of the directory: nothing else tells it from others
+        parts.append(finding.message)  # of the directory: it has no other identity
     elif finding.rule is not None and finding.kind in OF_THE_RECORD:
         parts.append(finding.time)
     else:

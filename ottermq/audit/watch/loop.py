@@ -67,7 +67,7 @@ def run(order: Order) -> int:
         except CantRun:
             raise
         except Exception as error:
-            if stop.asked:  # whoever ends us may end Java at the same time
+            if stop.asked:  # the signal may have ended Java at the same time
                 return 0
             if isinstance(error, OtterError | LogError):
                 raise CantRun(str(error)) from None

@@ -53,7 +53,7 @@ from ottermq.wal import LogError, Store
 LOG = "kafka groups"
 AT_A_TIME = 4096  # offsets in a batch
 CONSUMER = "consumer"
-LITTLE = 16 << 10  # bytes that a usual member tells about itself, and is assigned, at most
+LITTLE = 16 << 10  # bytes of a usual member's metadata and assignment, at most
 MOST_HELD = 64 << 20  # bytes of all members: from there on only such ones are taken ...
 MOST_OF_ALL = 256 << 20  # ... up to here
 
@@ -74,7 +74,7 @@ class Entry:
         return self.group.id
 
     def subscribed(self) -> set[str] | None:
-        """Topics that its members want; None: nobody can tell."""
+        """Topics that its members want; None: unknown."""
         group = self.group
         if group.roster.protocol_type != CONSUMER or group.protocol is None:
             return None
@@ -210,7 +210,7 @@ class Groups:
         return entry.group.leave(leaving)
 
     def _save(self, group: Group, assignments: Assignments, then: Saved) -> None:
-        """Group by group in the order they ask; `then` is told when it is on disk."""
+        """Group by group in the order they ask; `then` is called when it is on disk."""
         entry = self._entries[group.id]
         entry.since_ms = self.now_ms()
         roster = group.roster
@@ -280,7 +280,7 @@ class Groups:
         return entry is not None and entry.offsets.is_held(place)
 
     async def delete_offsets(self, id: str, places: Iterable[Place]) -> Error:
-        """Which of them are subscribed to, the caller has asked before."""
+        """The caller has checked before which of them are subscribed to."""
         entry = self._entries.get(id)
         if entry is None:
             return Error.GROUP_ID_NOT_FOUND

@@ -73,7 +73,7 @@ class Group:
         self._save = save
         self._settings = settings
         self._pending: dict[str, Timer] = {}  # ids given to members that haven't joined with them
-        self._unjoined: set[Member] = set()  # whom a round waits for
+        self._unjoined: set[Member] = set()  # those a round waits for
         self._unsynced: set[str] = set()
         self._timer: Timer | None = None  # of the round
         # The first round of an empty group waits for more members: seconds that it still may.
@@ -141,7 +141,7 @@ class Group:
             return False
         if len(self.roster) < most:
             return True
-        if self.state is State.PREPARING:  # who hasn't rejoined may be out soon
+        if self.state is State.PREPARING:  # members that haven't rejoined may be out soon
             member = self.roster.get(member_id)
             waiting = len(self.roster) - len(self._unjoined)
             return (member is not None and member.join is not None) or waiting < most
@@ -266,7 +266,7 @@ class Group:
         self._unjoined = {member for member in self.roster if member.join is None}
         delay = self._settings.initial_rebalance_delay
         if was_empty and delay > 0:
-            # The first of many: whoever comes soon is spared a second round.
+            # The first of many: members that come soon are spared a second round.
             self._gather(max(self.rebalance_timeout, delay))
         elif was_empty:
             self._complete()
@@ -356,7 +356,7 @@ class Group:
 
     def _assigned(self, generation: int, assignments: Assignments, saved: bool) -> None:
         if self.state is not State.COMPLETING or self.generation != generation:
-            return  # somebody came or left meanwhile: who waited has been told
+            return  # somebody came or left meanwhile: those that waited have been answered
         if not saved:
             self._refuse_syncs(Error.COORDINATOR_NOT_AVAILABLE)
             self._start_round()

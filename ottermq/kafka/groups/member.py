@@ -25,7 +25,7 @@ class Joining:
     protocol_type: str
     protocols: Protocols
     needs_id: bool = True  # from version 4 on: a member gets its id first, then joins with it
-    may_skip: bool = True  # from version 9 on: a leader can be told not to assign anything
+    may_skip: bool = True  # from version 9 on: an answer can tell a leader not to assign anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Member:
         return next((data for name, data in self.protocols if name == protocol), b"")
 
     # Each request gets one answer. One that comes again while the first still waits is a client's
-    # second try: the first is told to try again, which nobody will read.
+    # second try: the first is answered "try again", which nobody will read.
 
     def await_join(self, reply: JoinReply) -> None:
         self.answer_join(Joined(Error.REBALANCE_IN_PROGRESS, self.id))

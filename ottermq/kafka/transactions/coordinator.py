@@ -157,7 +157,7 @@ class Transactions:
 
     async def begin(self, id: str, timeout_ms: int, expected: Producer | None = None) -> Producer:
         """A producer with that transactional id; all earlier ones are fenced, and their
-        transaction is over. expected: who it is now, if it goes on after an error."""
+        transaction is over. expected: its present id and epoch, if it goes on after an error."""
         if not 0 < timeout_ms <= self.settings.max_timeout_ms:
             raise KafkaError(Error.INVALID_TRANSACTION_TIMEOUT)
         entry = self._entries.get(id)
