@@ -24,7 +24,7 @@ COMPARISONS = {
 
 @dataclass(frozen=True)
 class Line:
-    """One of the log's, of one or more results: their names, and how a figure is told."""
+    """One of the log's, of one or more results: their names, and the form of a figure."""
 
     label: str
     results: tuple[str, ...]

@@ -41,7 +41,7 @@ class Bar:
     peer: str
     factor: float
     most: bool = False
-    base: str = ""  # the same figure, if not told
+    base: str = ""  # the same figure, if not given
     elsewhere: float = 0  # measured on another machine, so that only the number is known
 
     def judge(self, found: dict[str, Figures]) -> "Verdict":

@@ -107,7 +107,7 @@ def latency(rate: int) -> Measure:
 
 
 def backlog_delivery(size: int, total: int) -> Measure:
-    """What waits is delivered without acks."""
+    """Waiting messages are delivered without acks."""
 
     def measure(address: Address, own: Options, effort: Effort) -> Figures:
         count = max(100, int(total / size * effort.scale))

@@ -57,7 +57,7 @@ class Entry:
 
     @property
     def folder(self) -> str:
-        """Below the data directory. The id tells apart what was cut or deleted and made again."""
+        """Below the data directory. The id tells apart names that were cut, or used again."""
         return f"vhosts/{_encode_vhost(self.vhost)}/queues/{_encode(self.name)}.{self.id}"
 
 

@@ -30,7 +30,7 @@ class DurabilityWait:
     def __init__(self, store: "Store") -> None:
         self._store = store
         self._waiters: list[tuple[int, int, trio.Event]] = []  # a heap, by sequence
-        self._order = itertools.count()  # of those who wait for the same
+        self._order = itertools.count()  # of those that wait for the same
         self._moved = trio.Event()  # set and replaced with each event, while somebody waits for it
         self._watchers = 0
         self._somebody_came = trio.Event()

@@ -48,7 +48,7 @@ class Gone(LogError):
 
 
 class NotResident(LogError):
-    """Not in memory: the reader thread has been asked, the event tells when to come back."""
+    """Not in memory: the reader thread has been asked, the event says when to come back."""
 
 
 class TimedOut(LogError):

@@ -296,7 +296,7 @@ class Log:
         return [offsets[i] for i in range(count)]
 
     def counts(self, offset: int) -> tuple[int, int]:
-        """How often it was given out, and how often that delivery failed."""
+        """How often it was given out, and how often a delivery of it failed."""
         acquired, delivered = ffi.new("int32_t *"), ffi.new("int32_t *")
         check(lib.om_log_counts(self._log, offset, acquired, delivered), "counts")
         return acquired[0], delivered[0]

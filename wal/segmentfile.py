@@ -251,7 +251,7 @@ class Walk:
         return int(result)
 
     def start_at(self, position: int, next_offset: int, max_timestamp: int) -> None:
-        """What lies before is known."""
+        """The batches before it are known."""
         state = self._state
         state.position, state.next_offset = position, next_offset
         state.max_timestamp, state.max_timestamp_offset = max_timestamp, next_offset - 1

@@ -104,7 +104,7 @@ class ReportKind(IntEnum):
 
 @dataclass(frozen=True)
 class Report:
-    """Something that went wrong or was mended, told once."""
+    """Something that went wrong or was mended, reported once."""
 
     kind: ReportKind
     log_id: int
@@ -119,7 +119,7 @@ LOSSES = (ReportKind.CORRUPT, ReportKind.UNREADABLE, ReportKind.WAL_HOLE)
 
 @dataclass
 class Damage:
-    """What was found since the start, at it or later."""
+    """The damage found at the start or since."""
 
     places: int = 0  # stretches of segments, whole segments, holes in the WAL
     records: int = 0  # offsets in there, at most; a hole's aren't known
@@ -133,7 +133,7 @@ class Damage:
 
     @property
     def reason(self) -> str | None:
-        """What an operator should know; None: nothing was found."""
+        """A line for an operator; None: nothing was found."""
         if not self.places:
             return None
         return (
@@ -610,7 +610,7 @@ class Store:
         return StoreStat(*(getattr(out, field) for field in StoreStat.__dataclass_fields__))
 
     def reports(self) -> list[Report]:
-        """What happened since the last time, oldest first; nothing once it is closed."""
+        """The reports since the last call, oldest first; none once it is closed."""
         if self._handle is None:
             return []
         early, self._early_reports = self._early_reports, []

@@ -87,7 +87,7 @@ class Result:
 
 
 def verify(directory: Path, looked_at: Callable[[int], None] = lambda size: None) -> Result:
-    """looked_at: told how many bytes were read, as they are."""
+    """looked_at: called with the number of bytes read, as they are."""
     if not directory.is_dir():
         raise NothingToVerify(f"{directory}: not a folder")
     data = _data_directory(directory)
