@@ -296,7 +296,7 @@ int om_kafka_answer(om_engine *engine, uint64_t conn, int64_t slot, const uint8_
 
 #define OM_KAFKA_READ 1
 #define OM_KAFKA_WRITE 2
-/* What this connection may do with a topic; 0: nothing, and it won't be asked again. Holds until the
+/* This connection's rights on a topic; 0: none, and it won't be asked again. Holds until the
  * next om_engine_forget_permissions. Unknown names are forgotten at once. */
 int om_kafka_permit(om_engine *engine, uint64_t conn, const uint8_t *name, size_t len, uint32_t rights);
 /* This connection may produce under this transactional id; the same promises. */
@@ -329,7 +329,7 @@ typedef struct om_kafka_partition {
 typedef struct om_kafka_topic_options {
     uint32_t flags;
     int32_t codec;             /* that batches are kept in; OM_KAFKA_AS_SENT: their producer's */
-    int32_t level;             /* for whoever compresses */
+    int32_t level;             /* of the compression */
     int64_t max_message_bytes; /* of a batch */
     int64_t timestamp_before_max_ms, timestamp_after_max_ms; /* INT64_MAX: any */
 } om_kafka_topic_options;

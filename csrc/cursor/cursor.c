@@ -85,7 +85,7 @@ void om_cursor_free(om_cursor *cursor) {
     free(cursor);
 }
 
-/* ---- what is where ---------------------------------------------------------------------- */
+/* ---- places and states ------------------------------------------------------------------ */
 
 static inline int has(const om_offset_set *set, int64_t offset) {
     return set->len > 0 && om_offset_set_contains(set, offset);

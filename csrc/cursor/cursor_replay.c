@@ -26,7 +26,7 @@ int om_cursor_apply(om_cursor *cursor, const om_cursor_op *op) {
         return OM_OK;
     }
     int64_t each = record_weight(op->bytes, op->first, op->last);
-    /* What was given out for the first time was next then. Offsets before it that the WAL doesn't
+    /* An offset given out for the first time was `next` then. Offsets before it that the WAL doesn't
      * name are a gap, which recovery finds only at its end and which weighs nothing, or were given
      * out behind a fence. */
     if (op->kind == OM_OP_ACQUIRE && op->first > cursor->next)

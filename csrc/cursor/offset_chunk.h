@@ -1,4 +1,4 @@
-/* offset_chunk.h -- which of 65,536 neighbouring offsets are members: a piece of an offset set.
+/* offset_chunk.h -- a piece of an offset set: the members among 65,536 neighbouring offsets.
  *
  *   shape    what it holds                                          bytes
  *   RUNS     | first last | first last | ...  sorted, apart         4 per run, at most 1,024 runs

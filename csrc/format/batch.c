@@ -14,7 +14,7 @@
 
 #define FIRST_ALLOCATION 1024
 #define LARGE (64u << 10)
-/* What a record may need over body_size with both deltas 0: its length, and longer deltas. */
+/* The bytes that a record may need over body_size with both deltas 0: its length, and longer deltas. */
 #define DELTAS_MAX (OM_VARINT_MAX + (OM_VARLONG_MAX - 1) + (OM_VARINT_MAX - 1))
 
 /* ---- one record ---------------------------------------------------------------------- */
@@ -314,7 +314,7 @@ void om_build_fill(om_build *build, int64_t timestamp) {
     build->base_timestamp = build->max_timestamp = timestamp;
 }
 
-/* What the CRC covers already isn't looked at again. */
+/* Bytes that the CRC covers already aren't read again. */
 static void put_whole_header(const om_build *build, om_batch_info *info) {
     uint8_t *data = build->bytes->data;
     if (!build->crc_end) {

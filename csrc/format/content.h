@@ -66,7 +66,7 @@ int om_field_integer(const om_field *field, int64_t *out);
 #define OM_HAS_APP_ID 0x0008
 #define OM_HAS_CLUSTER_ID 0x0004
 
-/* What is absent is 0, or {NULL, -1}. */
+/* Absent properties are 0, or {NULL, -1}. */
 typedef struct om_properties {
     const uint8_t *data; /* the property part itself */
     uint32_t len;
@@ -99,7 +99,7 @@ int64_t om_content_template(uint8_t *out, size_t cap, om_span exchange, const om
 /* For a dead-lettered message: its x-death is the broker's own, not a publisher's invention. */
 void om_content_mark_died(uint8_t *made);
 
-/* A Kafka producer's batch (checked, uncompressed), before it is appended: what its records say of themselves as
+/* A Kafka producer's batch (checked, uncompressed), before it is appended: what its records claim about themselves as
  * AMQP messages isn't ours. Returns how many were changed: the CRC is wrong then. Records of compressed batches
  * are a Kafka producer's in any case: OM_ATTR_OPENED. */
 int om_content_disown(uint8_t *batch, size_t len);

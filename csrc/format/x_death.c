@@ -130,7 +130,7 @@ static void put_deaths(om_rewrite *to, const om_x_death *death) {
 
 /* ---- the message ---------------------------------------------------------------------- */
 
-/* What is written anew, or no longer true. */
+/* Headers that are written anew, or no longer true. */
 static int is_replaced(const om_span *name, const om_x_death *death, int keeps_first) {
     static const char *const GONE[] = {"x-death", "x-last-death-reason", "x-last-death-queue", "x-last-death-exchange",
                                        "BCC"};

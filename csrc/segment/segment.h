@@ -98,7 +98,7 @@ om_segment *om_segment_new(om_file_cache *files, const char *dir, int64_t base_o
 /* An existing file (recovery): sizes from stat, nothing read yet. next_offset and timestamps
  * are known after om_segment_scan, or given by om_segment_trust (from a manifest). */
 om_segment *om_segment_open(om_file_cache *files, const char *dir, int64_t base_offset, int *result);
-/* What a checkpoint knew: the segment up to `size`. To scan only what came after it: trust,
+/* A checkpoint's state: the segment up to `size`. To scan only the bytes after it: trust,
  * then om_segment_scan from that very size and offset. */
 void om_segment_trust(om_segment *segment, int64_t next_offset, uint64_t size, int64_t first_timestamp,
                       int64_t max_timestamp);
@@ -167,11 +167,11 @@ int om_view_load(const om_view *view);
 
 /* Guarded access: a mapped page that can't be read (file cut under us, bad sector) raises
  * SIGBUS. Between begin and end a fault in the view is answered with a page of zeros and
- * remembered; end returns OM_E_UNREADABLE then: a survey tells what of the segment is left.
+ * remembered; end returns OM_E_UNREADABLE then: a survey finds what of the segment is left.
  * Guards don't nest. */
 void om_sigbus_begin(const om_view *view);
 int om_sigbus_end(const om_view *view);
-/* Installs the SIGBUS handler once a process; faults that are not ours go to the one before. */
+/* Installs the SIGBUS handler once per process; faults that are not ours go to the one before. */
 int om_sigbus_install(void);
 
 /* The batch that holds `offset` (or the first one after it, when it lies in a gap): index,
@@ -200,7 +200,7 @@ uint64_t om_segment_good_until(const om_segment *segment, uint64_t position);
 int64_t om_segment_lost_records(const om_segment *segment, int64_t from); /* offsets in bad stretches */
 uint32_t om_segment_surveys(const om_segment *segment);                   /* how many there were */
 /* Read [0, end) of the file and note what of it can't be read; offsets in there lie below limit. suspect:
- * where a reader met something. One at a time a segment; blocks. The caller frees the survey. */
+ * where a reader met something. One at a time per segment; blocks. The caller frees the survey. */
 #define OM_NO_SUSPECT UINT64_MAX
 int om_segment_survey(om_segment *segment, uint64_t end, int64_t limit, uint64_t suspect, om_survey *survey);
 void om_damages_free(om_damages *damages);

@@ -1,8 +1,8 @@
 /* segment_index.c -- bringing a segment's index into memory, and making it anew when it is wrong.
  *
  * Promise: an index file is never believed. It is checked as a whole when loaded; it must reach
- * as far as the segment does; and an entry that turns out to point at no batch (the look-up
- * tells) has the whole index rebuilt from the batch headers. A rebuilt index of a sealed segment
+ * as far as the segment does; and an entry that turns out to point at no batch (a look-up
+ * finds it) has the whole index rebuilt from the batch headers. A rebuilt index of a sealed segment
  * also replaces the files: best effort, they are a hint.
  */
 #define _GNU_SOURCE

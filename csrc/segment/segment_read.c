@@ -167,7 +167,7 @@ static int is_all(const om_segment *segment, const om_view *view) {
     return view->len >= __atomic_load_n(&segment->size, __ATOMIC_RELAXED);
 }
 
-/* What is written ends with a batch, in a segment that still grows too: one that reaches past it isn't one. */
+/* The written bytes end with a batch, in a growing segment too: a batch that reaches past them isn't one. */
 static int step_on(const om_segment *segment, const om_view *view, uint64_t at, int64_t least, om_step *step) {
     int result = om_segment_step(segment, view, at, least, step);
     return result == OM_E_SHORT ? OM_E_CORRUPT : result;

@@ -120,7 +120,7 @@ static void take_over(om_segment *segment, om_segment *found) {
     om_file_cache_forget_map(segment); /* and with it an index that may know more */
 }
 
-/* What is known to be bad below the recovery point is no end. */
+/* A known bad stretch below the recovery point is no end. */
 static int pass_bad(const om_segment *segment, om_segment *found) {
     const om_bad *bad;
     while ((bad = om_segment_bad_at(segment, found->size))) {

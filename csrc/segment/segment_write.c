@@ -172,8 +172,8 @@ static int write_all(int fd, const struct iovec *iov, int iovcnt, uint64_t posit
     }
 }
 
-/* What is complete goes on its way to the disk. Left to the kernel it gathers for half a minute, or to
- * the next checkpoint, and then takes the disk from the WAL all at once. */
+/* Complete blocks go on their way to the disk. Left to the kernel they gather for half a minute, or to
+ * the next checkpoint, and then take the disk from the WAL all at once. */
 static void begin_write_back(int fd, uint64_t position, uint64_t end) {
     uint64_t from = position / WRITE_BACK * WRITE_BACK, to = end / WRITE_BACK * WRITE_BACK;
     if (to > from)

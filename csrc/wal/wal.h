@@ -51,7 +51,7 @@ typedef struct om_wal_options {
 
 enum om_wal_class { OM_WAL_APPEND, OM_WAL_SETTLE };
 
-/* What the reader says at its end; all zero for a new log. After a hole, records past it are not
+/* The reader's result at its end; all zero for a new log. After a hole, records past it are not
  * believed: files past good_number are set aside as *.damaged when the log is opened, and
  * sequences go on past any that those files may hold. */
 typedef struct om_wal_tail {

@@ -91,7 +91,7 @@ static uint32_t record_room(const uint8_t *record) {
     return (uint32_t)om_wal_round(om_get_le32(record + OM_WAL_AT_LEN), 8);
 }
 
-/* What isn't in the buffer of the record that starts there; *loan is the next one in this range. */
+/* The part of the record that starts there which isn't in the buffer; *loan is the next one in this range. */
 static const om_wal_loan *loan_of(const om_wal_range *range, uint32_t loan, uint32_t at) {
     const om_wal_loan *next = &range->buffer->loans[loan];
     return loan < range->loans_end && next->record == at ? next : NULL;
@@ -170,7 +170,7 @@ static void chain_crcs(om_wal *wal, const om_wal_group *group, uint64_t position
 /* ---- writing ---- */
 
 /* Next file. Without a spare one and without space to make one, if only a small one that takes the group and
- * more, the group waits: nothing of it was written, so nothing is lost, and appends are told NO_SPACE until a
+ * more, the group waits: nothing of it was written, so nothing is lost, and appends get NO_SPACE until a
  * checkpoint releases a file or the disk has room again. Only a closing WAL can't wait. */
 static int roll(om_wal *wal, uint64_t first_seq, uint64_t size) {
     char err[320];

@@ -1,7 +1,7 @@
 /* wal_direct.c -- whether a WAL file is written past the page cache. O_DIRECT saves a copy and
  * the walk over dirty pages; for small records it costs a copy into an aligned buffer. Which side the disk
  * is on is measured on the file that is about to be used, never assumed; but what it saves is CPU, which a
- * measured commit doesn't tell, so it is chosen unless the disk clearly minds. */
+ * measured commit doesn't show, so it is chosen unless the disk is clearly slower. */
 #define _GNU_SOURCE
 #include "wal/wal_file.h"
 

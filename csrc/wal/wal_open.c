@@ -106,7 +106,7 @@ static void wal_free(om_wal *wal) {
     free(wal);
 }
 
-/* A file that is needed, or the newest: even without a needed record it is what tells the next
+/* A file that is needed, or the newest: even without a needed record its header tells the next
  * start where things stand, until a newer header is on disk. */
 static void keep(om_wal *wal, om_wal_file *file) {
     if (wal->head_file == NULL) {

@@ -39,7 +39,7 @@ void om_wal_update_used(om_wal *wal) {
 }
 
 /* A sealed file stays until its successor's header is on disk: the newest durable header is
- * what tells the next start where number, epoch and sequence stand. */
+ * the next start's only source of number, epoch and sequence. */
 static int is_released(const om_wal *wal, const om_wal_file *file) {
     if (file == NULL || file == wal->head_file)
         return 0;
@@ -260,7 +260,7 @@ static uint64_t next_step(om_wal *wal, uint64_t filled) {
     return step;
 }
 
-/* It has its space. Who had to wait for it is told, by this or by the syncs of what fills an empty head. */
+/* It has its space. Waiters hear of it by this, or by the syncs of the groups that fill an empty head. */
 static void note_next_file(om_wal *wal) {
     int maybe = OM_WAL_MAYBE_LEAN;
     pthread_mutex_lock(&wal->lock);

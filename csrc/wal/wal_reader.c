@@ -2,8 +2,8 @@
  * written as the next one.
  *
  * A record is believed when its length fits the file, its epoch is the file's, its sequence is
- * the next and its CRC continues the chain. The first that isn't ends the file. Then it must be
- * told whether that is the log's end or a hole:
+ * the next and its CRC continues the chain. The first that isn't ends the file. Then the question
+ * is whether that is the log's end or a hole:
  *
  *   a later file exists             its prev_last_seq says how far this one went; short of that: a hole
  *   a fence names this epoch        it says how far the epoch went; the same
