@@ -64,7 +64,7 @@ void om_ack_return_all(om_channel *channel) {
         om_ack_return(channel, entry, 1);
 }
 
-/* What a transaction has settled is no longer the client's to return: its commit decides. */
+/* A delivery that a transaction has settled is no longer the client's to return: the commit decides. */
 void om_basic_recover(om_channel *channel) {
     om_unacked_ring *ring = &channel->unacked;
     om_unacked *entry = om_unacked_from(ring, 0);

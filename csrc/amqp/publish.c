@@ -519,7 +519,7 @@ static enum om_verdict finish(om_channel *channel, om_span body) {
     return OM_GO_ON;
 }
 
-/* What waits in a delayed exchange is routed once more, and by its BCC too: it is taken off then. */
+/* A delayed message is routed once more, and by its BCC too: BCC is taken off then. */
 static void keep_bcc(om_channel *channel, const om_route *route) {
     om_props_cache *props = &channel->props;
     om_properties properties;

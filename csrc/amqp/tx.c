@@ -3,8 +3,8 @@
  * The commit is one atomic record of the WAL over all its queues; commit-ok is sent when that is on disk. Rejections
  * and returns take effect with the commit, behind the record: a crash in between loses nothing.
  *
- * A full queue may reject what is published to it: the rest of the transaction happens, and the client is told that
- * it was partial, as by RabbitMQ.
+ * A full queue may reject its publishes: the rest of the transaction happens, and the client gets an error that says
+ * it was partial, as from RabbitMQ.
  */
 #include "amqp/tx.h"
 #include "amqp/ack.h"

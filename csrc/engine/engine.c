@@ -88,7 +88,7 @@ void om_engine_enter(om_engine *engine) {
 
 /* ---- holding publishers back ---- */
 
-/* What connections hold of messages: output that isn't taken, halves of bodies. Worked out with
+/* The messages that connections hold: output that isn't taken, halves of bodies. Worked out with
  * each sweep; in between, a connection's own limits bound it. Connections without a login have bounds of their own. */
 static void weigh_memory(om_engine *engine) {
     uint64_t bytes = engine->store->hot_bytes;

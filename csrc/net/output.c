@@ -186,8 +186,8 @@ static ssize_t send_file(const om_output *output, int fd) {
     ssize_t sent = sendfile(fd, chunk->from.file.backing->fd, &at, chunk->len - chunk->sent);
     if (sent > 0 || (sent < 0 && errno != EIO))
         return sent;
-    /* A bad sector, or the file was cut under us. The frame can't be completed; who asks for the
-     * message again must not come here again. */
+    /* A bad sector, or the file was cut under us. The frame can't be completed; the next read of
+     * the message must not come here again. */
     __atomic_store_n(&chunk->from.file.backing->segment->doubtful, 1, __ATOMIC_RELEASE);
     errno = EIO;
     return -1;

@@ -23,7 +23,7 @@ typedef struct om_delivery_ops {
     int (*deliver_copy)(om_consumer *consumer, const om_content *content);
 } om_delivery_ops;
 
-/* What consumers of one channel share: the connection and a limit. */
+/* The common part of a channel's consumers: the connection and a limit. */
 struct om_subscriber {
     om_conn *conn;
     const om_delivery_ops *ops;

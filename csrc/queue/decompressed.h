@@ -1,4 +1,4 @@
-/* decompressed.h -- compressed batches, opened for readers who need messages one by one.
+/* decompressed.h -- compressed batches, opened for readers that need messages one by one.
  *
  * A Kafka client's batch is kept and fetched as it was sent. An AMQP reader needs what is in it:
  * Python opens it, in a thread and within limits (OM_EV_DECOMPRESS, om_batch_opened), and the plain batch

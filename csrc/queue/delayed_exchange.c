@@ -62,7 +62,7 @@ static int64_t due_at(const om_content *content) {
     return __builtin_add_overflow(content->timestamp, delay, &delay) ? INT64_MAX : delay;
 }
 
-/* Whatever the log has that the heap doesn't know yet. Returns 0 when it must come back. */
+/* Adds the log's messages that the heap doesn't know yet. Returns 0 when it must come back. */
 static int scan(om_queue *queue) {
     om_lane *lane = &queue->lanes[0];
     om_log *log = lane->log;

@@ -64,7 +64,7 @@ static int look_at_lane(om_queue *queue, int32_t index, int64_t as_of, int64_t *
         }
         if (result != OM_OK)
             return come_back(queue, result == OM_END ? OM_E_NOT_RESIDENT : result);
-        /* What was returned has been given to somebody: it has no more than its time. */
+        /* A returned message has been given to somebody: it has no more than its time. */
         int64_t deadline, now = *offset < log->cursor->next ? engine->wall_ms : as_of;
         if (!om_dead_letter_is_expired(queue, content, now, &deadline))
             return OM_OK;

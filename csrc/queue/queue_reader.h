@@ -47,7 +47,7 @@ static inline int om_queue_reader_unguard(om_queue_reader *reader) {
     return !om_queue_reader_bytes(reader) && reader->read.pins ? om_read_unguard(&reader->read) : OM_OK;
 }
 
-/* What it gave couldn't be had after all: the segment is surveyed, and the reader comes back. */
+/* The message it gave couldn't be read after all: the segment is surveyed, and the reader comes back. */
 void om_queue_reader_doubt(om_queue_reader *reader, om_log *log);
 /* Where these bytes of the last message lie in a segment's file, to be sent from there (not held);
  * NULL: they are in memory only, or the file can't be decompressed. */

@@ -7,7 +7,7 @@
 
 typedef struct om_queue om_queue;
 
-/* What a record under way doesn't bring to its queue, or brings only to be dead-lettered. */
+/* A message that a record under way doesn't bring to its queue, or brings only to be dead-lettered. */
 typedef struct om_rejected {
     om_queue *queue; /* held */
     /* Which of the record's messages in that log it is, from 1; once sealed, from the end. 0: it isn't in there. */
