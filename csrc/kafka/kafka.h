@@ -60,7 +60,7 @@ typedef struct om_kafka_partition_log {
 } om_kafka_partition_log;
 
 struct om_kafka_topic {
-    uint64_t serial; /* never given twice: rights hang on it */
+    uint64_t serial; /* never given twice: the key of its rights */
     uint8_t id[16];
     om_kafka_topic_options options;
     om_kafka_partition_log *partitions;
@@ -99,7 +99,7 @@ om_kafka_topic *om_kafka_topic_by_id(om_engine *engine, const uint8_t id[16]);
 /* NULL: there is no such partition, or its queue is gone. */
 om_log *om_kafka_topic_log(om_engine *engine, om_kafka_topic *topic, int32_t partition, om_queue **queue);
 
-/* What a connection may do, by topic. */
+/* A connection's rights, by topic. */
 typedef struct om_kafka_rights {
     uint64_t permissions; /* the generation they were given under */
     struct {
@@ -274,7 +274,7 @@ void om_kafka_serve_woken(om_engine *engine); /* the end of a tick */
 
 /* ---- a producer's batch (kafka_batch.c) ---- */
 
-/* What became of one partition. */
+/* The outcome for one partition. */
 typedef struct om_kafka_outcome {
     int error;
     om_span text; /* for version 8 and later; null: the code says it all */
@@ -308,7 +308,7 @@ static inline int om_kafka_topic_opens(const om_kafka_topic *topic) {
 uint8_t *om_kafka_repack_put(uint8_t *at, const om_kafka_topic *topic, uint32_t place, const om_kafka_batch *batch);
 /* The request waits until Python has repacked these; or for its turn. */
 void om_kafka_repack_ask(om_conn *conn, const uint8_t *batches, size_t len);
-/* What came back, copied; without the lock. */
+/* Python's batches, copied; without the lock. */
 int om_kafka_repack_read(const om_kafka_repacked *batches, uint32_t count, om_kafka_repacked_batch **out,
                          uint64_t *bytes);
 void om_kafka_repack_free(om_kafka_repacked_batch *batches, uint32_t count);
