@@ -34,7 +34,7 @@ class EngineTopics:
             ),
         )
 
-        if topic.foreign:  # rights from before other streams became a part of it
+        if topic.foreign:  # rights may date from before these streams were a part of it
             self.engine.forget_permissions()
 
     def remove_topic(self, name: str) -> None:

@@ -47,8 +47,8 @@ puts more rows into the same commit, those of a queue's log (so does `change.sta
     await topology.pending.save(change, also=[Catalog.removal(log.id)])
     store.discard(log)                               # a log without a row is gone: don't wait
 
-Don't await between a change and its save. Awaiting loses nothing all the same: changes reach the
-disk in the order they happened, an older one with the next that is saved.
+Don't await between a change and its save. An await there loses nothing: changes reach the disk in
+the order they happened, an older one with the next that is saved.
 
 
     declare_exchange(vhost, name, type, *, durable, auto_delete, internal, arguments) → .exchange
