@@ -149,7 +149,7 @@ typedef struct om_cleaner_stats {
     int64_t delete_retention_ms;       /* how long tombstones stay from the first time on */
     int32_t kept, dropped, tombstones; /* of this batch; tombstones that are kept */
 } om_cleaner_stats;
-/* The rest of a batch (checked, uncompressed), as a batch with the same first and last offset. Returns its size;
+/* A batch (checked, uncompressed) without the records that go, with the same first and last offset. Returns its size;
  * 0: all of it stays as it is; with kept == 0 it is one without records. cap: len + 11 per record. */
 int64_t om_cleaner_filter(const om_cleaner *keys, const uint8_t *batch, size_t len, om_cleaner_stats *stats,
                           uint8_t *out, size_t cap);

@@ -40,7 +40,7 @@ typedef struct om_engine_options {
 } om_engine_options;
 
 /* The store must have been started; one engine per store. It is paused: messages in its queues from before
- * neither expire nor die, are dropped, come due or are delivered ... */
+ * don't expire, die, fall out of a limit, come due or get delivered ... */
 om_engine *om_engine_new(om_store *store, const om_engine_options *options);
 /* ... until all queues are added, with all their settings. Else a message whose time has passed finds
  * no dead-letter target, though there is one. */

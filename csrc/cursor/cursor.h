@@ -1,4 +1,4 @@
-/* cursor.h -- the inside of a cursor: the state of a work queue's log: settled, in flight, returned.
+/* cursor.h -- the inside of a cursor: which records of a work queue's log are settled, in flight or returned.
  *
  *              floor            next                 end
  *   -------------|----------------|--------------------|
