@@ -156,7 +156,7 @@ static inline void answer_route(mini_server *server, const om_event *event) {
     int32_t count = route_of(event->key, ids, &flags);
     uint64_t generation = om_route_generation(server->engine);
     if (event->kind == OM_EV_DEAD_ROUTE) {
-        if (om_dead_letter_route(server->engine, event->queue, ids, count, flags, generation) == OM_E_STALE_EPOCH)
+        if (om_dead_letter_route(server->engine, event->queue, ids, count, flags, generation) == OM_E_STALE)
             om_dead_letter_route(server->engine, event->queue, ids, count, flags, om_route_generation(server->engine));
         return;
     }
@@ -167,8 +167,7 @@ static inline void answer_route(mini_server *server, const om_event *event) {
     }
     om_conn_may_publish(server->engine, event->conn, event->exchange.data, (size_t)event->exchange.len, 0,
                         event->exchange.len == 2 ? OM_EXCHANGE_BY_EVENT : 0);
-    while (om_publish_route(server->engine, event->conn, event->channel, ids, count, flags, generation) ==
-           OM_E_STALE_EPOCH)
+    while (om_publish_route(server->engine, event->conn, event->channel, ids, count, flags, generation) == OM_E_STALE)
         generation = om_route_generation(server->engine);
     if (event->key.len % 5 == 4)
         om_route_forget(server->engine, VHOST, event->exchange.len % 2 ? event->exchange.data : NULL,
