@@ -12,7 +12,7 @@
  * So the memory is that of two compressed sets: one forgotten ack costs a hole in one of them,
  * ten million ready records cost nothing. Every unsettled offset below `next` was given out at
  * least once by definition: that is all it takes to know what is redelivered after a crash.
- * Only offsets given out a second time, or returned and counted, have bits in a tally.
+ * Only offsets given out a second time, or returned and counted, have bits in a count.
  */
 #ifndef OM_CURSOR_H
 #define OM_CURSOR_H

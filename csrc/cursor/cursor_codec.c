@@ -1,8 +1,8 @@
 /* cursor_codec.c -- a cursor as bytes, for the checkpoint.
  *
  *   cursor  | version u8 = 1 | floor | next - floor | end - next | ready bytes | unacked bytes |
- *           | settled: set | returned: set | again: tally | in vain: tally |
- *   tally   | planes | plane 0: set | plane 1: set | ...
+ *           | settled: set | returned: set | again: counts | in vain: counts |
+ *   counts  | planes | plane 0: set | plane 1: set | ...
  *   set     | chunks | chunk | chunk | ...
  *   chunk   | skipped << 2 + shape | body |
  *             skipped: chunk numbers left out since the chunk before; for the first one, since
@@ -95,10 +95,10 @@ static void put_set(om_sink *sink, const om_offset_set *set, int64_t expected) {
     }
 }
 
-static void put_tally(om_sink *sink, const om_offset_counts *tally, int64_t expected) {
-    put_number(sink, tally->len);
-    for (uint32_t i = 0; i < tally->len; i++)
-        put_set(sink, &tally->planes[i], expected);
+static void put_counts(om_sink *sink, const om_offset_counts *counts, int64_t expected) {
+    put_number(sink, counts->len);
+    for (uint32_t i = 0; i < counts->len; i++)
+        put_set(sink, &counts->planes[i], expected);
 }
 
 static size_t put_cursor(const om_cursor *cursor, uint8_t *out) {
@@ -112,8 +112,8 @@ static size_t put_cursor(const om_cursor *cursor, uint8_t *out) {
     put_number(&sink, cursor->unacked_bytes);
     put_set(&sink, &cursor->settled, expected);
     put_set(&sink, &cursor->returned, expected);
-    put_tally(&sink, &cursor->again, expected);
-    put_tally(&sink, &cursor->in_vain, expected);
+    put_counts(&sink, &cursor->again, expected);
+    put_counts(&sink, &cursor->in_vain, expected);
     return sink.len;
 }
 
@@ -242,11 +242,11 @@ static int overlap(const om_offset_set *a, const om_offset_set *b) {
     return 0;
 }
 
-static int get_tally(om_source *source, om_offset_counts *tally, const om_cursor *cursor) {
+static int get_counts(om_source *source, om_offset_counts *counts, const om_cursor *cursor) {
     int64_t planes;
-    int result = get_number(source, OM_TALLY_PLANES, &planes);
+    int result = get_number(source, OM_COUNT_PLANES, &planes);
     for (int64_t i = 0; i < planes && result == OM_OK; i++) {
-        om_offset_set *plane = om_offset_counts_append_plane(tally);
+        om_offset_set *plane = om_offset_counts_append_plane(counts);
         if (plane == NULL)
             return OM_E_NO_MEMORY;
         result = get_set(source, plane, cursor->floor / OM_CHUNK_SIZE, cursor->floor, cursor->next - 1);
@@ -274,9 +274,9 @@ static int get_cursor(om_source *source, om_cursor *cursor) {
     if (result == OM_OK)
         result = get_set(source, &cursor->returned, chunk, floor, cursor->next - 1);
     if (result == OM_OK)
-        result = get_tally(source, &cursor->again, cursor);
+        result = get_counts(source, &cursor->again, cursor);
     if (result == OM_OK)
-        result = get_tally(source, &cursor->in_vain, cursor);
+        result = get_counts(source, &cursor->in_vain, cursor);
     if (result != OM_OK)
         return result;
 

@@ -139,7 +139,7 @@ static int ask_repack(produce *p, const om_kafka_request *request) {
 /* ---- a batch ---- */
 
 /* Attributes and the largest time as they are to be; look-ups by time rest on that. */
-static void stamp(uint8_t *batch, om_batch_info *info) {
+static void put_attributes_and_time(uint8_t *batch, om_batch_info *info) {
     om_put_be16(batch + 21, (uint16_t)info->attributes);
     om_put_be64(batch + 35, (uint64_t)info->max_timestamp);
     info->crc = om_crc32c(0, batch + 21, (size_t)info->size - 21);
@@ -192,7 +192,7 @@ static void append(produce *p, om_kafka_topic *topic, om_queue *queue, om_log *l
         disowned = om_content_disown(bytes->data, bytes->len);
     if (result == OM_OK && (disowned || info->attributes != (int16_t)om_get_be16(bytes->data + 21) ||
                             info->max_timestamp != (int64_t)om_get_be64(bytes->data + 35)))
-        stamp(bytes->data, info);
+        put_attributes_and_time(bytes->data, info);
     if (result == OM_OK)
         result = om_log_append_bytes(log, bytes, info, unlogged);
     if (result != OM_OK) {

@@ -30,7 +30,7 @@ HEAD = struct.Struct(">IbBiI")
 AS_SENT = int(lib.OM_KAFKA_AS_SENT)
 
 
-class Parcel(NamedTuple):
+class RepackRequest(NamedTuple):
     place: int
     codec: int  # the one it is to have; AS_SENT: its own
     keyed: bool  # every record needs a key
@@ -53,51 +53,51 @@ class Repacker:
                 raise
             eventlog.failure("batches not recompressed", error, conn=event.conn)
             code = Error.UNKNOWN_SERVER_ERROR
-            done = [Repacked(each.place, code) for each in parcels(event.batches)]
+            done = [Repacked(each.place, code) for each in repack_requests(event.batches)]
         if not self._engine.kafka_repacked(event.conn, done):
             self._engine.hang_up(event.conn)  # gone, or no memory: it must not wait for ever
 
 
-def parcels(payload: bytes) -> Iterator[Parcel]:
+def repack_requests(payload: bytes) -> Iterator[RepackRequest]:
     at = 0
     while at < len(payload):
         place, codec, keyed, level, size = HEAD.unpack_from(payload, at)
         at += HEAD.size
-        yield Parcel(place, codec, bool(keyed), level, payload[at : at + size])
+        yield RepackRequest(place, codec, bool(keyed), level, payload[at : at + size])
         at += size
 
 
 def repack_all(payload: bytes, limit: int) -> list[Repacked]:
     """limit: how many bytes may come out of all of them."""
     done = []
-    for parcel in parcels(payload):
-        made = repack(parcel)
+    for request in repack_requests(payload):
+        made = repack(request)
         limit -= len(made.data or b"")
         if limit < 0:
-            made = Repacked(parcel.place, Error.MESSAGE_TOO_LARGE)
+            made = Repacked(request.place, Error.MESSAGE_TOO_LARGE)
         done.append(made)
     return done
 
 
-def repack(parcel: Parcel) -> Repacked:
-    batch = parcel.batch
+def repack(request: RepackRequest) -> Repacked:
+    batch = request.batch
     attributes = int.from_bytes(batch[21:23], "big")
     codec = attributes & CODECS
     try:
         records = open_records(codec, batch[OVERHEAD:]) if codec else batch[OVERHEAD:]
     except TooMuch:
-        return Repacked(parcel.place, Error.MESSAGE_TOO_LARGE)
+        return Repacked(request.place, Error.MESSAGE_TOO_LARGE)
     except NotOpened:
-        return Repacked(parcel.place, Error.CORRUPT_MESSAGE)
+        return Repacked(request.place, Error.CORRUPT_MESSAGE)
     plain = with_records(batch, attributes & ~CODECS, records)
     found = ffi.new("om_records_seen *")
-    if lib.om_records_survey(ffi.from_buffer(plain), len(plain), parcel.keyed, found):
-        return Repacked(parcel.place, Error.INVALID_RECORD)
+    if lib.om_records_survey(ffi.from_buffer(plain), len(plain), request.keyed, found):
+        return Repacked(request.place, Error.INVALID_RECORD)
     times = (found.first_time, found.last_time)
-    if parcel.codec == AS_SENT:
-        return Repacked(parcel.place, data=None, times=times)
-    if not parcel.codec:
-        return Repacked(parcel.place, data=plain, times=times)
-    closed = close_records(parcel.codec, records, parcel.level)
-    data = with_records(batch, attributes & ~CODECS | parcel.codec, closed)
-    return Repacked(parcel.place, data=data, times=times)
+    if request.codec == AS_SENT:
+        return Repacked(request.place, data=None, times=times)
+    if not request.codec:
+        return Repacked(request.place, data=plain, times=times)
+    closed = close_records(request.codec, records, request.level)
+    data = with_records(batch, attributes & ~CODECS | request.codec, closed)
+    return Repacked(request.place, data=data, times=times)
