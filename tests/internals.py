@@ -18,7 +18,7 @@ from cffi import FFI
 ROOT = Path(__file__).resolve().parent.parent
 CSRC = ROOT / "csrc"
 INTERNAL = (
-    "base/checksum.h", "base/buffer.h", "format/batch.h", "format/content.h",
+    "base/checksum.h", "base/copy_nt.h", "base/buffer.h", "format/batch.h", "format/content.h",
     "cursor/offset_chunk.h", "cursor/offset_set.h", "cursor/offset_counts.h", "cursor/cursor.h",
     "net/tick_coalesce.h",
     "segment/index.h", "segment/segment.h", "net/socket.h", "wal/wal.h", "base/timing_wheel.h",
@@ -48,13 +48,12 @@ def _build() -> ModuleType:
     if not target.exists():
         folder.mkdir(parents=True, exist_ok=True)
         builder = FFI()
-        texts = [(CSRC / header).read_text() for header in HEADERS if (CSRC / header).exists()]
+        texts = [(CSRC / header).read_text() for header in HEADERS]
         builder.cdef(PRELUDE + "\n".join(build_core.declarations(text) for text in texts))
         builder.set_source(
             name,
             # Python.h, which comes before, has defined _GNU_SOURCE already.
-            "#include <sys/uio.h>\n"
-            + "\n".join(f'#include "{header}"' for header in HEADERS if (CSRC / header).exists()),
+            "#include <sys/uio.h>\n" + "\n".join(f'#include "{header}"' for header in HEADERS),
             extra_objects=[str(made) for made in build_objects.build()],
             include_dirs=[str(CSRC)],
             libraries=["pthread"],

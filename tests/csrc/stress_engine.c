@@ -141,7 +141,7 @@ static void *without_socket(void *arg) {
             size_t len = say_something(worker, words), at = 0;
             for (int idle = 0; at < len && alive && idle < 100; idle++) {
                 int64_t taken = om_conn_feed(engine, conn, words + at, len - at);
-                PROMISE(taken >= 0 || taken == OM_E_RANGE);
+                PROMISE(taken >= 0 || taken == OM_E_GONE);
                 at += taken > 0 ? (size_t)taken : 0;
                 idle = taken > 0 ? 0 : idle;
                 alive = taken >= 0 && drain_some(&worker->stress->server, conn, &check);
