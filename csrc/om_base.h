@@ -25,14 +25,15 @@ enum om_result {
     OM_E_IO = -5,            /* a system call failed; the error text says which */
     OM_E_NO_SPACE = -6,      /* the disk is full, or below the low-space limit */
     OM_E_FENCED = -7,        /* a WAL sync failed: durable appends are refused until it is unfenced */
-    OM_E_FULL = -8,          /* no room now (WAL, hot tail, queue, output): a state, not an error; come back */
+    OM_E_FULL = -8,          /* no room now (WAL, hot tail, queue, output, what the caller gives to be filled): a
+                              * state, not an error; come back when there is room */
     OM_E_STALE_EPOCH = -9,   /* a leader's or producer's epoch that is older than the log's */
     OM_E_RANGE = -10,        /* an offset below the start or beyond the end, or out of order */
     OM_E_DELETED = -11,      /* the log, or the file of its segment, was deleted */
-    OM_E_NOT_RESIDENT = -12, /* not in memory: the reader thread has been asked for it */
+    OM_E_NOT_RESIDENT = -12, /* not at hand: it was asked for (read from the disk, decompressed); come back */
     OM_E_TIMEOUT = -13,      /* it didn't happen in the time given */
     OM_E_UNREADABLE = -14,   /* damaged, cut or unreadable: a part of a segment, or all of it */
-    OM_E_GONE = -15,         /* what the call names isn't there: connection, channel, queue, open request */
+    OM_E_GONE = -15,         /* what the call names isn't there: connection, channel, queue, segment, open request */
     OM_E_EXISTS = -16,       /* the name or number is in use */
     OM_E_LOCKED = -17,       /* somebody's exclusive use is in the way */
     OM_E_STALE = -18,        /* worked out before something changed: work it out again */

@@ -159,7 +159,7 @@ int om_channel_recover(om_engine *engine, uint64_t conn, int channel);
 int om_channel_tx_select(om_engine *engine, uint64_t conn, int channel);
 /* `ok` (the commit-ok frame) is sent when it is on disk. < 0: nothing of it happened. OM_TX_PARTIAL:
  * all of it but what full queues refused, and `ok` isn't sent. */
-#define OM_TX_PARTIAL 1
+#define OM_TX_PARTIAL 66 /* beside om_result */
 int om_channel_tx_commit(om_engine *engine, uint64_t conn, int channel, const uint8_t *ok, size_t len);
 int om_channel_tx_rollback(om_engine *engine, uint64_t conn, int channel);
 

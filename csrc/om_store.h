@@ -301,7 +301,7 @@ int64_t om_log_purge(om_log *log, uint64_t *seq);
 int64_t om_log_aborted_in(om_log *log, int64_t from, int64_t to, om_aborted *out, int64_t cap);
 
 /* End this producer's transaction here: a marker is appended, through the WAL whatever the log's flush
- * mode. An epoch above the producer's own fences it. OM_E_INVALID with an error (47, 52): not this producer's epoch any
+ * mode. An epoch above the producer's own fences it. OM_E_REFUSED with an error (47, 52): not this producer's epoch any
  * more, or not by this coordinator. */
 int om_log_marker(om_log *log, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch, int commit,
                   om_appended *out);
@@ -328,8 +328,8 @@ typedef struct om_rewritten {
     int64_t next_offset; /* of the last of the segments that it takes the place of */
 } om_rewritten;
 /* Another file for a sealed segment before the recovery point, or for several that follow each other: to be written
- * by the caller, with the same last offset. OM_E_RANGE: no such segments, or one is gone or damaged. Commit and
- * abort take the descriptor over. Block. */
+ * by the caller, with the same last offset. OM_E_GONE: no such segments, one is gone or damaged, or the store closes.
+ * Commit and abort take the descriptor over. Block. */
 int om_log_rewrite_begin(om_log *log, int64_t base_offset, int *fd);
 int om_log_rewrite_commit(om_log *log, int64_t base_offset, int fd, const om_rewritten *rewritten);
 void om_log_rewrite_abort(om_log *log, int64_t base_offset, int fd);

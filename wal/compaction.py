@@ -26,7 +26,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from ottermq._core import ffi, lib
-from ottermq.wal.errors import Full, OutOfRange, Unreadable, check
+from ottermq.wal.errors import Full, Gone, OutOfRange, Unreadable, check
 from ottermq.wal.log import Aborted, Log, SegmentStat
 from ottermq.wal.records import (
     CODECS,
@@ -171,7 +171,7 @@ class Compaction:
                 if new.is_open:
                     self._breathe()  # the last moment to end it
                 saved += new.commit()
-            except (OutOfRange, Unreadable):
+            except (Gone, OutOfRange, Unreadable):
                 pass  # trimmed meanwhile, not yet before the recovery point, or damaged
             finally:
                 new.abort()

@@ -44,7 +44,7 @@ class Deleted(LogError):
 
 
 class Gone(LogError):
-    """The queue or connection isn't there any more."""
+    """The queue, connection or segment isn't there any more."""
 
 
 class NotResident(LogError):

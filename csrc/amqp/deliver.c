@@ -77,7 +77,7 @@ int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const
                       const om_content *content, om_span properties, om_queue_reader *reader) {
     uint32_t most = om_amqp_of(conn)->frame_max - OM_FRAME_OVERHEAD;
     if ((size_t)properties.len > OM_HEADER_ROOM(om_amqp_of(conn)->frame_max))
-        return OM_E_INVALID;
+        return OM_DELIVERY_TOO_LONG;
     size_t body = (size_t)content->body.len;
     size_t heads = OM_METHOD_HEAD + args_len + 1 + OM_FRAME_HEAD + 12 + (size_t)properties.len + 1;
     lender lender;
@@ -193,7 +193,7 @@ int om_deliver_head(om_channel *channel, om_queue *queue, om_consumer *consumer,
     om_span properties = again ? told_properties(queue, log, content, conn) : content->properties;
     int result = om_deliver_frames(conn, channel, consumer ? OM_BASIC_DELIVER : OM_BASIC_GET_OK, args,
                                    (size_t)(at - args), content, properties, queue->lanes[lane].reader);
-    if (result == OM_E_INVALID)
+    if (result == OM_DELIVERY_TOO_LONG)
         turn_down(queue, conn, lane, content);
     if (result != OM_OK)
         return result;
@@ -241,9 +241,9 @@ static int deliver_copy(om_consumer *consumer, const om_content *content) {
         om_deliver_args(args, consumer, channel->unacked.next_tag, 0, content->exchange, content->routing_key);
     result = om_deliver_frames(channel->conn, channel, OM_BASIC_DELIVER, args, (size_t)(at - args), content, told,
                                consumer->reader);
-    if (result == OM_E_INVALID && (size_t)content->properties.len > OM_HEADER_ROOM(engine->options.frame_max))
+    if (result == OM_DELIVERY_TOO_LONG && (size_t)content->properties.len > OM_HEADER_ROOM(engine->options.frame_max))
         return OM_OK; /* no client can have it: it is skipped, and doesn't block what comes behind it */
-    if (result == OM_E_INVALID)
+    if (result == OM_DELIVERY_TOO_LONG)
         om_conn_break(channel->conn, OM_TOO_LONG_FOR_IT);
     if (result != OM_OK)
         return result;

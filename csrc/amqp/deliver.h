@@ -11,8 +11,8 @@ extern const om_delivery_ops om_amqp_delivery;
 #define OM_DELIVER_ARGS (1 + 255 + 8 + 1 + 1 + 255 + 1 + 255)
 uint8_t *om_deliver_args(uint8_t *at, const om_consumer *consumer, uint64_t tag, int again, om_span exchange,
                          om_span key);
-/* Frames of one message for that channel; method: deliver, get-ok or return. OM_E_INVALID: the properties don't fit
- * into a frame of this connection's, and nothing was written. */
+/* Frames of one message for that channel; method: deliver, get-ok or return. OM_DELIVERY_TOO_LONG: nothing was
+ * written. */
 int om_deliver_frames(om_conn *conn, om_channel *channel, uint32_t method, const uint8_t *args, size_t args_len,
                       const om_content *content, om_span properties, om_queue_reader *reader);
 /* The head of a queue's lane, to a consumer or (NULL) by basic.get: frames, then acquired or settled. Returns what

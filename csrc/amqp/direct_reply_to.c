@@ -54,7 +54,7 @@ static int deliver(om_engine *engine, om_span key, const om_content *content) {
     uint64_t tag = om_unacked_skip(&channel->unacked);
     uint8_t *at = om_deliver_args(args, channel->reply_to, tag, 0, (om_span){(const uint8_t *)"", 0}, key);
     if (om_deliver_frames(channel->conn, channel, OM_BASIC_DELIVER, args, (size_t)(at - args), content,
-                          content->properties, NULL) == OM_E_INVALID)
+                          content->properties, NULL) == OM_DELIVERY_TOO_LONG)
         return 0; /* longer than this client's frames */
     channel->conn->delivered++;
     return 1;
@@ -85,12 +85,12 @@ int om_reply_answer(om_channel *from, om_span exchange, om_span key, om_span pro
            deliver_copies(engine, bcc, &content);
 }
 
-/* The property part with this channel's own address for `reply-to`. OM_E_INVALID: it doesn't
+/* The property part with this channel's own address for `reply-to`. OM_E_GONE: it doesn't
  * consume replies. */
 int64_t om_reply_rewrite(om_channel *channel, const om_properties *in, uint8_t *out, size_t cap) {
     char address[128];
     if (!channel->reply_to)
-        return OM_E_INVALID;
+        return OM_E_GONE;
     while (!channel->reply_secret)
         if (getrandom(&channel->reply_secret, sizeof channel->reply_secret, 0) < 0)
             return OM_E_NO_MEMORY;

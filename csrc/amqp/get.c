@@ -30,7 +30,7 @@ int om_get(om_channel *channel, om_queue *queue, int no_ack) {
     int result = om_queue_head(queue, queue->engine->wall_ms, &lane, &offset, &content);
     if (result == OM_OK)
         result = om_deliver_head(channel, queue, NULL, no_ack, lane, &content);
-    if (result == OM_E_INVALID) {
+    if (result == OM_DELIVERY_TOO_LONG) {
         queue->engine->retry = 1; /* perhaps there is another behind it */
         result = OM_E_NOT_RESIDENT;
     }

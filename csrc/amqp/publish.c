@@ -202,7 +202,7 @@ static enum om_verdict read_properties(om_channel *channel, const uint8_t *data,
     if (verdict != OM_GO_ON)
         return verdict;
     int result = keep_properties(channel, &properties);
-    if (result == OM_E_INVALID)
+    if (result == OM_E_GONE)
         return om_amqp_error(channel->conn, channel->number, 406, OM_BASIC_PUBLISH,
                              "PRECONDITION_FAILED - fast reply consumer does not exist");
     if (result != OM_OK)

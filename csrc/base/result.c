@@ -34,7 +34,7 @@ const char *om_result_text(int result) {
     case OM_E_DELETED:
         return "the log or its file has been deleted";
     case OM_E_NOT_RESIDENT:
-        return "not in memory yet: the reader has been asked for it";
+        return "not in memory yet: it has been asked for";
     case OM_E_TIMEOUT:
         return "timed out";
     case OM_E_UNREADABLE:

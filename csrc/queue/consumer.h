@@ -14,8 +14,11 @@
 
 typedef struct om_subscriber om_subscriber;
 
-/* Both are called once per message. OM_E_INVALID: this client can't be sent it, and that was dealt with;
- * OM_E_UNREADABLE: a page of it couldn't be read; else below 0: no memory. Then nothing was sent. */
+/* Beside om_result: a message's properties don't fit into this client's frames. */
+#define OM_DELIVERY_TOO_LONG 65
+
+/* Both are called once per message. OM_DELIVERY_TOO_LONG: that was dealt with; OM_E_UNREADABLE: a page of it
+ * couldn't be read; else below 0: no memory. Then nothing was sent. */
 typedef struct om_delivery_ops {
     /* The head of a queue's lane: acquired or, without acks, settled. */
     int (*deliver)(om_consumer *consumer, int32_t lane, const om_content *content);

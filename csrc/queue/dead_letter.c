@@ -384,7 +384,7 @@ void om_dead_letter_pump(om_queue *queue) {
             done_with_first(queue);
             continue;
         }
-        if (result == OM_E_UNREADABLE || result == OM_E_RANGE) {
+        if (om_queue_reader_goes_on(result)) {
             drop(queue, &dead);
             done_with_first(queue);
             continue;

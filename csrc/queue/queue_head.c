@@ -57,7 +57,7 @@ static int look_at_lane(om_queue *queue, int32_t index, int64_t as_of, int64_t *
             return come_back(queue, OM_E_NO_MEMORY);
         int64_t skip_to = *offset + 1;
         int result = om_queue_reader_get(engine, lane->reader, log, *offset, content, &skip_to);
-        if (result == OM_E_UNREADABLE || result == OM_E_RANGE) {
+        if (om_queue_reader_goes_on(result)) {
             result = pass_over(queue, log, *offset, skip_to);
             if (result == OM_OK)
                 continue;

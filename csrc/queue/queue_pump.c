@@ -69,7 +69,7 @@ static void give_out(om_queue *queue) {
             om_queue_wait(queue);
             return;
         }
-        if (result == OM_E_INVALID)
+        if (result == OM_DELIVERY_TOO_LONG)
             continue;
         if (result != OM_OK) {
             om_conn_break(consumer->subscriber->conn, "out of memory");

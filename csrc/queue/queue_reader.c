@@ -85,7 +85,7 @@ static int start_batch(om_engine *engine, om_queue_reader *reader, const om_log 
         return OM_E_UNREADABLE;
     info.base_offset = base_offset;
     if (is_for_nobody(log, &info))
-        return OM_E_RANGE;
+        return OM_READER_PASS;
     if (info.attributes & OM_ATTR_CODEC_MASK) {
         int result = om_decompressed_get(engine, log->id, base_offset, data, len, &reader->decompressed);
         if (result != OM_OK)
@@ -114,7 +114,7 @@ static int take_hot(om_engine *engine, om_queue_reader *reader, om_log *log, int
     const om_hot *hot = om_hot_at(&log->hot, index);
     if (hot->base_offset > offset) {
         *skip_to = hot->base_offset;
-        return OM_E_RANGE;
+        return OM_READER_PASS;
     }
     om_queue_reader_rest(reader);
     reader->bytes = hot->bytes;
@@ -128,7 +128,7 @@ static int step_to(om_engine *engine, om_queue_reader *reader, const om_log *log
     const uint8_t *data = reader->read.spans[0].data;
     size_t len = (size_t)reader->read.spans[0].len;
     size_t at = reader->next >= 0 && reader->read_at < len && offset > reader->last ? reader->read_at : 0;
-    int result = OM_E_RANGE;
+    int result = OM_READER_PASS;
     *skip_to = reader->read.next_offset;
     om_read_guard(&reader->read);
     while (at < len) {
@@ -208,9 +208,9 @@ static int read_record(om_queue_reader *reader, int64_t offset, om_content *out)
     if (faulted != OM_OK)
         return faulted;
     if (result != OM_OK)
-        return result == OM_END ? OM_E_RANGE : OM_E_UNREADABLE;
+        return result == OM_END ? OM_READER_PASS : OM_E_UNREADABLE;
     reader->next = out->offset + 1;
-    return out->offset == offset ? OM_OK : OM_E_RANGE;
+    return out->offset == offset ? OM_OK : OM_READER_PASS;
 }
 
 static int get(om_engine *engine, om_queue_reader *reader, om_log *log, int64_t offset, om_content *out,
@@ -232,14 +232,16 @@ static int get(om_engine *engine, om_queue_reader *reader, om_log *log, int64_t 
     int result = read_record(reader, offset, out);
     if (result != OM_OK) {
         /* A gap within the batch: the next record shows how far it goes. */
-        if (result == OM_E_RANGE && reader->next > offset + 1)
+        if (result == OM_READER_PASS && reader->next > offset + 1)
             *skip_to = reader->next - 1;
         reader->next = -1;
     }
     return result;
 }
 
-/* Bytes that nobody was to look at make no sense. OM_OK: they are what they were, all the same. OM_E_RANGE: they
+#define LOOK_AGAIN 67 /* beside om_result, in here only */
+
+/* Bytes that nobody was to look at make no sense. OM_OK: they are what they were, all the same. LOOK_AGAIN: they
  * may not be, read them again. */
 static int check_after_all(om_queue_reader *reader, int64_t offset) {
     int result = om_read_check(&reader->read);
@@ -247,17 +249,17 @@ static int check_after_all(om_queue_reader *reader, int64_t offset) {
     if (result == OM_OK && offset < reader->read.next_offset)
         return OM_OK;
     om_queue_reader_rest(reader);
-    return result == OM_OK ? OM_E_RANGE : result;
+    return result == OM_OK ? LOOK_AGAIN : result;
 }
 
 OM_PER_MESSAGE
 int om_queue_reader_get(om_engine *engine, om_queue_reader *reader, om_log *log, int64_t offset, om_content *out,
                         int64_t *skip_to) {
     int result = get(engine, reader, log, offset, out, skip_to);
-    if ((result == OM_E_UNREADABLE || result == OM_E_RANGE) && reader->is_unseen) {
+    if (om_queue_reader_goes_on(result) && reader->is_unseen) {
         int checked = check_after_all(reader, offset);
         if (checked != OM_OK)
-            return checked == OM_E_RANGE ? om_queue_reader_get(engine, reader, log, offset, out, skip_to) : checked;
+            return checked == LOOK_AGAIN ? om_queue_reader_get(engine, reader, log, offset, out, skip_to) : checked;
     }
     if (result != OM_E_UNREADABLE || om_queue_reader_unguard(reader) == OM_OK)
         return result;

@@ -28,10 +28,17 @@ typedef struct om_queue_reader {
 om_queue_reader *om_queue_reader_new(void);
 void om_queue_reader_free(om_queue_reader *reader);
 void om_queue_reader_rest(om_queue_reader *reader); /* lets go of the batch at hand */
-/* The message at that offset. OM_OK; OM_END: not there yet; OM_E_NOT_RESIDENT: asked for;
- * OM_E_UNREADABLE or OM_E_RANGE: reading may go on at `skip_to`. Valid until the next call. */
+/* Beside om_result: no consumer gets what is at that offset. It is in a gap, a marker, or of an aborted transaction. */
+#define OM_READER_PASS 64
+/* The message at that offset. OM_OK; OM_END: not there yet; OM_E_NOT_RESIDENT: asked for; OM_READER_PASS,
+ * OM_E_UNREADABLE or (the log begins behind it) OM_E_RANGE: reading may go on at `skip_to`. Valid until the next
+ * call. */
 int om_queue_reader_get(om_engine *engine, om_queue_reader *reader, om_log *log, int64_t offset, om_content *out,
                         int64_t *skip_to);
+static inline int om_queue_reader_goes_on(int result) {
+    return result == OM_READER_PASS || result == OM_E_UNREADABLE || result == OM_E_RANGE;
+}
+
 /* Memory that holds the last message and may be lent; NULL: it lies in a mapping. */
 static inline om_buffer *om_queue_reader_bytes(const om_queue_reader *reader) {
     return reader->decompressed ? reader->decompressed : reader->bytes;

@@ -91,7 +91,7 @@ static void serve(om_queue *queue, om_consumer *consumer) {
             om_queue_wait(queue);
             return;
         }
-        if (result != OM_OK && result != OM_E_INVALID)
+        if (result != OM_OK && result != OM_DELIVERY_TOO_LONG)
             om_conn_break(consumer->subscriber->conn, "out of memory");
         if (result != OM_OK)
             return;

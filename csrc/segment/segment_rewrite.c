@@ -104,7 +104,7 @@ int om_segment_rewrite_commit(om_segment *segment, int fd) {
     else if (fstat(fd, &info) < 0 || fsync(fd) < 0)
         result = om_errno_result();
     else if ((uint64_t)info.st_size < om_segment_written(segment))
-        result = OM_E_INVALID; /* readers would lose bytes they have been shown */
+        result = OM_E_STALE; /* readers would lose bytes they have been shown */
     if (result == OM_OK)
         result = rename_into_place(segment);
     if (result != OM_OK) {

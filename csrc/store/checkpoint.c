@@ -80,10 +80,10 @@ static int settle_wal(om_store *store, uint64_t *seq) {
     store->urgent = 1;
     *seq = om_store_leave(store);
     int result;
-    do {
-        result = om_wal_wait(store->wal, *seq, SETTLE_LOOK_MS);
-    } while (result == OM_E_TIMEOUT && !om_wal_stands_still(store->wal));
-    return result == OM_E_TIMEOUT ? OM_E_NO_SPACE : result;
+    while ((result = om_wal_wait(store->wal, *seq, SETTLE_LOOK_MS)) == OM_E_TIMEOUT)
+        if (om_wal_stands_still(store->wal))
+            return OM_E_NO_SPACE; /* there is no file to go on in, and the disk has no room for one */
+    return result;
 }
 
 /* nodes: what it no longer names; empty afterwards if that can't be recorded, so that it stays.

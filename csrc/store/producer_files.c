@@ -111,7 +111,7 @@ static int holds(const om_log *log, const om_segment *segment) {
 static int take(om_log *log, om_segment *full, contents *contents) {
     const om_producers *producers = log->producers;
     if (!producers || !holds(log, full))
-        return OM_E_RANGE;
+        return OM_E_GONE;
     contents->end = log->next_offset;
     contents->is_first = !log->has_snapshots;
     int result = make_snapshot(producers, &contents->snapshot);

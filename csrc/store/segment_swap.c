@@ -84,14 +84,14 @@ int om_log_rewrite_begin(om_log *log, int64_t base_offset, int *fd) {
     om_ticket_lock_take(&log->store->turn);
     find(log, base_offset, -1, &group);
     om_ticket_lock_give(&log->store->turn);
-    int result = group.count ? om_segment_rewrite_begin(group.items[0], 0, fd) : OM_E_RANGE;
+    int result = group.count ? om_segment_rewrite_begin(group.items[0], 0, fd) : OM_E_GONE;
     let_go(&group);
     return result;
 }
 
 static int path_of(const om_log *log, int64_t base_offset, const char *suffix, char *path, size_t cap) {
     int len = snprintf(path, cap, "%s/%020lld%s", log->folder, (long long)base_offset, suffix);
-    return len > 0 && (size_t)len < cap ? OM_OK : OM_E_IO;
+    return len > 0 && (size_t)len < cap ? OM_OK : OM_E_LIMIT;
 }
 
 static void remove_file(const om_log *log, int64_t base_offset, const char *suffix) {
@@ -132,16 +132,19 @@ static void suffix_of(const char *kind, int64_t next, char *suffix) {
 
 static int rename_to(const om_log *log, int64_t base, const char *from, const char *to) {
     char before[OM_PATH_MAX], after[OM_PATH_MAX];
-    if (path_of(log, base, from, before, sizeof before) != OM_OK ||
-        path_of(log, base, to, after, sizeof after) != OM_OK)
-        return OM_E_IO;
+    int result = path_of(log, base, from, before, sizeof before);
+    if (result == OM_OK)
+        result = path_of(log, base, to, after, sizeof after);
+    if (result != OM_OK)
+        return result;
     return rename(before, after) == 0 ? OM_OK : om_errno_result();
 }
 
 static int make_empty(const om_log *log, int64_t base, const char *suffix) {
     char path[OM_PATH_MAX];
-    if (path_of(log, base, suffix, path, sizeof path) != OM_OK)
-        return OM_E_IO;
+    int result = path_of(log, base, suffix, path, sizeof path);
+    if (result != OM_OK)
+        return result;
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0640);
     return fd < 0 || close(fd) != 0 ? om_errno_result() : OM_OK;
 }
@@ -367,7 +370,7 @@ static int replace(om_log *log, const group *old, const om_rewritten *rewritten)
         om_segment_load_index(fresh); /* made anew, and saved: for tools that look at the files */
     } else {
         om_segment_unlink(fresh); /* trimmed meanwhile */
-        result = OM_E_RANGE;
+        result = OM_E_GONE;
     }
     om_segment_unref(fresh);
     return result;
@@ -389,7 +392,7 @@ int om_log_rewrite_commit(om_log *log, int64_t base_offset, int fd, const om_rew
     if (old.count)
         log->syncing = 1; /* its files stay, deleted or not */
     om_ticket_lock_give(&store->turn);
-    int result = old.count ? replace(log, &old, rewritten) : OM_E_RANGE;
+    int result = old.count ? replace(log, &old, rewritten) : OM_E_GONE;
     if (old.count) {
         om_ticket_lock_take(&store->turn);
         log->syncing = 0;

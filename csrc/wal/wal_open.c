@@ -159,7 +159,7 @@ static int adopt_files(om_wal *wal, const om_wal_tail *after, char *err, size_t 
     if (newest != after->last_number) {
         snprintf(err, err_len, "the newest WAL file is %" PRIu64 ", but recovery ended with %" PRIu64, newest,
                  after->last_number);
-        result = OM_E_INVALID;
+        result = OM_E_STALE;
     }
     for (size_t i = 0; i < count && result == OM_OK; i++) {
         om_wal_file *file = files[i];

@@ -261,7 +261,7 @@ class Engine:
         spec.timeout_ms = consume.timeout_ms
         result: int = lib.om_consumer_add(self._engine, conn, channel, spec, ok, len(ok))
         del alive
-        return Added(result) if result < 0 else Added.OK
+        return _added(result)
 
     def cancel_consumer(self, conn: int, channel: int, tag: bytes, ok: bytes) -> bool:
         return _ok(lib.om_consumer_cancel(self._engine, conn, channel, tag, len(tag), ok, len(ok)))
@@ -270,7 +270,7 @@ class Engine:
         result: int = lib.om_consumer_add_reply_to(
             self._engine, conn, channel, tag, len(tag), ok, len(ok)
         )
-        return Added(result) if result < 0 else Added.OK
+        return _added(result)
 
     def expects_replies(self, address: bytes) -> bool:
         """Direct reply-to: is the client that asked still there?"""
@@ -366,6 +366,12 @@ class Engine:
         out = ffi.new("om_engine_stat *")
         lib.om_engine_stat_get(self._engine, out)
         return EngineStat(*(getattr(out, name) for name in EngineStat._fields))
+
+
+def _added(result: int) -> Added:
+    """LogError: what no rule of the protocol explains."""
+    known = result in {each.value for each in Added}
+    return Added(result if known else check(result, "add a consumer"))
 
 
 def _ok(result: int) -> bool:

@@ -36,6 +36,14 @@ def test_why_a_consumer_is_refused(plane: Plane) -> None:
     assert plane.engine.add_consumer(99, 1, Consume(1, b"c"), b"") is Added.GONE
 
 
+def test_a_consumer_that_no_rule_refuses_is_an_error(plane: Plane) -> None:
+    client = plane.client()
+    with pytest.raises(InvalidArgument):
+        consume(plane, client, b"x" * 256)
+    with pytest.raises(InvalidArgument):
+        plane.engine.add_reply_consumer(client.id, 1, b"x" * 256, b"")
+
+
 def test_a_route_of_before_is_stale_and_one_for_nobody_is_gone(plane: Plane) -> None:
     client = plane.client()
     plane.answering = False
