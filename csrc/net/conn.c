@@ -132,14 +132,13 @@ void om_conn_dirty(om_conn *conn) {
 }
 
 uint8_t *om_conn_put(om_conn *conn, size_t len) {
-    static uint8_t nowhere[1u << 12];
     uint8_t *at = om_output_put(&conn->out, len);
     if (at) {
         om_conn_dirty(conn);
         return at;
     }
     om_conn_break(conn, "out of memory");
-    return len <= sizeof nowhere ? nowhere : NULL;
+    return len <= sizeof conn->engine->nowhere ? conn->engine->nowhere : NULL;
 }
 
 void om_conn_put_bytes(om_conn *conn, const void *data, size_t len) {

@@ -51,6 +51,7 @@ struct om_engine {
     uint8_t *scratch; /* input of the connection at hand */
     uint8_t *rewrite; /* property parts made on the way */
     size_t rewrite_cap;
+    uint8_t nowhere[1u << 12]; /* takes the output of a connection that there is no memory for */
 };
 
 /* May a publish be taken now? Fenced ones are, to be refused one by one. */

@@ -332,10 +332,6 @@ uint64_t om_wal_durable_seq(const om_wal *wal) {
     return atomic_load_explicit(&wal->durable_seq, memory_order_acquire);
 }
 
-uint32_t om_wal_epoch(const om_wal *wal) {
-    return (uint32_t)atomic_load_explicit(&wal->epoch, memory_order_acquire);
-}
-
 uint64_t om_wal_used(const om_wal *wal) {
     return atomic_load_explicit(&wal->used, memory_order_relaxed);
 }

@@ -89,7 +89,6 @@ uint64_t om_wal_append_lent(om_wal *wal, uint8_t type, uint64_t log_id, const st
 void om_wal_submit(om_wal *wal, int lazy);
 uint64_t om_wal_last_seq(const om_wal *wal);
 uint64_t om_wal_durable_seq(const om_wal *wal); /* of the last whole record; atomic, any thread */
-uint32_t om_wal_epoch(const om_wal *wal);
 /* The eventfd that becomes readable when durable_seq moves, the WAL is fenced, or room
  * returns. Owned by the caller (the engine); set once before the first append. */
 void om_wal_notify_fd(om_wal *wal, int event_fd);
