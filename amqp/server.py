@@ -99,7 +99,7 @@ class AmqpServer:
         # Of TLS connections, which have no socket of the engine's.
         self._certificates: dict[int, str] = {}
         self._pipes: dict[int, Pipe] = {}
-        self._alarm_reason = ""  # of the alarm that is set
+        self._alarm_reason = ""  # of the alarm that is set, as the log has it
         context.queues.on_gone.append(self._tell_consumers)
         context.queues.on_vhost_gone.append(self._vhost_gone)
         context.auth.on_change(self._permissions_changed)
@@ -296,11 +296,8 @@ class AmqpServer:
         self.context.engine.send(conn.id, here.close(Reply(406, text)))
 
     def _alarm(self, event: AlarmChanged) -> None:
-        if event.reason:
-            self._alarm_reason = event.reason
-            alarms.tell_set(self.context.engine, event.reason)
-        else:
-            alarms.tell_cleared(self._alarm_reason)
+        before, self._alarm_reason = self._alarm_reason, event.reason
+        alarms.tell_change(self.context.engine, before, event.reason)
 
     def _wrong_protocol(self, event: WrongProtocol) -> None:
         what = protocol_of(event.received)

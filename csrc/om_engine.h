@@ -74,7 +74,8 @@ enum om_event_kind {
     OM_EV_QUEUE_IDLE = 9,        /* `queue` lost its last consumer (auto-delete, expires) */
     OM_EV_CONSUMER_TIMEOUT = 10, /* a delivery was not acked in time on that channel: close it (406).
                               * count: the time it had, in ms */
-    OM_EV_ALARM = 11,            /* publishers are held back (text: why); no text: they aren't any more */
+    OM_EV_ALARM = 11,            /* publishers are held back (text: why), or for another reason than before; no
+                              * text: they aren't any more */
     OM_EV_BAD_HEADER = 12,       /* not our protocol: header sent, socket closed. text: what came, peer */
     OM_EV_REFUSED_CONN = 13,     /* too many connections. text: peer */
     OM_EV_ACTIVE = 14,           /* single active consumer: key = consumer tag became active on `queue` */

@@ -140,7 +140,7 @@ enum om_report_kind {
     OM_REPORT_DELETED = 11,      /* recovery finished a deletion: drop it from the catalogue */
     OM_REPORT_CLOCK_BEHIND = 12, /* the system's time is earlier than that of the last life */
     OM_REPORT_ORPHANED = 13,     /* logs that no row names were set aside */
-    OM_REPORT_STALLED = 14,      /* for 10 s what was taken can't be put down: publishers have to wait */
+    OM_REPORT_STALLED = 14,      /* for 10 s what was taken can't be written: publishers are held back */
     OM_REPORT_GOES_ON = 15       /* what couldn't be written can be now */
 };
 typedef struct om_report {

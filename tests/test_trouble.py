@@ -80,7 +80,7 @@ def test_what_cannot_be_written_is_told_and_becomes_an_alarm(
         assert why in broker.wait_for(" ERROR writes stalled text=.*")[0]
         assert health(broker)[1]["status"] == "refusing appends"
         channel.publish(b"held back", key="q", delivery_mode=2)
-        assert channel.client.expect(Connection.Blocked).reason == "the disk takes nothing"
+        assert channel.client.expect(Connection.Blocked).reason == "disk writes stalled"
         assert metric(broker, "ottermq_storage_stalled") == 1
         faults.clear()
         channel.client.expect(Connection.Unblocked)
@@ -102,7 +102,7 @@ def test_a_log_that_does_not_move_is_told(tmp_path: Path) -> None:
         assert "hasn't moved" in health(broker)[1]["reason"]
         other = Client(broker.address("amqp")).channel()
         other.publish(b"held back", key="q", delivery_mode=2)
-        assert other.client.expect(Connection.Blocked).reason == "the disk takes nothing"
+        assert other.client.expect(Connection.Blocked).reason == "disk writes stalled"
         channel.confirmed(2)
         other.client.expect(Connection.Unblocked)
         health_becomes(broker, 200)

@@ -103,14 +103,17 @@ static void weigh_memory(om_engine *engine) {
     engine->memory_full = bytes > (engine->memory_full ? limit - limit / 10 : limit);
 }
 
-/* A short wait for the disk is left to TCP; an alarm is announced. */
+/* Why: each is one pointer, by which a change is seen. */
+static const char LOW_ON_MEMORY[] = "low on memory", LOW_ON_DISK[] = "low on disk", STALLED[] = "disk writes stalled";
+
+/* A short wait for the disk is left to TCP; an alarm is announced, and so is another reason for it. */
 static void set_alarm(om_engine *engine, const char *reason) {
-    int on = reason != NULL;
-    if (on != engine->loop->alarm) {
-        engine->loop->alarm = on;
+    const char *before = engine->loop->alarm;
+    if (reason != before) {
+        engine->loop->alarm = reason;
         om_event event = {
             .kind = OM_EV_ALARM,
-            .text = {(const uint8_t *)(on ? reason : ""), on ? (int32_t)strlen(reason) : 0},
+            .text = {(const uint8_t *)(reason ? reason : ""), reason ? (int32_t)strlen(reason) : 0},
         };
         om_event_push(engine, &event);
     }
@@ -123,9 +126,9 @@ static void retry_stalled(om_engine *engine) {
     engine->retry = 0;
     int takes = om_store_takes(engine->store);
     if (takes == OM_E_NO_SPACE || engine->memory_full)
-        set_alarm(engine, engine->memory_full                      ? "low on memory"
-                          : om_store_short_of_space(engine->store) ? "low on disk"
-                                                                   : "the disk takes nothing");
+        set_alarm(engine, engine->memory_full                      ? LOW_ON_MEMORY
+                          : om_store_short_of_space(engine->store) ? LOW_ON_DISK
+                                                                   : STALLED);
     else if (engine->loop->alarm && takes != OM_E_FULL)
         set_alarm(engine, NULL);
     int open = om_engine_takes(engine);

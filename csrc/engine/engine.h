@@ -29,7 +29,7 @@ typedef struct om_loop {
     int running, stopping; /* stopping: atomic */
     int64_t swept_ms;      /* when the last sweep over the connections was */
     int64_t sleeps_until;  /* ms, or until something comes */
-    int alarm;             /* publishers are held back, and it was announced */
+    const char *alarm;     /* why publishers are held back, as it was announced; NULL: they aren't */
     struct {
         int fd, protocol;
         char usual[OM_CONGESTION_NAME];

@@ -179,7 +179,7 @@ void om_engine_stat_get(om_engine *engine, om_engine_stat *out) {
     out->connections = engine->conn_count;
     out->queues = engine->queues->count;
     out->routes = engine->queues->routes.count;
-    out->blocked = engine->loop->alarm;
+    out->blocked = engine->loop->alarm != NULL;
     for (uint32_t i = 0; i < engine->conn_cap; i++)
         out->output_bytes += engine->conns[i] ? engine->conns[i]->out.bytes : 0;
     for (uint32_t i = 0; i < engine->queues->buckets; i++)

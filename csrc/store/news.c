@@ -47,8 +47,8 @@ static void handle_fence(om_store *store) {
     om_undo_forget(store, durable);
     om_undo_all(store);
     om_store_add_report(store, OM_REPORT_FENCED, NULL, 0, 0,
-                        "the WAL can't be synced (%s): durable appends are refused until `ottermq unfence`%s", text,
-                        kept ? "" : "; what was under way may come back after a restart");
+                        "WAL sync failed (%s): durable appends are refused until `ottermq unfence` or a restart%s",
+                        text, kept ? "" : "; in-flight records may reappear after a restart");
 }
 
 /* The committer says so by waking us; it changes its mind only when it has a file again. */

@@ -71,8 +71,7 @@ static int write_list(om_store *store, list *list, int result) {
     int failed = __atomic_exchange_n(&store->removals.failed, result != OM_OK, __ATOMIC_RELAXED);
     if (result != OM_OK && !failed)
         om_store_add_report(store, OM_REPORT_WRITE_FAILED, NULL, 0, 0,
-                            "what is to be removed can't be recorded (%s): the files stay, and it is tried again",
-                            om_result_text(result));
+                            "removal journal not written (%s): segments are kept; retrying", om_result_text(result));
     return result;
 }
 

@@ -66,7 +66,7 @@ void om_trouble_look(om_store *store) {
     if (why)
         snprintf(trouble->why, sizeof trouble->why, "%s", why);
     om_store_add_report(store, why ? OM_REPORT_STALLED : OM_REPORT_GOES_ON, NULL, 0, 0,
-                        why ? "publishers have to wait: %.200s" : "what was taken is written again", trouble->why);
+                        why ? "publishers are held back: %.200s" : "what failed succeeds again", trouble->why);
 }
 
 int om_trouble_is_alarm(const om_store *store) {

@@ -41,9 +41,7 @@ int om_wal_fence_read(int dir_fd, om_wal_fence *fence, char *err, size_t err_len
     /* It is replaced atomically, so a damaged one is damage, not a crash. */
     if (got != FENCE_LEN || memcmp(bytes, FENCE_MAGIC, 8) != 0 || om_get_le32(bytes + 28) != om_crc32c(0, bytes, 28) ||
         om_get_le32(bytes + 8) != FENCE_VERSION) {
-        snprintf(err, err_len,
-                 "the WAL's fence file is damaged: which records were refused "
-                 "can't be told");
+        snprintf(err, err_len, "the WAL's fence file is damaged: the refused records are unknown");
         return OM_E_CORRUPT;
     }
     fence->epoch = om_get_le32(bytes + 12);

@@ -6,8 +6,9 @@ WARNING disk alarm set reason="low on disk" used=299GiB free=900MiB limit=1GiB
     key=wal.low_space_limit path=/var/lib/ottermq
 INFO disk alarm cleared
 
-The reason is the one that publishers get. The other fields are how much is used, where, and the
-key of the limit.
+Its reason may change while it stands: from memory to disk or back, one alarm is cleared and the
+other set; a full disk whose writes stall, too, is set again. The reason is the one that publishers
+get. The other fields are how much is used, where, and the key of the limit.
 """
 
 import shutil
@@ -21,7 +22,15 @@ LOW_ON_MEMORY, LOW_ON_DISK = "low on memory", "low on disk"
 MIB = SIZES["MIB"]
 
 
-def tell_set(engine: Engine, reason: str) -> None:
+def tell_change(engine: Engine, before: str, reason: str) -> None:
+    """ "": no alarm."""
+    if before and (not reason or (before == LOW_ON_MEMORY) != (reason == LOW_ON_MEMORY)):
+        _tell_cleared(before)
+    if reason:
+        _tell_set(engine, reason)
+
+
+def _tell_set(engine: Engine, reason: str) -> None:
     fields = _measured(engine, reason)
     if reason == LOW_ON_MEMORY:
         eventlog.warning("memory alarm set", reason=reason, **fields)
@@ -29,8 +38,7 @@ def tell_set(engine: Engine, reason: str) -> None:
         eventlog.warning("disk alarm set", reason=reason, **fields)
 
 
-def tell_cleared(reason: str) -> None:
-    """reason: the one it was set for."""
+def _tell_cleared(reason: str) -> None:
     if reason == LOW_ON_MEMORY:
         eventlog.info("memory alarm cleared")
     else:
@@ -38,7 +46,7 @@ def tell_cleared(reason: str) -> None:
 
 
 def _measured(engine: Engine, reason: str) -> dict[str, object]:
-    """A disk that takes nothing is named by its path: no setting is its limit."""
+    """A disk whose writes stall is named by its path: no setting is its limit."""
     if reason == LOW_ON_MEMORY:
         return {
             "used": _rounded(engine.stat().message_bytes),

@@ -115,7 +115,7 @@ class ConsumerActive(NamedTuple):
 
 
 class AlarmChanged(NamedTuple):
-    """Publishers are held back, or may go on."""
+    """Publishers are held back, for this or for another reason, or may go on."""
 
     reason: str  # "": over
 
