@@ -1,6 +1,6 @@
 """SIGHUP: the configuration is read again, and settings that may change while we serve do.
 
-    configuration reloaded took="log.level, tls.cert" restart=wal.segment_size
+    configuration reloaded applied="log.level, tls.cert" restart=wal.segment_size
     definitions loaded path=/etc/ottermq/definitions.json
 
 Files are read again whether or not their names have changed: certificates and definitions. A
@@ -78,12 +78,12 @@ class Reloader:
         if self.contexts and not await self.contexts.reload(_tls(self.config, wanted).tls):
             wanted = dataclasses.replace(wanted, tls=self.config.tls)  # the log has the reason
         others = changed(self.config, wanted)
-        took = [path for path in others if path in RELOADED]
-        self._apply(_with(self.config, wanted, took))
+        applied = [path for path in others if path in RELOADED]
+        self._apply(_with(self.config, wanted, applied))
         restart = [path for path in others if path not in RELOADED]
-        eventlog.info("configuration reloaded", took=_listed(took), restart=_listed(restart))
-        if took:
-            auditlog.record("config.reload", user=None, peer="SIGHUP", what=_listed(took))
+        eventlog.info("configuration reloaded", applied=_listed(applied), restart=_listed(restart))
+        if applied:
+            auditlog.record("config.reload", user=None, peer="SIGHUP", what=_listed(applied))
         await self._load_definitions()
 
     def _apply(self, config: Config) -> None:

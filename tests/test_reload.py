@@ -71,7 +71,7 @@ def test_no_signal_but_those_that_stop_it_ends_a_broker(tmp_path: Path) -> None:
     with Broker(tmp_path / "data") as broker:
         for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
             broker.process.send_signal(number)
-        broker.wait_for(r" reloaded took=nothing restart=nothing$")
+        broker.wait_for(r" reloaded applied=nothing restart=nothing$")
         with Client(broker.address("amqp")) as client:
             client.channel().round_trip()
         assert broker.stop() == 0
@@ -100,7 +100,7 @@ def test_a_hangup_while_it_starts_or_stops_does_not_end_it(tmp_path: Path) -> No
 def test_it_says_what_it_took_and_what_needs_a_restart(house: House) -> None:
     house.configure("log: {level: debug}\namqp: {heartbeat: 7s}\nwal: {segment_max_age: 1d}\n")
     said = house.reload()
-    assert 'reloaded took="amqp.heartbeat, log.level" restart=wal.segment_max_age' in said
+    assert 'reloaded applied="amqp.heartbeat, log.level" restart=wal.segment_max_age' in said
     client = Client(house.broker.address("amqp"), user="ann", password="secret", open=False)
     client.start("ann", "secret")
     assert client.tune().heartbeat == 7
@@ -115,7 +115,7 @@ def test_a_limit_counts_from_then_on(house: House) -> None:
         channel.publish(bytes(2000), key=queue)
         assert channel.must_get(queue)
         house.configure("amqp: {max_message_size: 1KiB}\n")
-        assert "took=amqp.max_message_size" in house.reload()
+        assert "applied=amqp.max_message_size" in house.reload()
         channel.publish(bytes(2000), key=queue)
         assert channel.refusal().code == 406
 
