@@ -298,7 +298,7 @@ class Group:
         """All have joined, or have had their time."""
         for member in self.roster:
             if member.join is None and not member.is_static:
-                self._tell_lost(member, "it didn't join again")
+                self._tell_lost(member, "rebalance timeout")
                 self._drop(member)
         if len(self.roster) and not self.roster.elect():
             # Only static members that are away: their sessions decide.
@@ -387,7 +387,7 @@ class Group:
     def _syncs_late(self) -> None:
         late = [member for id in self._unsynced if (member := self.roster.get(id))]
         for member in late:
-            self._tell_lost(member, "it didn't ask for its assignment")
+            self._tell_lost(member, "sync timeout")
         self._timer = None
         self._remove(late)
 
@@ -459,7 +459,7 @@ class Group:
     def _silent(self, member: Member) -> None:
         # A member that waits for our answer sends nothing; its time begins with the answer.
         if member.is_new or not (member.join or member.sync):
-            self._tell_lost(member, "its session timed out")
+            self._tell_lost(member, "session timeout")
             self._remove([member])
 
     def _pending_expired(self, id: str) -> None:
