@@ -22,16 +22,18 @@ class Opener:
         self._nursery.start_soon(self._open, event)
 
     async def _open(self, event: DecompressWanted) -> None:
-        log, offset = event.log, event.base_offset
-        with contained("batch not decompressed", log=log, offset=offset):
+        offset = event.base_offset
+        name = self._engine.store.name_of(event.log) or str(event.log)  # deleted meanwhile
+        with contained("batch not decompressed", log=name, offset=offset):
             try:
-                await self._open_one(event, log, offset)
+                await self._open_one(event, name)
             except BaseException as error:
                 if is_failure(error):  # its readers must not wait for an answer for ever
-                    self._engine.batch_opened(log, offset, None)
+                    self._engine.batch_opened(event.log, offset, None)
                 raise
 
-    async def _open_one(self, event: DecompressWanted, log: int, offset: int) -> None:
+    async def _open_one(self, event: DecompressWanted, name: str) -> None:
+        log, offset = event.log, event.base_offset
         try:
             records = await trio.to_thread.run_sync(
                 open_records, event.codec, event.records, limiter=self._engine.unpacking
@@ -42,4 +44,4 @@ class Opener:
         except NotOpened as error:
             reason = str(error)
             self._engine.batch_opened(log, offset, None)
-        eventlog.warning("batch not decompressed", log=log, offset=offset, reason=reason)
+        eventlog.warning("batch not decompressed", log=name, offset=offset, reason=reason)
