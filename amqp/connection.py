@@ -179,7 +179,24 @@ def _not_let_in(conn: Connection, refusal: LoginRefused) -> None:
     conn.log_level = logging.DEBUG  # auth has written the line, or counted it
     if conn.announced("authentication_failure_close"):
         raise refusal
-    conn.context.engine.hang_up(conn.id)  # it would take a close for a protocol error
+    cut_off(conn, close_reasons.LOGIN_FAILED)  # it would take a close for a protocol error
+
+
+def cut_off(conn: Connection, reason: str, **details: object) -> None:
+    """Without connection.close: it is too early for that, or something is broken."""
+    if conn.ending:
+        return
+    conn.ending = close_reasons.BY_BROKER
+    eventlog.log(
+        conn.log_level,
+        "connection closing",
+        listener=conn.listener,
+        peer=conn.peer,
+        user=conn.user_name,
+        reason=reason,
+        **details,
+    )
+    conn.context.engine.hang_up(conn.id)
 
 
 def _secure(conn: Connection, challenge: bytes) -> bytes:

@@ -25,6 +25,7 @@ from ottermq.amqp.deferred_replies import Answer
 from ottermq.amqp.frames import Malformed, decode_method, encode_method, name_of
 from ottermq.amqp.replies import Refused, Reply, our_mistake, reply_of_engine, reply_to
 from ottermq.auth import Change
+from ottermq.auth.strangers import Strangers
 from ottermq.config import Address
 from ottermq.contained import contained, is_failure
 from ottermq.engine import alarms
@@ -100,6 +101,7 @@ class AmqpServer:
         self._certificates: dict[int, str] = {}
         self._pipes: dict[int, Pipe] = {}
         self._alarm_reason = ""  # of the alarm that is set, as the log has it
+        self._silent = Strangers()
         context.queues.on_gone.append(self._tell_consumers)
         context.queues.on_vhost_gone.append(self._vhost_gone)
         context.auth.on_change(self._permissions_changed)
@@ -117,20 +119,25 @@ class AmqpServer:
         self.stopping = True
         self.context.engine.stop_listening()
         self.close_all(
-            self.connections.values(), "broker forced connection closure with reason 'shutdown'"
+            self.connections.values(),
+            "broker forced connection closure with reason 'shutdown'",
+            close_reasons.STOPPED,
         )
         with trio.move_on_after(GOODBYE):
             while self.connections:
                 self._emptied = trio.Event()
                 await self._emptied.wait()
 
-    def close_all(self, connections: Iterable[Connection], text: str) -> None:
-        """320 CONNECTION_FORCED: an operator's doing, not the client's fault."""
+    def close_all(
+        self, connections: Iterable[Connection], text: str, reason: str, **details: object
+    ) -> None:
+        """320 CONNECTION_FORCED: an operator's doing, not the client's fault. reason, details: for
+        the log, of those that can't be told yet."""
         for conn in list(connections):
             if conn.state is State.RUNNING:
                 self._close(conn, Reply(320, text))
             elif conn.state is not State.CLOSING:
-                self.context.engine.hang_up(conn.id)
+                connection.cut_off(conn, reason, **details)
 
     def open_pipe(self, peer: Peer) -> Pipe:
         """A TLS connection is through its handshake (ottermq/net/tls_bridge.py)."""
@@ -149,13 +156,24 @@ class AmqpServer:
         else:
             handler(self, event)
 
+    def peer_of(self, id: int) -> str:
+        conn = self.connections.get(id)
+        return conn.peer if conn is not None else "-"
+
+    def break_off(self, id: int) -> None:
+        """A defect, which the log has: the connection ends."""
+        conn = self.connections.get(id)
+        if conn is not None:
+            connection.cut_off(conn, close_reasons.INTERNAL_ERROR)
+        self.context.engine.hang_up(id)
+
     def _hello(self, event: ConnectionHello) -> None:
         certificate = self._certificates.get(event.conn)
         conn = Connection(event.conn, event.peer, self.context, certificate)
         conn.listener = "amqps" if event.conn in self._pipes else "amqp"
         self.connections[conn.id] = conn
         if self.stopping:
-            self.context.engine.hang_up(conn.id)
+            connection.cut_off(conn, close_reasons.STOPPED)
         else:
             self.context.engine.resume(conn.id, connection.start(conn))
 
@@ -254,10 +272,13 @@ class AmqpServer:
         pipe = self._pipes.pop(event.conn, None)
         if pipe is not None:
             pipe.close()
+        left = close_reasons.CLIENT_LEFT if pipe is not None and pipe.client_left else ""
         if conn is None:
+            listener, reason = "amqp" if pipe is None else "amqps", left or event.reason
+            unremarkable = reason in close_reasons.UNREMARKABLE
+            self._silent.closed(listener, event.peer, reason, unremarkable=unremarkable)
             return
         connection.leave(conn)
-        left = close_reasons.CLIENT_LEFT if pipe is not None and pipe.client_left else ""
         eventlog.log(
             conn.log_level,
             "connection closed",
@@ -342,7 +363,7 @@ class AmqpServer:
             self._close(conn, reply)
 
     def _close(self, conn: Connection, reply: Reply) -> None:
-        if conn.state is State.CLOSING:
+        if conn.state is State.CLOSING or conn.ending:
             return
         eventlog.log(conn.log_level, "connection closing", **_about(conn, reply))
         conn.ending = close_reasons.BY_BROKER
@@ -366,7 +387,7 @@ class AmqpServer:
             now = trio.current_time()
             for id in [id for id, limit in self._closing.items() if limit <= now]:
                 del self._closing[id]
-                with contained("connection not closed"):
+                with contained("connection not closed", peer=self.peer_of(id)):
                     self.context.engine.hang_up(id)
 
     def _log_channel_closed(self, conn: Connection, number: int, reply: Reply) -> None:
@@ -393,7 +414,7 @@ class AmqpServer:
 
     def _vhost_gone(self, vhost: str) -> None:
         theirs = [conn for conn in self.connections.values() if conn.vhost == vhost]
-        self.close_all(theirs, f"vhost '{vhost}' is deleted")
+        self.close_all(theirs, f"vhost '{vhost}' is deleted", close_reasons.NOT_ALLOWED)
 
     def _permissions_changed(self, change: Change) -> None:
         self.context.engine.forget_permissions()
@@ -403,10 +424,16 @@ class AmqpServer:
             if conn.user is not None and change.user in (None, conn.user.name)
         ]
         if change.closing:
-            self.close_all(theirs, change.closing)
+            self.close_all(
+                theirs, change.closing, close_reasons.USER_CHANGED, change=change.closing
+            )
             return
         running = [conn for conn in theirs if conn.state is State.RUNNING]
-        self.close_all(revoked.shut_out(self.context, running), "access to the vhost was revoked")
+        self.close_all(
+            revoked.shut_out(self.context, running),
+            "access to the vhost was revoked",
+            close_reasons.NOT_ALLOWED,
+        )
         revoked.cancel_consumers(
             self.context, [conn for conn in running if conn.state is State.RUNNING]
         )

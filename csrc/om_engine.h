@@ -67,7 +67,8 @@ enum om_event_kind {
     OM_EV_ERROR = 4,             /* a rule was broken that C checks: code = AMQP reply code, text, method =
                               * class id << 16 | method id. channel 0 or a code that is fatal for the
                               * connection: close it; else close that channel. */
-    OM_EV_CLOSED = 5,            /* the connection is gone: its queues and consumers were let go already. text: how */
+    OM_EV_CLOSED = 5,            /* the connection is gone: its queues and consumers were let go already. text: how;
+                              * header: its peer, as Python may never have had a HELLO of it */
     OM_EV_DEAD_ROUTE = 6,        /* like ROUTE for messages that die in (or wait their delay in) `queue` */
     OM_EV_OUTPUT = 7,            /* a connection without a socket has output (om_conn_drain) */
     OM_EV_ROOM = 8,              /* ... takes input again (om_conn_feed) */

@@ -117,7 +117,11 @@ LITERAL = re.compile(r'"([^"\n]+)"')
 
 def reasons() -> set[str]:
     """Of both halves."""
-    ours = {value for name, value in vars(close_reasons).items() if name.isupper()}
+    ours = {
+        value
+        for name, value in vars(close_reasons).items()
+        if name.isupper() and isinstance(value, str)
+    }
     return ours | {reason for path in (ROOT / "csrc").rglob("*.c") for reason in of_c(path)}
 
 

@@ -106,10 +106,13 @@ void om_conn_break(om_conn *conn, const char *why) {
 
 void om_conn_remove(om_conn *conn) {
     om_engine *engine = conn->engine;
+    char peer[sizeof conn->peer]; /* the connection is freed before the event is pushed */
+    memcpy(peer, conn->peer, sizeof peer);
     om_event event = {
         .kind = OM_EV_CLOSED,
         .protocol = conn->protocol,
         .conn = conn->id,
+        .header = {(const uint8_t *)peer, (int32_t)strlen(peer)},
         .text = {(const uint8_t *)conn->why, (int32_t)strlen(conn->why)},
     };
     om_conn **link = &engine->stalled;

@@ -42,6 +42,8 @@ sasl.py            PLAIN, AMQPLAIN, EXTERNAL: bytes to credentials, no I/O
 login_throttle.py  failed logins make the next ones wait, by user and address
 places.py          turns at the hashing threads, address by address
 refusals.py        refused logins in the log, without filling it
+strangers.py       ends of connections that never said hello, likewise
+line_limit.py      how: a few lines per address, then one per second
 users.py           the users and how one logs in
 permissions.py     configure, write, read by regular expression; topics
 grants.py          Kafka's groups and transactional ids

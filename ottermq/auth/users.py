@@ -86,11 +86,13 @@ class Users:
     ) -> User:
         """The user; peer is the address it comes from. is_there: nobody looks at the password of
         a client that has left. See the package for the errors."""
+        user = None
         try:
             credentials = sasl.read(mechanism, response, certificate)
+            user = credentials.user
             return await self._login(mechanism, credentials, peer, is_there)
         except LoginRefused as refusal:
-            self._refusals.tell(mechanism, peer, refusal)
+            self._refusals.tell(mechanism, peer, refusal, user)
             raise
 
     def challenge(self, mechanism: str, first: bytes) -> ScramLogin:
@@ -111,7 +113,7 @@ class Users:
                 if user is None or not login.is_against(user.secrets.verifier(login.mechanism)):
                     raise LoginRefused(login.mechanism, f"user '{login.user}' changed meanwhile")
         except LoginRefused as refusal:
-            self._refusals.tell(login.mechanism, peer, refusal)
+            self._refusals.tell(login.mechanism, peer, refusal, login.user)
             raise
         return user, proof
 

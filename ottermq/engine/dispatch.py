@@ -24,6 +24,12 @@ SLICE = 64  # events before other tasks get their turn
 class Server(Protocol):
     def take(self, event: Event) -> None: ...
 
+    def peer_of(self, id: int) -> str:
+        """host:port of that connection; "-": it isn't there."""
+
+    def break_off(self, id: int) -> None:
+        """A defect, which the log has: the connection ends."""
+
 
 async def dispatch(engine: Engine, servers: Mapping[int, Server]) -> None:
     """Until cancelled. An event that fails affects no other connection."""
@@ -40,8 +46,11 @@ async def dispatch(engine: Engine, servers: Mapping[int, Server]) -> None:
                 except BaseException as error:
                     if not is_failure(error):
                         raise
-                    eventlog.failure("engine event failed", error, kind=type(event).__name__)
-                    if conn := getattr(event, "conn", 0):
-                        engine.hang_up(conn)
+                    conn = getattr(event, "conn", 0)
+                    peer = getattr(event, "peer", "") or servers[protocol].peer_of(conn)
+                    kind = type(event).__name__
+                    eventlog.failure("engine event failed", error, kind=kind, peer=peer)
+                    if conn:
+                        servers[protocol].break_off(conn)
                 if number % SLICE == 0:
                     await trio.lowlevel.checkpoint()

@@ -26,6 +26,7 @@ class ConnectionClosed(NamedTuple):
 
     conn: int
     reason: str
+    peer: str = ""
 
 
 class WrongProtocol(NamedTuple):
@@ -211,7 +212,7 @@ def _names(span: Any) -> list[bytes]:
 
 READERS: dict[int, Callable[[Any], Event]] = {
     lib.OM_EV_CONN_HELLO: lambda e: ConnectionHello(e.conn, _text(e.text), _text(e.header)),
-    lib.OM_EV_CLOSED: lambda e: ConnectionClosed(e.conn, _text(e.text)),
+    lib.OM_EV_CLOSED: lambda e: ConnectionClosed(e.conn, _text(e.text), _text(e.header)),
     lib.OM_EV_BAD_HEADER: lambda e: WrongProtocol(e.conn, _text(e.text), _bytes(e.payload)),
     lib.OM_EV_REFUSED_CONN: lambda e: ConnectionRefused(_text(e.text)),
     lib.OM_EV_OUTPUT: lambda e: OutputReady(e.conn),

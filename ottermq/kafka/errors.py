@@ -153,8 +153,10 @@ class KafkaError(Exception):
 class LoginFailed(KafkaError):
     """The client gets this answer, and then the connection ends."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, is_logged: bool = False) -> None:
+        """is_logged: the log has a line of its own for it."""
         super().__init__(Error.SASL_AUTHENTICATION_FAILED, text)
+        self.is_logged = is_logged
 
 
 def error_of(raised: BaseException) -> Error:

@@ -11,7 +11,7 @@ The output for one request is limited to the size of a request; few are worked o
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import trio
@@ -23,6 +23,8 @@ from ottermq.engine.engine import Engine
 from ottermq.engine.events import KafkaRepackWanted
 from ottermq.engine.types import Repacked
 from ottermq.kafka.errors import Error
+from ottermq.kafka.request import Connection
+from ottermq.net import close_reasons
 from ottermq.storage.codecs import NotOpened, TooMuch, close_records, open_records
 from ottermq.wal.records import CODECS, OVERHEAD, with_records
 
@@ -39,10 +41,12 @@ class RepackRequest(NamedTuple):
 
 
 class Repacker:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, end: Callable[[Connection, str], None]) -> None:
+        """end: closes a connection, for that reason."""
         self._engine = engine
+        self._end = end
 
-    async def repack(self, event: KafkaRepackWanted) -> None:
+    async def repack(self, conn: Connection, event: KafkaRepackWanted) -> None:
         limit = self._engine.options.kafka_max_request
         try:
             done = await trio.to_thread.run_sync(
@@ -51,11 +55,12 @@ class Repacker:
         except BaseException as error:
             if not is_failure(error):
                 raise
-            eventlog.failure("batches not recompressed", error, conn=event.conn)
+            eventlog.failure("batches not recompressed", error, peer=conn.peer)
             code = Error.UNKNOWN_SERVER_ERROR
             done = [Repacked(each.place, code) for each in repack_requests(event.batches)]
-        if not self._engine.kafka_repacked(event.conn, done):
-            self._engine.hang_up(event.conn)  # gone, or no memory: it must not wait for ever
+        taken = self._engine.kafka_repacked(event.conn, done)
+        if not taken and self._engine.conn_stat(event.conn) is not None:
+            self._end(conn, close_reasons.OUT_OF_MEMORY)  # it must not wait for ever
 
 
 def repack_requests(payload: bytes) -> Iterator[RepackRequest]:

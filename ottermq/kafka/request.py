@@ -8,6 +8,7 @@ A handler returns the response's body at once or as a coroutine; bytes: a body t
 already; None: no answer is due. A KafkaError that it raises answers the whole request.
 """
 
+import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,9 @@ class Connection:
     client_id: str | None = None
     software: str = ""  # name and version, if it sent them
     is_anonymous: bool = False  # acts in a user's name without a login
+    is_ending: bool = False  # we close it, and the log has the reason
     is_closed: bool = False  # what it asked for may go on for a while
+    log_level: int = logging.INFO  # of the line that it is closed
 
     @property
     def host(self) -> str:

@@ -92,7 +92,7 @@ async def step(kafka: KafkaContext, conn: Connection, token: bytes) -> bytes:
         if user is not None:
             enter(kafka, conn, user, login.mechanism)
     except LoginRefused:
-        raise LoginFailed(REFUSED) from None
+        raise LoginFailed(REFUSED, is_logged=True) from None
     except (Malformed, NotAllowed) as error:
         raise LoginFailed(str(error)) from None
     return answer

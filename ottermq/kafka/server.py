@@ -14,6 +14,7 @@ neither versions nor a login; or when it has asked for versions and nothing more
 librdkafka does on connections that it may need later.
 """
 
+import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -21,6 +22,8 @@ from typing import Any
 import trio
 
 from ottermq import eventlog
+from ottermq.auth import Change
+from ottermq.auth.strangers import Strangers
 from ottermq.config import Address
 from ottermq.contained import contained, is_failure
 from ottermq.engine.events import (
@@ -104,7 +107,8 @@ class KafkaServer:
         self._pipes: dict[int, Pipe] = {}  # of TLS connections
         self._local: dict[int, str] = {}  # and where these came to
         self._strangers: dict[int, Connection] = {}  # not logged in yet, nor taken for anonymous
-        self._repacker = Repacker(context.engine)
+        self._silent = Strangers()
+        self._repacker = Repacker(context.engine, self._end)
         context.served = frozenset(HANDLERS) | ENGINES
         context.auth.on_change(self._permissions_changed)
 
@@ -134,8 +138,8 @@ class KafkaServer:
     def stop(self) -> None:
         """Kafka has no word for goodbye."""
         self.stopping = True
-        for id in list(self.connections):
-            self.context.engine.hang_up(id)
+        for conn in list(self.connections.values()):
+            self._end(conn, close_reasons.STOPPED, level=logging.INFO)
 
     def open_pipe(self, peer: Peer) -> Pipe:
         """A TLS connection is through its handshake (ottermq/net/tls_bridge.py)."""
@@ -153,6 +157,18 @@ class KafkaServer:
         else:
             handler(self, event)
 
+    def peer_of(self, id: int) -> str:
+        conn = self.connections.get(id)
+        return conn.peer if conn is not None else "-"
+
+    def break_off(self, id: int) -> None:
+        """A defect, which the log has: the connection ends."""
+        conn = self.connections.get(id)
+        if conn is not None:
+            self._end(conn, close_reasons.INTERNAL_ERROR)
+        else:
+            self.context.engine.hang_up(id)
+
     def _hello(self, event: ConnectionHello) -> None:
         secure = event.conn in self._pipes
         local = self._local[event.conn] if secure else event.local
@@ -160,7 +176,7 @@ class KafkaServer:
         conn = Connection(event.conn, event.peer, local, self.context, listener)
         self.connections[conn.id] = self._strangers[conn.id] = conn
         if self.stopping:
-            self.context.engine.hang_up(conn.id)
+            self._end(conn, close_reasons.STOPPED, level=logging.INFO)
         else:
             # Clients ask for versions, and then the first batch may come, as large as they make it.
             trusted = sasl.anonymous(self.context, conn) is not None
@@ -263,25 +279,34 @@ class KafkaServer:
                 api=api.name, version=version,
             )  # fmt: skip
         if not codec.has_error_code(api, version):
-            why = {"error": error} if expected else {}
+            why: dict[str, Any] = {"error": error} if expected else {}
             self._end(conn, close_reasons.REQUEST_FAILED, api=api.name, **why)
             return
         code = error_of(error) if expected else Error.UNKNOWN_SERVER_ERROR
         text = error.text if isinstance(error, KafkaError) else str(error) if expected else None
         data = codec.encode_response(request, codec.error_body(api, version, code, text))
         if isinstance(error, LoginFailed):
-            self.context.engine.hang_up(conn.id, data)
+            self._login_failed(conn, error, data)
         else:
             self.context.engine.kafka_answer(conn.id, slot, data)
 
     async def _bare_token(self, conn: Connection, slot: int, token: bytes) -> None:
         try:
             answer = await sasl.step(self.context, conn, token)
+        except LoginFailed as error:
+            self._login_failed(conn, error)
         except EXPECTED as error:
             self._end(conn, close_reasons.LOGIN_FAILED, error=error)
         else:
             data = len(answer).to_bytes(4, "big") + answer
             self.context.engine.kafka_answer(conn.id, slot, data)
+
+    def _login_failed(self, conn: Connection, error: LoginFailed, data: bytes = b"") -> None:
+        if error.is_logged:  # as `login refused`, or counted there
+            conn.log_level = logging.DEBUG
+            self._end(conn, close_reasons.LOGIN_FAILED, data, level=logging.DEBUG)
+        else:
+            self._end(conn, close_reasons.LOGIN_FAILED, data, error=error.text)
 
     def _start(
         self, conn: int, work: Callable[..., Coroutine[Any, Any, None]], *about: Any
@@ -299,7 +324,7 @@ class KafkaServer:
             conn = self.connections.get(id)
             peer, user = (conn.peer, conn.user_name or "-") if conn else ("-", "-")
             eventlog.failure("request failed", error, peer=peer, user=user)
-            self.context.engine.hang_up(id)
+            self.break_off(id)
 
     def _rights(self, event: KafkaRightsWanted) -> None:
         """What may this connection do with these? Naming a topic also makes the engine know it."""
@@ -322,7 +347,9 @@ class KafkaServer:
         self.context.engine.kafka_retry(conn.id)
 
     def _batches(self, event: KafkaRepackWanted) -> None:
-        self._start(event.conn, self._repacker.repack, event)
+        conn = self.connections.get(event.conn)
+        if conn is not None:
+            self._start(event.conn, self._repacker.repack, conn, event)
 
     def _closed(self, event: ConnectionClosed) -> None:
         conn = self.connections.pop(event.conn, None)
@@ -333,17 +360,23 @@ class KafkaServer:
         pipe = self._pipes.pop(event.conn, None)
         if pipe is not None:
             pipe.close()
-        if conn is not None:
-            user = conn.user_name or "-"
-            sasl.leave(self.context, conn)
-            left = pipe is not None and pipe.client_left
-            eventlog.info(
-                "connection closed",
-                listener=conn.listener,
-                peer=conn.peer,
-                user=user,
-                reason=close_reasons.BY_CLIENT if left else event.reason,
-            )
+        left = pipe is not None and pipe.client_left
+        reason = close_reasons.BY_CLIENT if left else event.reason
+        if conn is None:
+            listener = "kafka" if pipe is None else "kafkas"
+            unremarkable = reason in close_reasons.UNREMARKABLE
+            self._silent.closed(listener, event.peer, reason, unremarkable=unremarkable)
+            return
+        user = conn.user_name or "-"
+        sasl.leave(self.context, conn)
+        eventlog.log(
+            conn.log_level,
+            "connection closed",
+            listener=conn.listener,
+            peer=conn.peer,
+            user=user,
+            reason=reason,
+        )
 
     def _output(self, event: OutputReady) -> None:
         if event.conn in self._pipes:
@@ -374,8 +407,21 @@ class KafkaServer:
 
     # -- ends
 
-    def _end(self, conn: Connection, reason: str, **details: Any) -> None:
-        eventlog.warning(
+    def _end(
+        self,
+        conn: Connection,
+        reason: str,
+        data: bytes = b"",
+        *,
+        level: int = logging.WARNING,
+        **details: Any,
+    ) -> None:
+        """data: the last response. Its reason is logged once, and before it is gone."""
+        if conn.is_ending:
+            return
+        conn.is_ending = True
+        eventlog.log(
+            level,
             "connection closing",
             listener=conn.listener,
             peer=conn.peer,
@@ -383,14 +429,16 @@ class KafkaServer:
             reason=reason,
             **details,
         )
-        self.context.engine.hang_up(conn.id)
+        self.context.engine.hang_up(conn.id, data)
 
-    def _permissions_changed(self, change: Any) -> None:
+    def _permissions_changed(self, change: Change) -> None:
         """The engine forgets by the AMQP server's word, and asks again."""
         self.context.permissions_version += 1
         for conn in list(self.connections.values()):
             if change.closing and conn.user is not None and conn.user.name == change.user:
-                self.context.engine.hang_up(conn.id)
+                self._end(
+                    conn, close_reasons.USER_CHANGED, level=logging.INFO, change=change.closing
+                )
 
 
 EVENTS: dict[type[Event], Callable[[KafkaServer, Any], None]] = {

@@ -8,6 +8,10 @@ BY_BROKER = "closed by the broker"  # the engine's, for whatever Python closes
 BY_CLIENT = "closed by the client"
 CLIENT_LEFT = "client unexpectedly closed TCP connection"  # as RabbitMQ says it
 LOST = "connection lost"
+STOPPED = "broker stopped"
+OUT_OF_MEMORY = "out of memory"
+USER_CHANGED = "user changed or deleted"
+INTERNAL_ERROR = "internal error"
 
 # Not let in.
 TOO_MANY = "too many connections"
@@ -28,3 +32,6 @@ REQUEST_FAILED = "request failed"
 ANSWERED = "request answered"
 NO_REQUEST = "no request sent"
 IDLE_LONGEST = "idle for longest while too many waited"
+
+# Of a connection that never said hello: it left by itself, or another line says why.
+UNREMARKABLE = frozenset({BY_CLIENT, CLIENT_LEFT, LOST, BY_BROKER, STOPPED})

@@ -9,6 +9,7 @@ from pamqp.commands import Channel, Connection, Queue
 from ottermq.auth import Permission
 from ottermq.engine.events import MethodArrived, RuleBroken
 from ottermq.engine.types import ConnFlags
+from ottermq.net import close_reasons
 from tests.amqp.unit.server_harness import Closed, Harness, open_harness
 
 
@@ -180,7 +181,9 @@ async def test_a_broken_frame_ends_the_connection(harness: Harness) -> None:
 async def test_a_stop_tells_everybody(harness: Harness) -> None:
     client = await harness.connected()
     harness.server.close_all(
-        harness.server.connections.values(), "broker forced connection closure"
+        harness.server.connections.values(),
+        "broker forced connection closure",
+        close_reasons.STOPPED,
     )
     (close,) = client.frames()
     assert close.reply_code == 320
