@@ -109,7 +109,71 @@ def level_name(level: int) -> str:
     return {10: "DEBUG", 20: "INFO", 30: "WARNING", 40: "ERROR"}[level]
 
 
+# -- audit acts
+
+ACT = re.compile(r"[a-z_]+\.[a-z-]+")
+# Functions that have an act's name as an argument: its place, and whose calls these are.
+NAMERS = {"Act": 0, "audit": 0, "record": 0, "act": 0, "_audit": 1}
+# Where a name is handed on; the calls that hand it over are looked at.
+HANDED_ON = {"act", "name", "self.name", "page.name"}
+
+
+def acts() -> set[str]:
+    return {act for path in sources() for act in acts_of(path)}
+
+
+def acts_of(path: Path) -> Iterator[str]:
+    place = path.relative_to(ROOT).as_posix()
+    if place == "ottermq/auditlog.py" or place.startswith("ottermq/audit/"):
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "act":
+            yield from filter(ACT.fullmatch, literals(node.value))
+        if not isinstance(node, ast.Call):
+            continue
+        function = ast.unparse(node.func).rpartition(".")[2]
+        if function in NAMERS and len(node.args) > NAMERS[function]:
+            name = node.args[NAMERS[function]]
+            if isinstance(name, ast.Constant) and ACT.fullmatch(str(name.value)):
+                yield str(name.value)
+            elif function in ACTS and "recorder" not in ast.unparse(node.func):
+                assert ast.unparse(name) in HANDED_ON | {"channel"}, (
+                    f"{place}:{node.lineno}: the act is {ast.unparse(name)},"
+                    " which nobody can search for"
+                )
+
+
+def literals(node: ast.AST) -> Iterator[str]:
+    for part in ast.walk(node):
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            yield part.value
+
+
 # -- why connections end
+
+ENDINGS = {"connection closed", "connection closing", "connection rejected"}
+ENDERS = {"_end", "cut_off"}  # functions that take the reason as their second argument
+
+
+def check_ends(path: Path) -> None:
+    """A connection's end is a constant of close_reasons, which the table has."""
+    place = path.relative_to(ROOT).as_posix()
+    for node in ast.walk(ast.parse(path.read_text())):
+        said: list[ast.expr] = []
+        if isinstance(node, ast.Assign):
+            is_ending = ast.unparse(node.targets[0]).endswith(".ending")
+            said = [node.value] if is_ending else []
+        elif isinstance(node, ast.Call):
+            if any(isinstance(arg, ast.Constant) and arg.value in ENDINGS for arg in node.args):
+                said = [word.value for word in node.keywords if word.arg == "reason"]
+            elif ast.unparse(node.func).rpartition(".")[2] in ENDERS:
+                said = node.args[1:2]
+                said += [word.value for word in node.keywords if word.arg == "reason"]
+        for reason in said:
+            assert not any(literals(reason)), (
+                f"{place}:{reason.lineno}: {ast.unparse(reason)} is no constant of close_reasons"
+            )
+
 
 BREAK = re.compile(r"\bom_conn_break\(([^;]*)\);", re.DOTALL)
 LITERAL = re.compile(r'"([^"\n]+)"')

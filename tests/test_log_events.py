@@ -1,6 +1,7 @@
 """docs/log-events.md against the source: each line of the log, and each end of a connection."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,8 @@ EVENTS |= {
     "broker failed": Event({"ERROR"}, {"error"}, {"error", "traceback"}),
     "exception ignored": Event({"ERROR"}, {"error", "where"}, {"error", "where"}),
 }
-ENDS = PAGE.partition("\n## Why a connection ended\n")[2]
+LINES, _, REST = PAGE.partition("\n## Audit acts\n")
+ACTS, _, ENDS = REST.partition("\n## Why a connection ended\n")
 
 
 def rows(text: str) -> list[list[str]]:
@@ -22,7 +24,7 @@ def rows(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-TABLE = {cells[0].strip("`"): cells[1:] for cells in rows(PAGE.removesuffix(ENDS))}
+TABLE = {cells[0].strip("`"): cells[1:] for cells in rows(LINES)}
 
 
 def words(cell: str) -> set[str]:
@@ -31,7 +33,7 @@ def words(cell: str) -> set[str]:
 
 def test_each_event_of_the_source_is_in_a_table_and_no_other() -> None:
     assert set(TABLE) == set(EVENTS)
-    assert len(rows(PAGE.removesuffix(ENDS))) == len(TABLE), "an event has two rows"
+    assert len(rows(LINES)) == len(TABLE), "an event has two rows"
 
 
 @pytest.mark.parametrize("name", sorted(EVENTS))
@@ -60,6 +62,53 @@ def test_an_event_is_plain_and_leaves_the_heads_names_alone(name: str) -> None:
 def test_each_reason_for_an_end_is_in_the_table_and_no_other() -> None:
     told = [cells[0].strip("`") for cells in rows(ENDS)]
     assert sorted(told) == sorted(log_events.reasons())
+
+
+def test_each_audit_act_of_the_source_is_in_the_table_and_no_other() -> None:
+    told = [cells[0].strip("`") for cells in rows(ACTS)]
+    assert sorted(told) == sorted(log_events.acts())
+    allowed = words(TABLE["audit"][1])
+    for act, fields, meaning in rows(ACTS):
+        assert {f"[{word.strip('[]')}]" for word in words(fields)} <= allowed, act
+        assert meaning
+
+
+def test_each_reason_for_an_end_is_a_constant() -> None:
+    for path in log_events.sources():
+        log_events.check_ends(path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'eventlog.info("connection closed", peer=peer, reason="because")',
+        'eventlog.log(level, "connection closing", reason=f"no {thing}")',
+        'eventlog.warning("connection rejected", reason=a or "b")',
+        'conn.ending = "because"',
+        'conn.ending = reason or "because"',
+        'self._end(conn, "because")',
+        'connection.cut_off(conn, "because")',
+    ],
+)
+def test_a_literal_reason_for_an_end_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    (tmp_path / "some.py").write_text(line + "\n")
+    monkeypatch.setattr(log_events, "ROOT", tmp_path)
+    with pytest.raises(AssertionError, match="close_reasons"):
+        log_events.check_ends(tmp_path / "some.py")
+
+
+@pytest.mark.parametrize(
+    "line", ["request.audit(words, name)", 'Act(f"queue.{verb}", name)', "acts.record(what, name)"]
+)
+def test_an_act_that_varies_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    (tmp_path / "some.py").write_text(line + "\n")
+    monkeypatch.setattr(log_events, "ROOT", tmp_path)
+    with pytest.raises(AssertionError, match="which nobody can search for"):
+        list(log_events.acts_of(tmp_path / "some.py"))
 
 
 @pytest.mark.parametrize(
