@@ -1,5 +1,6 @@
 """connection.*: the handshake, its limits, and how it ends."""
 
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -290,3 +291,20 @@ async def test_flow_can_be_asked_for_but_not_stopped(harness: Harness) -> None:
     with pytest.raises(Closed) as closed:
         await client.call(1, Channel.Flow(False))
     assert (closed.value.code, closed.value.text) == (540, "NOT_IMPLEMENTED - active=false")
+
+
+async def test_a_client_that_cannot_be_told_yet_has_a_line_in_the_log(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "ottermq")
+    await harness.auth.users.put("ann", "secret")
+    client = harness.client()
+    await client.start()
+    await client.login("ann", "secret")
+    await harness.auth.delete_user("ann")
+    assert client.id in harness.engine.gone
+    harness.lose(client)
+    closing, closed = [line for line in caplog.messages if line.startswith("connection clos")]
+    assert closing.startswith("connection closing listener=amqp peer=127.0.0.1:4711 user=ann ")
+    assert ' reason="user changed or deleted" change="user \'ann\' was deleted"' in closing
+    assert closed.endswith(' reason="closed by the broker"')
