@@ -113,7 +113,7 @@ def a_disk_that_is_dead(life: Life) -> None:
         life.journal.confirm()
     report = life.hear(ReportKind.FENCED)
     assert not life.store.stat().fence_kept
-    assert "may come back" in report.text
+    assert "may reappear" in report.text
     is_served(life, log)
 
 
