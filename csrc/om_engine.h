@@ -31,12 +31,12 @@ typedef struct om_engine_options {
     uint32_t zero_copy_min; /* bodies from this size on go by sendfile; 0: none */
     uint32_t route_cache;   /* entries */
     uint32_t max_connections;
-    uint32_t consumers_per_channel; /* 0: any number */
-    uint32_t nacks_count;           /* a nack with requeue counts towards x-delivery-limit */
-    uint32_t strangers_per_address; /* connections that haven't logged in; of more, the oldest goes. 0: any */
-    uint32_t kafka_max_request;     /* bytes; a request that claims more ends its connection */
-    uint32_t kafka_patience_ms;     /* how long a half request may stand still */
-    uint32_t kafka_idle_ms;         /* how long a connection may be silent; 0: for ever */
+    uint32_t consumers_per_channel;       /* 0: any number */
+    uint32_t nacks_count;                 /* a nack with requeue counts towards x-delivery-limit */
+    uint32_t unauthenticated_per_address; /* connections that haven't logged in; of more, the oldest goes. 0: any */
+    uint32_t kafka_max_request;           /* bytes; a request that claims more ends its connection */
+    uint32_t kafka_patience_ms;           /* how long a half request may stand still */
+    uint32_t kafka_idle_ms;               /* how long a connection may be silent; 0: for ever */
 } om_engine_options;
 
 /* The store must have been started; one engine per store. It is paused: messages in its queues from before
@@ -84,7 +84,7 @@ enum om_event_kind {
                               * each behind its length u16 (big-endian); code, method as above. Answer with
                               * om_kafka_permit for each, then om_kafka_retry. */
     OM_EV_DECOMPRESS = 17,       /* an AMQP reader needs a compressed batch: payload = its records, code = codec,
-                              * queue = log id, count = base offset. Answer with om_batch_opened. */
+                              * queue = log id, count = base offset. Answer with om_batch_decompressed. */
     OM_EV_KAFKA_BATCHES = 18     /* batches of a Produce that can't be appended as they are: payload = each of them
                               * behind its place u32, the codec it is to have i8 (OM_KAFKA_AS_SENT: its own),
                               * whether its records need keys u8, the codec's level i32, its length u32
@@ -188,7 +188,7 @@ void om_engine_forget_permissions(om_engine *engine);
 
 /* The answer to OM_EV_DECOMPRESS: the batch's records, plain; len -1: they can't be had. OM_E_CORRUPT: then,
  * or when these can't be its records; the batch is passed over. */
-int om_batch_opened(om_engine *engine, uint64_t log, int64_t base_offset, const uint8_t *records, int64_t len);
+int om_batch_decompressed(om_engine *engine, uint64_t log, int64_t base_offset, const uint8_t *records, int64_t len);
 
 /* -- queues -- */
 

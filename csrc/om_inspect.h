@@ -136,9 +136,9 @@ void om_columns_free(om_columns *columns);
  * has offsets that don't fit there (OM_E_RANGE), is compressed (OM_E_COMPRESSED), or finds no room
  * (OM_E_FULL: take the rows, go on with a new om_columns). OM_E_NO_MEMORY. */
 int om_columns_read(om_columns *columns, om_reading *reading, const uint8_t *data, size_t len, uint64_t stop);
-/* The batch that the reading stands before, its records opened. header: its first 61 bytes, checked. */
-int om_columns_opened(om_columns *columns, om_reading *reading, const uint8_t *header, const uint8_t *records,
-                      size_t len);
+/* The batch that the reading stands before, with its records decompressed. header: its first 61 bytes, checked. */
+int om_columns_decompressed(om_columns *columns, om_reading *reading, const uint8_t *header, const uint8_t *records,
+                            size_t len);
 /* Step over that many bytes that are not what should be there: a row that says so. */
 int om_columns_damaged(om_columns *columns, om_reading *reading, uint64_t size);
 int64_t om_columns_rows(const om_columns *columns);

@@ -108,7 +108,7 @@ enum om_rule {
     OM_RULE_LIFTED = 19, /* ... and stands no more */
     OM_RULE_SKIPPED = 20 /* offsets that no record has: an unclean stop */
 };
-typedef struct om_removal_journal {
+typedef struct om_removal {
     uint64_t log_id;
     const char *folder; /* of the log, below the data folder */
     const char *name;
@@ -118,11 +118,11 @@ typedef struct om_removal_journal {
     uint64_t left;                          /* ... and has now; 0: it is gone */
     int64_t first_timestamp, max_timestamp; /* -1: not known */
     int rule;
-} om_removal_journal;
+} om_removal;
 /* Recorded with the next checkpoint, before removals after it: OM_RULE_HOLD, OM_RULE_LIFTED. */
 void om_log_note(om_log *log, int rule);
 /* Record a removal that is about to be done outside the store; on disk when it returns. Blocks. */
-int om_store_note_removed(om_store *store, const om_removal_journal *items, size_t count);
+int om_store_note_removed(om_store *store, const om_removal *items, size_t count);
 
 /* Reports, one by one, oldest first: corruption found, segments set aside, syncs that
  * failed. OM_END when there is no more. */

@@ -358,7 +358,7 @@ class Store:
             for folder in folders
             for segment in orphans.segments(self.data / folder)
         ]
-        items = ffi.new("om_removal_journal[]", len(removed))
+        items = ffi.new("om_removal[]", len(removed))
         names = []  # must outlive the call
         for item, (folder, segment) in zip(items, removed, strict=True):
             id, name = orphans.identity(folder)

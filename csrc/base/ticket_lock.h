@@ -15,30 +15,30 @@ typedef struct om_ticket_lock {
     uint64_t next, serving;
 } om_ticket_lock;
 
-static inline void om_ticket_lock_init(om_ticket_lock *turn) {
-    pthread_mutex_init(&turn->mutex, NULL);
-    pthread_cond_init(&turn->moved, NULL);
-    turn->next = turn->serving = 0;
+static inline void om_ticket_lock_init(om_ticket_lock *lock) {
+    pthread_mutex_init(&lock->mutex, NULL);
+    pthread_cond_init(&lock->moved, NULL);
+    lock->next = lock->serving = 0;
 }
 
-static inline void om_ticket_lock_destroy(om_ticket_lock *turn) {
-    pthread_cond_destroy(&turn->moved);
-    pthread_mutex_destroy(&turn->mutex);
+static inline void om_ticket_lock_destroy(om_ticket_lock *lock) {
+    pthread_cond_destroy(&lock->moved);
+    pthread_mutex_destroy(&lock->mutex);
 }
 
-static inline void om_ticket_lock_take(om_ticket_lock *turn) {
-    pthread_mutex_lock(&turn->mutex);
-    uint64_t mine = turn->next++;
-    while (turn->serving != mine)
-        pthread_cond_wait(&turn->moved, &turn->mutex);
-    pthread_mutex_unlock(&turn->mutex);
+static inline void om_ticket_lock_take(om_ticket_lock *lock) {
+    pthread_mutex_lock(&lock->mutex);
+    uint64_t mine = lock->next++;
+    while (lock->serving != mine)
+        pthread_cond_wait(&lock->moved, &lock->mutex);
+    pthread_mutex_unlock(&lock->mutex);
 }
 
-static inline void om_ticket_lock_give(om_ticket_lock *turn) {
-    pthread_mutex_lock(&turn->mutex);
-    turn->serving++;
-    if (turn->next != turn->serving)
-        pthread_cond_broadcast(&turn->moved);
-    pthread_mutex_unlock(&turn->mutex);
+static inline void om_ticket_lock_give(om_ticket_lock *lock) {
+    pthread_mutex_lock(&lock->mutex);
+    lock->serving++;
+    if (lock->next != lock->serving)
+        pthread_cond_broadcast(&lock->moved);
+    pthread_mutex_unlock(&lock->mutex);
 }
 #endif

@@ -189,7 +189,7 @@ void om_engine_stat_get(om_engine *engine, om_engine_stat *out) {
 }
 
 void om_engine_forget_permissions(om_engine *engine) {
-    om_ticket_lock_take(&engine->store->turn);
+    om_ticket_lock_take(&engine->store->lock);
     engine->permissions++;
-    om_ticket_lock_give(&engine->store->turn);
+    om_ticket_lock_give(&engine->store->lock);
 }

@@ -246,8 +246,8 @@ int om_columns_read(om_columns *columns, om_reading *reading, const uint8_t *dat
     return OM_OK;
 }
 
-int om_columns_opened(om_columns *columns, om_reading *reading, const uint8_t *header, const uint8_t *records,
-                      size_t len) {
+int om_columns_decompressed(om_columns *columns, om_reading *reading, const uint8_t *header, const uint8_t *records,
+                            size_t len) {
     om_record_iter iter = {.at = records, .end = records + len};
     int result = om_batch_peek(header, OM_BATCH_OVERHEAD, &iter.batch);
     if (result != OM_OK)

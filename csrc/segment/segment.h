@@ -183,7 +183,7 @@ int om_segment_find(om_segment *segment, int64_t offset, uint64_t *position, om_
  * 0 while the index isn't there (om_view_resident says so then). last: of the batch there, as the index
  * claims; -1: it claims nothing. */
 int om_segment_hint(om_segment *segment, int64_t offset, uint64_t *position, int64_t *last);
-/* The first record with timestamp >= ts. OM_END: none. A compressed batch isn't opened: it
+/* The first record with timestamp >= ts. OM_END: none. A compressed batch isn't decompressed: it
  * answers with its first offset and its largest timestamp. Guarded by itself. */
 int om_segment_find_time(om_segment *segment, int64_t timestamp, int64_t *offset, int64_t *found_timestamp);
 /* A file range for sendfile: a descriptor that stays valid until the release. */

@@ -59,11 +59,11 @@ int om_log_survey(om_log *log, om_segment *segment, uint64_t suspect, uint32_t s
         pthread_mutex_unlock(&store->survey_mutex);
         return OM_SURVEYED;
     }
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     om_log_written_part(log, segment, &end, &limit);
     log->damaged = 1; /* before anybody is refused something: it would be taken for a gap */
     int gone = log->deleted || __atomic_load_n(&segment->deleted, __ATOMIC_ACQUIRE);
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     int result = gone ? OM_E_DELETED : om_segment_survey(segment, end, limit, suspect, &survey);
     pthread_mutex_unlock(&store->survey_mutex);
     if (result != OM_OK)

@@ -270,11 +270,11 @@ static int read_from(om_log *log, int64_t offset, int64_t end, uint64_t max_byte
                      om_view *view, extent *found) {
     for (int tries = 1000;;) {
         place place = {0};
-        om_ticket_lock_take(&log->store->turn);
+        om_ticket_lock_take(&log->store->lock);
         int result = find_place(log, offset, end, &place);
         if (result == OM_OK && !place.segment && read)
             read_hot(log, &place, max_bytes, read, held);
-        om_ticket_lock_give(&log->store->turn);
+        om_ticket_lock_give(&log->store->lock);
         if (result != OM_OK || !place.segment)
             return result;
         uint32_t seen = om_segment_surveys(place.segment);

@@ -397,9 +397,9 @@ static int doom_trimmed(om_log_recovery *found, om_segment *segment, int64_t nex
     om_segment_trust(segment, next_base < found->first_segment ? next_base : found->first_segment, segment->size, -1,
                      -1);
     node->rule = found->log->trim_rule;
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     om_segment_delete_add(store, node);
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     return OM_OK;
 }
 

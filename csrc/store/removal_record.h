@@ -8,7 +8,7 @@
 /* Something else that the journal is to say: records went, but no file yet. */
 typedef struct om_removal_note {
     om_log *log; /* held */
-    om_removal_journal removed;
+    om_removal removed;
     struct om_removal_note *next;
 } om_removal_note;
 

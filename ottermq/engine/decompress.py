@@ -28,7 +28,7 @@ class Opener:
                 await self._open_one(event, log, offset)
             except BaseException as error:
                 if is_failure(error):  # its readers must not wait for an answer for ever
-                    self._engine.batch_opened(log, offset, None)
+                    self._engine.batch_decompressed(log, offset, None)
                 raise
 
     async def _open_one(self, event: DecompressWanted, log: int, offset: int) -> None:
@@ -36,10 +36,10 @@ class Opener:
             records = await trio.to_thread.run_sync(
                 open_records, event.codec, event.records, limiter=self._engine.unpacking
             )
-            if self._engine.batch_opened(log, offset, records):
+            if self._engine.batch_decompressed(log, offset, records):
                 return
             reason = "what came out are no records"
         except NotOpened as error:
             reason = str(error)
-            self._engine.batch_opened(log, offset, None)
+            self._engine.batch_decompressed(log, offset, None)
         eventlog.warning("batch not decompressed", log=log, offset=offset, reason=reason)

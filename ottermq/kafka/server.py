@@ -103,7 +103,7 @@ class KafkaServer:
         self._nursery: trio.Nursery | None = None
         self._pipes: dict[int, Pipe] = {}  # of TLS connections
         self._local: dict[int, str] = {}  # and where these came to
-        self._strangers: dict[int, Connection] = {}  # not logged in yet, nor taken for anonymous
+        self._unauthenticated: dict[int, Connection] = {}  # not logged in yet, nor taken for anonymous
         self._repacker = Repacker(context.engine)
         context.served = frozenset(HANDLERS) | ENGINES
         context.auth.on_change(self._permissions_changed)
@@ -120,7 +120,7 @@ class KafkaServer:
         seen: set[int] = set()
         while True:
             await trio.sleep(self.context.engine.options.handshake_timeout_ms / 1000 * SILENCE)
-            silent = [self._strangers.pop(id) for id in seen & self._strangers.keys()]
+            silent = [self._unauthenticated.pop(id) for id in seen & self._unauthenticated.keys()]
             for conn in silent:
                 with contained("client not admitted", peer=conn.peer):
                     if (
@@ -129,7 +129,7 @@ class KafkaServer:
                         and sasl.anonymous(self.context, conn)
                     ):
                         self._admit(conn)
-            seen = set(self._strangers)
+            seen = set(self._unauthenticated)
 
     def stop(self) -> None:
         """Kafka has no word for goodbye."""
@@ -158,7 +158,7 @@ class KafkaServer:
         local = self._local[event.conn] if secure else event.local
         listener = "kafkas" if secure else "kafka"
         conn = Connection(event.conn, event.peer, local, self.context, listener)
-        self.connections[conn.id] = self._strangers[conn.id] = conn
+        self.connections[conn.id] = self._unauthenticated[conn.id] = conn
         if self.stopping:
             self.context.engine.hang_up(conn.id)
         else:
@@ -328,7 +328,7 @@ class KafkaServer:
         conn = self.connections.pop(event.conn, None)
         if conn is not None:
             conn.is_closed = True
-        self._strangers.pop(event.conn, None)
+        self._unauthenticated.pop(event.conn, None)
         self._local.pop(event.conn, None)
         pipe = self._pipes.pop(event.conn, None)
         if pipe is not None:

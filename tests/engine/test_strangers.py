@@ -15,7 +15,7 @@ ALL_MAY_HOLD = 32 << 20
 
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[Plane]:
-    plane = Plane(tmp_path, strangers_per_address=0)
+    plane = Plane(tmp_path, unauthenticated_per_address=0)
     yield plane
     plane.close()
 
