@@ -73,8 +73,8 @@ static void put_deliveries(om_columns *columns, const om_reading *reading, const
     else
         for (int64_t i = 0; i < count; i++) {
             int64_t offset = offset_at(columns, i);
-            int32_t acquired, in_vain;
-            om_cursor_counts(cursor, offset, &acquired, &in_vain);
+            int32_t acquired, failed;
+            om_cursor_counts(cursor, offset, &acquired, &failed);
             om_columns_put_same(columns, OM_COL_DELIVERIES, 1, acquired, !om_cursor_is_settled(cursor, offset));
         }
 }

@@ -261,7 +261,7 @@ static void give_loans_back(const om_wal_group *group) {
 
 /* ---- publishing: with the lock held ---- */
 
-/* Buffers before the tail take no more records; the tail may still be the engine's. */
+/* Buffers before the tail take no more records; the store may still fill the tail. */
 static void retire_buffers(om_wal *wal) {
     while (wal->head != wal->tail && wal->head->taken == wal->head->submitted) {
         om_wal_buffer *buffer = wal->head;

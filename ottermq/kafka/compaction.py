@@ -1,7 +1,7 @@
-"""The keeper of compacted topics: when a log has enough new records, its segments are sifted.
+"""The keeper of compacted topics: when a log has enough new records, its segments are filtered.
 
-How far a log was cleaned is kept in meta.db, so that a start doesn't sift everything again. That is
-a saving, not a promise: sifting again changes nothing. wal/compaction.py decides which records go.
+How far a log was cleaned is kept in meta.db, so that a start doesn't filter everything again. That
+is a saving, not a promise: filtering again changes nothing. wal/compaction.py decides which records go.
 
 It works in a thread, one log at a time, and sleeps three times as long as it worked.
 """
@@ -39,7 +39,7 @@ END;
 
 @dataclass(frozen=True)
 class Due:
-    """Up to where a log may be sifted now, and whether that is worth it."""
+    """Up to where a log may be filtered now, and whether that is worth it."""
 
     end: int
     dirty_bytes: int
@@ -113,8 +113,8 @@ class Compactor:
         if not due.is_worth:
             return
         with log.held() as held:
-            sift = partial(
-                _sift,
+            compact = partial(
+                _compact,
                 held,
                 cleaned_to,
                 due.end,
@@ -122,7 +122,7 @@ class Compactor:
                 int(values["delete.retention.ms"]),
                 partial(self._configs.holds, log),
             )
-            outcome = await trio.to_thread.run_sync(sift)
+            outcome = await trio.to_thread.run_sync(compact)
         if outcome.cleaned_to > cleaned_to:
             # The log may be gone by the time of the commit.
             sql = (
@@ -142,10 +142,10 @@ class Compactor:
 
 
 class _HeldMeanwhile(LogError):
-    """A legal hold came while a log was being sifted."""
+    """A legal hold came while a log was being compacted."""
 
 
-def _sift(
+def _compact(
     log: Log,
     cleaned_to: int,
     end: int,

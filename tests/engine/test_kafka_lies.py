@@ -90,10 +90,10 @@ def test_compaction_leaves_them_alone_and_does_its_work(tmp_path: Path) -> None:
         for _ in range(10):
             append(store, log, batch(b"last" * 5000, key=b"k"))
         store.checkpoint()
-        sift = Compaction(
+        compaction = Compaction(
             log, now_ms=0, delete_retention_ms=0, codecs=Codecs(opened, close_records)
         )
-        assert sift.run(0, 1 << 62).dropped >= 2 * len(LIES)
+        assert compaction.run(0, 1 << 62).dropped >= 2 * len(LIES)
         kept, offset = [], 0
         while found := log.read(offset):
             kept += [each.data[16:] for each in found]

@@ -175,7 +175,7 @@ def test_a_kill_in_the_middle_leaves_old_or_new(tmp_path: Path, batches_written:
     assert verify(tmp_path / "data").problems == 0
 
 
-def test_what_was_cleaned_once_is_only_sifted_by_what_is_new(store: Store) -> None:
+def test_what_was_cleaned_once_is_only_filtered_by_what_is_new(store: Store) -> None:
     with store:
         log = stream(store)
         fill(store, log, keys=4, rounds=4)
@@ -244,7 +244,7 @@ def test_a_batch_keeps_its_first_and_last_offset_and_headers(store: Store) -> No
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_compressed_batches_are_sifted_too_and_stay_compressed(store: Store, codec: Codec) -> None:
+def test_compressed_batches_are_filtered_too_and_stay_compressed(store: Store, codec: Codec) -> None:
     with store:
         log = stream(store)
         put(store, log, [Record(b"%d" % n * 100, key=b"k%d" % (n % 2)) for n in range(8)])
@@ -387,7 +387,7 @@ def test_damage_costs_a_compaction_its_segment_and_no_other(store: Store) -> Non
         left = {record for places in readable(log).values() for record in places}
         assert {76, 77, 78, 79} <= left
         kept = range(*bounds(log, path))
-        assert left - {76, 77, 78, 79} <= set(kept), "all others were sifted"
+        assert left - {76, 77, 78, 79} <= set(kept), "all others were filtered"
         assert outcome.cleaned_to > 79
         assert len(segment_files(store, log)) <= 6
         assert [r.kind for r in store.reports()] == [ReportKind.UNREADABLE]

@@ -149,10 +149,10 @@ def test_a_compacted_log_is_read_without_complaint(
             records = [Record(value, b"k%d" % (i % 10), (), T0 + i), Record(b"x", b"y", (), T0 + i)]
             store.wait(log.append(records).seq)
         store.checkpoint()
-        sift = Compaction(
+        compaction = Compaction(
             log, now_ms=T0, delete_retention_ms=1000, codecs=Codecs(lambda *_: None, lambda *_: b"")
         )
-        assert sift.run(0, 1 << 62).dropped > 100
+        assert compaction.run(0, 1 << 62).dropped > 100
         folder = folder_of(tmp_path, log)
     lines = dumped(jars, folder, "--print-data-log")
     assert merged or any("count: 0 " in line for line in lines)
