@@ -50,7 +50,7 @@ from ottermq.errors import OtterError
 from ottermq.net import close_reasons
 from ottermq.net.protocol_sniff import protocol_of
 from ottermq.net.tls_bridge import Peer
-from ottermq.net.virtual_conn import Pipe
+from ottermq.net.virtual_conn import VirtualConnection
 from ottermq.topology import Queue
 from ottermq.wal import LogError
 
@@ -98,7 +98,7 @@ class AmqpServer:
         self._closing: dict[int, float] = {}  # until when they may answer our close
         # Of TLS connections, which have no socket of the engine's.
         self._certificates: dict[int, str] = {}
-        self._pipes: dict[int, Pipe] = {}
+        self._virtual: dict[int, VirtualConnection] = {}
         self._alarm_reason = ""  # of the alarm that is set
         context.queues.on_gone.append(self._tell_consumers)
         context.queues.on_vhost_gone.append(self._vhost_gone)
@@ -132,13 +132,13 @@ class AmqpServer:
             elif conn.state is not State.CLOSING:
                 self.context.engine.hang_up(conn.id)
 
-    def open_pipe(self, peer: Peer) -> Pipe:
+    def open_virtual(self, peer: Peer) -> VirtualConnection:
         """A TLS connection is through its handshake (ottermq/net/tls_bridge.py)."""
         conn = self.context.engine.virtual(str(Address(peer.host, peer.port)))
         if peer.certificate is not None:
             self._certificates[conn] = peer.certificate
-        pipe = self._pipes[conn] = Pipe(self.context.engine, conn)
-        return pipe
+        virtual = self._virtual[conn] = VirtualConnection(self.context.engine, conn)
+        return virtual
 
     # -- events
 
@@ -152,7 +152,7 @@ class AmqpServer:
     def _hello(self, event: ConnectionHello) -> None:
         certificate = self._certificates.get(event.conn)
         conn = Connection(event.conn, event.peer, self.context, certificate)
-        conn.listener = "amqps" if event.conn in self._pipes else "amqp"
+        conn.listener = "amqps" if event.conn in self._virtual else "amqp"
         self.connections[conn.id] = conn
         if self.stopping:
             self.context.engine.hang_up(conn.id)
@@ -251,13 +251,13 @@ class AmqpServer:
         conn = self.connections.pop(event.conn, None)
         self._closing.pop(event.conn, None)
         self._certificates.pop(event.conn, None)
-        pipe = self._pipes.pop(event.conn, None)
-        if pipe is not None:
-            pipe.close()
+        virtual = self._virtual.pop(event.conn, None)
+        if virtual is not None:
+            virtual.close()
         if conn is None:
             return
         connection.leave(conn)
-        left = close_reasons.CLIENT_LEFT if pipe is not None and pipe.client_left else ""
+        left = close_reasons.CLIENT_LEFT if virtual is not None and virtual.client_left else ""
         eventlog.log(
             conn.log_level,
             "connection closed",
@@ -271,12 +271,12 @@ class AmqpServer:
             self._emptied.set()
 
     def _output(self, event: OutputReady) -> None:
-        if event.conn in self._pipes:
-            self._pipes[event.conn].has_output()
+        if event.conn in self._virtual:
+            self._virtual[event.conn].has_output()
 
     def _input(self, event: InputWanted) -> None:
-        if event.conn in self._pipes:
-            self._pipes[event.conn].has_room()
+        if event.conn in self._virtual:
+            self._virtual[event.conn].has_room()
 
     def _queue_idle(self, event: QueueIdle) -> None:
         if not self.stopping:  # we show the consumers out ourselves: their queue is for later

@@ -1,7 +1,8 @@
 """The keeper of compacted topics: when a log has enough new records, its segments are filtered.
 
 How far a log was cleaned is kept in meta.db, so that a start doesn't filter everything again. That
-is a saving, not a promise: filtering again changes nothing. wal/compaction.py decides which records go.
+is a saving, not a promise: filtering again changes nothing. wal/compaction.py decides which
+records go.
 
 It works in a thread, one log at a time, and sleeps three times as long as it worked.
 """

@@ -65,7 +65,7 @@ from ottermq.kafka.transactions import producer_requests
 from ottermq.net import close_reasons
 from ottermq.net.protocol_sniff import protocol_of
 from ottermq.net.tls_bridge import Peer
-from ottermq.net.virtual_conn import Pipe
+from ottermq.net.virtual_conn import VirtualConnection
 from ottermq.wal import LogError
 
 EXPECTED = (KafkaError, OtterError, LogError)  # what rules raise; all else is our own mistake
@@ -101,9 +101,9 @@ class KafkaServer:
         self.connections: dict[int, Connection] = {}
         self.stopping = False
         self._nursery: trio.Nursery | None = None
-        self._pipes: dict[int, Pipe] = {}  # of TLS connections
+        self._virtual: dict[int, VirtualConnection] = {}  # of TLS connections
         self._local: dict[int, str] = {}  # and where these came to
-        self._unauthenticated: dict[int, Connection] = {}  # not logged in yet, nor taken for anonymous
+        self._unauthenticated: dict[int, Connection] = {}  # nor taken for anonymous yet
         self._repacker = Repacker(context.engine)
         context.served = frozenset(HANDLERS) | ENGINES
         context.auth.on_change(self._permissions_changed)
@@ -137,12 +137,12 @@ class KafkaServer:
         for id in list(self.connections):
             self.context.engine.hang_up(id)
 
-    def open_pipe(self, peer: Peer) -> Pipe:
+    def open_virtual(self, peer: Peer) -> VirtualConnection:
         """A TLS connection is through its handshake (ottermq/net/tls_bridge.py)."""
         conn = self.context.engine.virtual(str(Address(peer.host, peer.port)), Protocol.KAFKA)
         self._local[conn] = peer.local
-        pipe = self._pipes[conn] = Pipe(self.context.engine, conn)
-        return pipe
+        virtual = self._virtual[conn] = VirtualConnection(self.context.engine, conn)
+        return virtual
 
     # -- events
 
@@ -154,7 +154,7 @@ class KafkaServer:
             handler(self, event)
 
     def _hello(self, event: ConnectionHello) -> None:
-        secure = event.conn in self._pipes
+        secure = event.conn in self._virtual
         local = self._local[event.conn] if secure else event.local
         listener = "kafkas" if secure else "kafka"
         conn = Connection(event.conn, event.peer, local, self.context, listener)
@@ -330,13 +330,13 @@ class KafkaServer:
             conn.is_closed = True
         self._unauthenticated.pop(event.conn, None)
         self._local.pop(event.conn, None)
-        pipe = self._pipes.pop(event.conn, None)
-        if pipe is not None:
-            pipe.close()
+        virtual = self._virtual.pop(event.conn, None)
+        if virtual is not None:
+            virtual.close()
         if conn is not None:
             user = conn.user_name or "-"
             sasl.leave(self.context, conn)
-            left = pipe is not None and pipe.client_left
+            left = virtual is not None and virtual.client_left
             eventlog.info(
                 "connection closed",
                 listener=conn.listener,
@@ -346,12 +346,12 @@ class KafkaServer:
             )
 
     def _output(self, event: OutputReady) -> None:
-        if event.conn in self._pipes:
-            self._pipes[event.conn].has_output()
+        if event.conn in self._virtual:
+            self._virtual[event.conn].has_output()
 
     def _input(self, event: InputWanted) -> None:
-        if event.conn in self._pipes:
-            self._pipes[event.conn].has_room()
+        if event.conn in self._virtual:
+            self._virtual[event.conn].has_room()
 
     def _wrong_protocol(self, event: WrongProtocol) -> None:
         what = protocol_of(event.received)

@@ -9,7 +9,7 @@ import pytest
 from ottermq.audit import snapshot
 from ottermq.audit.byte_source import ByteSource, Directory, Found
 from ottermq.audit.source.plan import Limits, of_log
-from ottermq.wal.file_window import Held, Ranges
+from ottermq.wal.file_window import MemoryRanges, Ranges
 from tests.audit import logs
 from tests.audit.test_snapshot import read
 from tests.brokers import Broker
@@ -30,7 +30,7 @@ class Shelf:
         return [Found(name.rpartition("/")[2], len(self.objects[name])) for name in below]
 
     def open(self, name: str) -> Ranges | None:
-        return Held(self.objects[name]) if name in self.objects else None
+        return MemoryRanges(self.objects[name]) if name in self.objects else None
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +47,8 @@ def test_another_home_with_the_same_bytes_gives_the_same_rows(data: Path) -> Non
     homes: list[ByteSource] = [Directory(data), shelf]
     for log in snapshot.take(data).logs:
         here, there = (list(of_log(home, log, Limits(), 1 << 20, marks=True)) for home in homes)
-        assert [read(stretch) for stretch in here] == [read(stretch) for stretch in there]
-        assert {stretch.home.tier for stretch in there} <= {"shelf"}
+        assert [read(part) for part in here] == [read(part) for part in there]
+        assert {part.home.tier for part in there} <= {"shelf"}
         assert homes[0].list(log.folder) == homes[1].list(log.folder)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pika
 
 from ottermq.audit.watch import loop
-from ottermq.audit.watch.loop import Order
+from ottermq.audit.watch.loop import WatchRequest
 from ottermq.config import Config, load
 from tests.brokers import Broker, command, environment
 
@@ -61,8 +61,10 @@ def soon(broker: Broker) -> list[Told]:
 def once(data: Path, checkpoint: Path, url: str | None, config: Config | None = None) -> int:
     """In this process, in the session that is there. Its exit code."""
     every = timedelta(seconds=1)
-    order = Order(data, checkpoint, "local[2]", config or load(), every, url, QUEUE, once=True)
-    return loop.run(order)
+    request = WatchRequest(
+        data, checkpoint, "local[2]", config or load(), every, url, QUEUE, once=True
+    )
+    return loop.run(request)
 
 
 def start_watch(

@@ -71,7 +71,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="module", autouse=True)
 def half(watched: Broker) -> Iterator[RawClient]:
-    """Who stopped in the middle of a request before all others came; half a minute is allowed."""
+    """A client that stopped in the middle of a request, before the others came."""
     with RawClient(watched.address("kafka")) as raw_client:
         raw_client.metadata("small")
         raw_client.send(codec.encode_request(Api.METADATA, 4, 9, "half", {"topics": None})[:-3])

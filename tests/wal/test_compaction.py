@@ -244,7 +244,9 @@ def test_a_batch_keeps_its_first_and_last_offset_and_headers(store: Store) -> No
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_compressed_batches_are_filtered_too_and_stay_compressed(store: Store, codec: Codec) -> None:
+def test_compressed_batches_are_filtered_too_and_stay_compressed(
+    store: Store, codec: Codec
+) -> None:
     with store:
         log = stream(store)
         put(store, log, [Record(b"%d" % n * 100, key=b"k%d" % (n % 2)) for n in range(8)])

@@ -191,7 +191,9 @@ class Reading:
             )
         except NotOpened:
             return int(lib.OM_E_CORRUPT)
-        return int(lib.om_columns_decompressed(columns.handle, self._state, batch, records, len(records)))
+        return int(
+            lib.om_columns_decompressed(columns.handle, self._state, batch, records, len(records))
+        )
 
     def _step_over(self, columns: Columns) -> None:
         state = self._state
