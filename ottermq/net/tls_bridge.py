@@ -60,7 +60,7 @@ class Peer:
 
 
 @dataclass(frozen=True)
-class Tunnel:
+class TlsBridge:
     """Serves connections of a TLS port; `serve` fits a Service."""
 
     contexts: Contexts
@@ -101,7 +101,9 @@ def services(
     """One for each TLS port that is wanted. most: connections at a time."""
     patience = config.amqp.handshake_timeout.total_seconds()
     return [
-        Service(name, Tunnel(contexts, config.tls.login_from, patience, open_virtual).serve, most)
+        Service(
+            name, TlsBridge(contexts, config.tls.login_from, patience, open_virtual).serve, most
+        )
         for name, open_virtual in ports.items()
         if getattr(config.listen, name) is not None
     ]

@@ -39,7 +39,7 @@ class Answer:
         found: dict[str, Any] = json.loads((self.out / name / "summary.json").read_text())
         return found
 
-    def told(self, name: str) -> set[flawed_data.Told]:
+    def told(self, name: str) -> set[flawed_data.FindingKey]:
         found = self.summary(name)["findings"]
         return {(each["kind"], each["severity"], each.get("queue")) for each in found}
 
