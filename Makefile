@@ -1,4 +1,4 @@
-# OtterMQ. `make run` and `make test` do all the set-up; `make help` tells the rest.
+# OtterMQ. `make run` and `make test` do all the set-up; `make help` lists the rest.
 #
 # Nothing is installed outside .venv/, and nothing again that is there: stamps in .venv/ stand
 # for "installed as pyproject.toml says" and "C core built from these sources".

@@ -61,7 +61,7 @@ def is_catalogue_lost(data: Path, existing: set[str]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Strangers:
+class UnknownLogs:
     left: list[str]  # folders
     unfinished: list[str]
     lost: list[str]
@@ -89,9 +89,9 @@ def sort_out(
     unnamed: Iterable[str],
     deleted: Iterable[Entry],
     seen: Mapping[int, int],
-) -> Strangers:
+) -> UnknownLogs:
     """unnamed: folders that no row has. seen: logs that checkpoint or WAL mention, with flags."""
-    found = Strangers([], [], [], [])
+    found = UnknownLogs([], [], [], [])
     gone = {entry.id: entry.folder for entry in deleted}
     for folder in sorted(unnamed):
         id, _ = orphans.identity(folder)

@@ -1,7 +1,7 @@
-/* log_damage.c -- a log with stretches that can't be read: found out, told, and passed.
+/* log_damage.c -- unreadable stretches of a log: found, reported once, skipped.
  *
- * Promise: what can't be read is told once, counted as lost, and never as settled. A queue's consumers are
- * given what lies behind it; its offsets stay given out to nobody, so the floor waits before them and the
+ * Promise: what can't be read is reported once, counted as lost, and never as settled. A queue's consumers are
+ * given what lies behind it; its offsets are given out to nobody, so the floor waits before them and the
  * segment stays until an operator acts (ottermq segment repair). After a restart they are tried again.
  */
 #include "store/log_damage.h"

@@ -27,13 +27,13 @@
 #define MADV_POPULATE_READ 22
 #endif
 
-/* Who reads this much at once reads on: pages are mapped in one call and the next ones asked for. */
+/* A reader of this much reads on: pages are mapped in one call and the next ones asked for. */
 #define STREAMING (64u << 10)
 #define AHEAD (4u << 20)
 
 typedef struct pins {
     om_log *log;
-    int nowait;   /* who reads must not wait for a disk */
+    int nowait;   /* must not wait for a disk */
     om_view view; /* mapped: one span, of the file from this position on */
     uint64_t position;
     uint32_t bytes_count; /* hot: so many of these */

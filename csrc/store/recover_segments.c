@@ -341,7 +341,7 @@ static int load_recovery_segment(om_store *store, om_log_recovery *found, om_seg
     return om_log_add_segment(log, segment);
 }
 
-/* Whoever made it may have died before its name, and its folders' names, were on disk. */
+/* The process that created it may have died before its name, and its folders' names, were on disk. */
 void om_segment_doubt_name(const om_store *store, const om_log *log, om_segment *segment) {
     int folders = 2; /* its own, and the data folder; between them: */
     for (const char *at = log->folder + strlen(store->dir) + 1; *at; at++)
@@ -387,7 +387,7 @@ static int doom_trimmed(om_log_recovery *found, om_segment *segment, int64_t nex
     om_store *store = found->log->store;
     om_survey survey;
     if (marked && om_segment_survey(segment, segment->size, INT64_MAX, OM_NO_SUSPECT, &survey) == OM_OK)
-        om_survey_free(&survey); /* whoever removes it knows then */
+        om_survey_free(&survey); /* the survey's result is noted for removal */
     om_segment_ref(segment);
     om_segment_node *node = om_segment_node_new(found->log, segment);
     if (!node) {

@@ -17,7 +17,7 @@
  * a segment without one is read whole at the next start, whichever file it is. The next checkpoint names it again.
  *
  * Only segments before the one with the recovery point: all in those is synced, no WAL record will
- * ever be applied to them, and a checkpoint has no business with them.
+ * ever be applied to them, and no checkpoint refers to them.
  */
 #define _GNU_SOURCE
 #include "store/segment_swap.h"
