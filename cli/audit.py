@@ -326,7 +326,7 @@ def watch(
     master: str,
     policy: Path | None,
 ) -> None:
-    """Audit all the time: tell of each violation within a minute, and once.
+    """Audit all the time: report each violation within a minute, and once.
 
     What comes is checked for damage, gaps and duplicates; what lies there against its policies,
     holds and the record of what was removed. Each violation is a line, and a message in a queue.

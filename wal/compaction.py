@@ -11,8 +11,9 @@ as files, and as descriptors, for ever.
 
 Offsets stay as they are. A batch that loses all its records goes, unless it is its segment's
 last: then its header stays, so that the segment still ends where it did. Records of aborted
-transactions go, markers stay. A batch that can't be opened stays as it is. So does a segment with a
-damaged place; the keys of the other segments are learned, and they are filtered, all the same.
+transactions go, markers stay. A batch that can't be decompressed stays as it is. So does a
+segment with a damaged place; the keys of the other segments are learned, and they
+are filtered, all the same.
 
 C handles the records, one call per batch; this module blocks, and belongs in a thread.
 """
@@ -46,7 +47,7 @@ REACH = (1 << 31) - 1  # of an index, in offsets and in bytes
 
 @dataclass(frozen=True)
 class Codecs:
-    """How compressed records are opened and closed; `open` answers None for what it can't."""
+    """How records are decompressed and compressed; `open` answers None for what it can't."""
 
     open: Callable[[int, bytes], bytes | None]
     close: Callable[[int, bytes], bytes]

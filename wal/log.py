@@ -83,7 +83,7 @@ class ProducerStat:
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """A transaction that was given up, from its first record to its marker."""
+    """An aborted transaction, from its first record to its marker."""
 
     producer_id: int
     first_offset: int

@@ -138,7 +138,7 @@ class Damage:
             return None
         return (
             f"{self.records} records in {self.places} places are lost or can't be read, the last: "
-            f"{self.last}. `ottermq segment verify` tells more, `ottermq segment repair` cuts out "
+            f"{self.last}. `ottermq segment verify` says more, `ottermq segment repair` cuts out "
             "what is damaged, while the broker is stopped"
         )
 

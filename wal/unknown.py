@@ -49,7 +49,7 @@ def folders(data: Path) -> set[str]:
 def is_catalogue_lost(data: Path, existing: set[str]) -> bool:
     """There is no meta.db, or nothing in it, though somebody has kept logs here: the first start
     makes the catalogue's table before a WAL. It is only looked at: SQLite would drop a -wal without
-    a database beside it, and that may be all that is left."""
+    a database next to it, and that may be all that is left."""
     was_in_use = bool(existing) or (data / "checkpoint").exists()
     path = data / META[0]
     if not path.exists() or not path.stat().st_size:

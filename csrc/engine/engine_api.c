@@ -1,4 +1,4 @@
-/* engine_api.c -- Python's calls about the engine as a block.
+/* engine_api.c -- Python's calls about the engine as a whole.
  *
  * Each call of Python's happens between two ticks. A function of ottermq.h that enters the engine stands in the
  * *_api.c of its object: om_conn_* in conn_api.c, om_queue_* in queue_api.c, and so on.

@@ -204,7 +204,7 @@ static int is_beside(const om_reading *reading, const om_batch_info *batch) {
            batch->max_timestamp < reading->since;
 }
 
-/* Behind a gap the next header tells if the base offset is right. */
+/* Behind a gap the next header shows whether the base offset is right. */
 static int look_behind(const om_reading *reading, const om_batch_info *batch, const uint8_t *data, size_t len) {
     om_batch_info behind;
     if (batch->base_offset == reading->next_offset)

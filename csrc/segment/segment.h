@@ -122,7 +122,7 @@ void om_segment_cut(om_segment *segment, uint64_t size, int64_t next_offset);
 int om_segment_unsaved_index(om_segment *segment, om_index *copy);
 
 /* ---- the writer's half: may block, never under the store's lock. One call at a time for a
- *      segment; only syncs and index saves may run beside the others ---- */
+ *      segment; only syncs and index saves may run at the same time as the others ---- */
 /* Create (with its folder) and allocate as needed, then write all of iov at position. A short
  * write is carried on. `written` moves on when the bytes join what is there. OM_OK,
  * OM_E_NO_SPACE, OM_E_DELETED, OM_E_IO (errno kept). */

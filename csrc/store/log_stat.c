@@ -1,4 +1,4 @@
-/* log_stat.c -- what a log looks like from outside. */
+/* log_stat.c -- a log's figures: offsets, sizes, segments. */
 #include "store/log.h"
 
 #include "base/ticket_lock.h"

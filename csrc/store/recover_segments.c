@@ -197,7 +197,7 @@ static int note_doubt(om_log_recovery *found, int64_t gap, int64_t base) {
     return OM_OK;
 }
 
-/* Walk the batch headers of [from, end of the segment), for gaps a scan doesn't tell. The first is
+/* Walk the batch headers of [from, end of the segment), for gaps that a scan doesn't find. The first is
  * expected at `end`; the one before was of `epoch`. */
 static int note_present(om_log_recovery *found, om_segment *segment, uint64_t from, int64_t end, int32_t epoch,
                         int64_t counted, int64_t *weight) {

@@ -1,4 +1,4 @@
-/* removal_journal.c -- writing the record of what is gone (removal_journal.h describes its format and its promise). */
+/* removal_journal.c -- writes the journal of removals (removal_journal.h describes its format and its promise). */
 #define _GNU_SOURCE
 #include "store/removal_journal.h"
 

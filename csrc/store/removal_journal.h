@@ -1,4 +1,4 @@
-/* removal_journal.h -- the record of what is gone: every segment the broker removes is named in a file first.
+/* removal_journal.h -- the journal of removals: every segment the broker removes is named in a file first.
  *
  *   data/removals/0000000000000001.removals
  *   | "OTTERRMV" version u32, zero u32 | record | record | record |

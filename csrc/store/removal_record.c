@@ -1,4 +1,4 @@
-/* removal_record.c -- what goes is recorded first, with the reason: into removal_journal.h. */
+/* removal_record.c -- each removal is recorded first, with its reason, in the journal (removal_journal.h). */
 #include "store/removal_record.h"
 
 #include "base/ticket_lock.h"

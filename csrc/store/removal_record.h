@@ -1,4 +1,4 @@
-/* removal_record.h -- what goes is recorded first, with the reason: into removal_journal.h. */
+/* removal_record.h -- each removal is recorded first, with its reason, in the journal (removal_journal.h). */
 #ifndef OM_REMOVAL_RECORD_H
 #define OM_REMOVAL_RECORD_H
 #include "store/log_delete.h"

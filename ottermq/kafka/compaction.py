@@ -18,7 +18,7 @@ import trio
 from ottermq import eventlog
 from ottermq.contained import contained
 from ottermq.kafka.topic_config_store import TopicConfigStore, Values
-from ottermq.storage.codecs import NotOpened, close_records, open_records
+from ottermq.storage.codecs import NotDecompressed, compress_records, decompress_records
 from ottermq.storage.topic_retention import LONG_MAX
 from ottermq.topology import MetaDb
 from ottermq.wal import Log, LogError, Store
@@ -168,7 +168,7 @@ def _compact(
         log,
         now_ms=now,
         delete_retention_ms=retention,
-        codecs=Codecs(_opened, close_records),
+        codecs=Codecs(_opened, compress_records),
         breathe=breathe,
     )
     return compaction.run(cleaned_to, end)
@@ -176,6 +176,6 @@ def _compact(
 
 def _opened(codec: int, data: bytes) -> bytes | None:
     try:
-        return open_records(codec, data)
-    except NotOpened:
+        return decompress_records(codec, data)
+    except NotDecompressed:
         return None

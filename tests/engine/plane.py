@@ -39,7 +39,7 @@ from ottermq.engine.events import (
     RuleBroken,
 )
 from ottermq.engine.types import Consume, EngineOptions, QueueFlags, QueueOptions, RouteFlags
-from ottermq.storage.codecs import NotOpened, open_records
+from ottermq.storage.codecs import NotDecompressed, decompress_records
 from ottermq.wal import Log, LogFlags, Options, Store
 from tests.wal.stores import SMALL
 
@@ -186,11 +186,11 @@ class Plane:
             select.select([self.engine.event_fd], [], [], 0.02)
 
     def answer(self, event: Question) -> None:
-        """A question about a route, by the table; a batch to be opened."""
+        """A question about a route, by the table; a batch to be decompressed."""
         if isinstance(event, DecompressWanted):
             records = None
-            with suppress(NotOpened):
-                records = open_records(event.codec, event.records)
+            with suppress(NotDecompressed):
+                records = decompress_records(event.codec, event.records)
             self.engine.batch_decompressed(event.log, event.base_offset, records)
             return
         names = self.routes.get((event.exchange.decode(), event.key.decode()), [])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ottermq.storage.codecs import Codec, NotOpened, close_records, open_records
+from ottermq.storage.codecs import Codec, NotDecompressed, compress_records, decompress_records
 from ottermq.wal import Log, LogFlags, Record, ReportKind, Store
 from ottermq.wal.compaction import Codecs, Compaction, Outcome
 from ottermq.wal.errors import Deleted, Unreadable
@@ -23,8 +23,8 @@ DAY = 86_400_000
 
 def opened(codec: int, data: bytes) -> bytes | None:
     try:
-        return open_records(codec, data)
-    except NotOpened:
+        return decompress_records(codec, data)
+    except NotDecompressed:
         return None
 
 
@@ -41,7 +41,7 @@ def compact(
         log,
         now_ms=now,
         delete_retention_ms=retention,
-        codecs=Codecs(opened, close_records),
+        codecs=Codecs(opened, compress_records),
         **how,
     )
     return compaction.run(dirty_from, end)
@@ -49,7 +49,7 @@ def compact(
 
 def squeezed(batch: bytes, codec: Codec) -> bytes:
     """The same batch as a producer with that codec would have sent it."""
-    return with_records(batch, codec, close_records(codec, batch[61:]))
+    return with_records(batch, codec, compress_records(codec, batch[61:]))
 
 
 def stream(store: Store) -> Log:
@@ -157,7 +157,7 @@ def test_a_kill_in_the_middle_leaves_old_or_new(tmp_path: Path, batches_written:
                 raise Killed
 
         compaction = Compaction(
-            log, now_ms=0, delete_retention_ms=DAY, codecs=Codecs(opened, close_records),
+            log, now_ms=0, delete_retention_ms=DAY, codecs=Codecs(opened, compress_records),
             breathe=breathe,
         )  # fmt: skip
         with suppress(Killed):
@@ -300,7 +300,7 @@ def test_a_segment_that_is_trimmed_or_deleted_meanwhile_is_no_harm(store: Store)
                 log.trim(20)
 
         Compaction(
-            log, now_ms=0, delete_retention_ms=DAY, codecs=Codecs(opened, close_records),
+            log, now_ms=0, delete_retention_ms=DAY, codecs=Codecs(opened, compress_records),
             breathe=trim,
         ).run(0, 1 << 62)  # fmt: skip
         flush(store)

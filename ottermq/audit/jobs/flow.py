@@ -36,7 +36,7 @@ KINDS = {
     ),
     "poison": Kind(
         "Dead letters fail again and again in the same queue.",
-        "Look at one of them: whoever handles that queue can't. Take them out of the circle.",
+        "Look at one of them: its consumers can't handle it. Take it out of the cycle.",
     ),
     "late": Kind(
         "Records have timestamps far behind those that came before them.",

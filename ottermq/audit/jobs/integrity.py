@@ -35,7 +35,7 @@ KINDS = {
     "damage": Kind(
         "Bytes of a segment aren't what was written: a wrong checksum, or a file that was cut.",
         "Look for the cause (disk, memory, a tool that wrote there) and restore the segment from a "
-        "backup. `ottermq segment verify` tells the bytes, `ottermq segment dump` all the rest.",
+        "backup. `ottermq segment verify` shows the bytes, `ottermq segment dump` all the rest.",
     ),
     "index": Kind(
         "An index doesn't point where it says. The records themselves are whole.",
@@ -51,7 +51,7 @@ KINDS = {
     ),
     "gap": Kind(
         "Offsets are missing, and nothing in the log says why.",
-        "Compare with a backup; `ottermq audit retention` tells whether a removal was recorded.",
+        "Compare with a backup; `ottermq audit retention` shows whether a removal was recorded.",
     ),
     "overlap": Kind(
         "Two segments hold the same offsets.",
@@ -63,7 +63,7 @@ KINDS = {
     ),
     "orphan": Kind(
         "Files or folders that belong to no log.",
-        "Whoever put them there may take them away; the broker doesn't use them.",
+        "The broker doesn't use them: they can be moved away.",
     ),
     "left-over": Kind(
         "Files that are about to go, or that an earlier recovery set aside.",

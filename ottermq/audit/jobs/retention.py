@@ -56,7 +56,7 @@ KINDS = {
     ),
     "hold-broken": Kind(
         "Something went while a legal hold stood.",
-        "Tell whoever ordered the hold, and restore it from a backup.",
+        "Inform the owner of the hold, and restore it from a backup.",
     ),
     "lost": Kind(
         "Recovery found a damaged segment and set it aside.",
