@@ -219,7 +219,7 @@ class Topics:
         return grown
 
     async def delete(self, name: str) -> None:
-        """Delete all of it. NotFound: there is none. Held: a legal hold stands."""
+        """Delete all of it. NotFound: there is none. UnderLegalHold: a hold stands."""
         topic = self.find(name)
         if topic is None:
             raise NotFound(f"no topic '{name}'")
