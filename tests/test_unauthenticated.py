@@ -59,8 +59,8 @@ def test_half_sent_requests_before_a_login_hold_back_no_publisher(tmp_path: Path
             takes_at_most(broker, mib=16, cpu_s=2),
             unauthenticated(broker.address("kafka"), 150) as crowd,
         ):
-            for client in crowd:
-                send_some(client, half)
+            for waiting in crowd:
+                send_some(waiting, half)
             time.sleep(1.2)  # two of the sweeps in which memory is weighed
             assert confirm_seconds(client) < PATIENCE
         assert not [line for line in broker.lines if "low on memory" in line]
@@ -71,11 +71,11 @@ def test_of_too_many_unauthenticated_from_an_address_the_oldest_goes(tmp_path: P
     with Broker(tmp_path / "data", env=env) as broker:
         friends = [Client(broker.address("amqp")) for _ in range(15)]  # who have logged in
         with unauthenticated(broker.address("amqp"), 30) as crowd:
-            for client in crowd[:20]:
-                assert is_closed(client)
-            for client in crowd[20:]:
-                client.settimeout(0.01)
+            for waiting in crowd[:20]:
+                assert is_closed(waiting)
+            for waiting in crowd[20:]:
+                waiting.settimeout(0.01)
                 with suppress(TimeoutError):
-                    assert client.recv(1) != b"", "it is one of the last ten"
+                    assert waiting.recv(1) != b"", "it is one of the last ten"
         for friend in friends:
             friend.channel().declare()
