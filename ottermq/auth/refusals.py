@@ -1,4 +1,4 @@
-"""Refused logins in the log: one line each, until an address fills the log with them.
+"""Refused logins in the log: a line each, until an address fills the log with them.
 
 After a few lines the rest is counted, and the next line, a second later, says how many it stands
 for. The table of addresses is bounded.
