@@ -120,6 +120,14 @@ static inline int om_step_at(const uint8_t *base, uint64_t at, uint64_t end, int
     return step->size <= end - at ? OM_OK : OM_E_SHORT;
 }
 
+/* ---- segment_damage.c ---- */
+int om_segment_step_surveyed(const om_segment *segment, const om_view *view, uint64_t at, int64_t least, om_step *step);
+
 /* The same for all that is known of the segment: a bad stretch is one step. The view begins at 0. */
-int om_segment_step(const om_segment *segment, const om_view *view, uint64_t at, int64_t least, om_step *step);
+static inline int om_segment_step(const om_segment *segment, const om_view *view, uint64_t at, int64_t least,
+                                  om_step *step) {
+    return __atomic_load_n(&segment->damages, __ATOMIC_ACQUIRE)
+               ? om_segment_step_surveyed(segment, view, at, least, step)
+               : om_step_at(view->data, at, view->len, least, step);
+}
 #endif

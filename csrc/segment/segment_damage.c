@@ -90,7 +90,8 @@ void om_damages_free(om_damages *damages) {
     }
 }
 
-int om_segment_step(const om_segment *segment, const om_view *view, uint64_t at, int64_t least, om_step *step) {
+int om_segment_step_surveyed(const om_segment *segment, const om_view *view, uint64_t at, int64_t least,
+                             om_step *step) {
     const om_bad *bad = om_segment_bad_at(segment, at);
     if (!bad)
         return om_step_at(view->data, at, view->len, least, step);

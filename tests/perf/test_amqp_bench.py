@@ -111,3 +111,17 @@ def test_a_broker_that_fails_is_named_and_the_others_go_on(
     assert "broken ended (1)" in outcome.errors["relay"]
     assert set(outcome.found) == {"durable"}
     assert len(outcome.rounds["durable"]) == 2
+
+
+def test_a_broker_that_keeps_too_much_on_disk_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contest, "MOST_KEPT", 1 << 20)
+    scenario = next(each for each in SCENARIOS if each.name == "16b")
+    left: list[bool] = []
+    with contest.Contest(tmp_path, ["durable"], lambda _: left.append(log.exists())) as held:
+        log = tmp_path / "durable"
+        outcome = held.hold(scenario, 2, Effort(seconds=0.1, warm_up=0.05))
+    assert outcome.errors == {}
+    assert len(outcome.rounds["durable"]) == 2
+    assert left == [False, False]
