@@ -1,4 +1,4 @@
-# OtterMQ. `make run` and `make test` do all the set-up; `make help` tells the rest.
+# OtterMQ. `make run` and `make test` do all the set-up; `make help` lists the rest.
 #
 # Nothing is installed outside .venv/, and nothing again that is there: stamps in .venv/ stand
 # for "installed as pyproject.toml says" and "C core built from these sources".
@@ -42,7 +42,7 @@ check-all: $(VENV)/.core $(VENV)/.tests $(VENV)/.clients ## the tests that make 
 	@$(BYTECODE)
 	@OTTERMQ_LONG=1 $(PY) -m pytest -q -m long $(TESTS) $(ARGS)
 
-again: $(VENV)/.core $(VENV)/.tests ## what failed in the last test run, once more and alone; build/second-tries.tsv tells of it
+again: $(VENV)/.core $(VENV)/.tests ## what failed in the last test run, once more and alone; .second-tries.tsv records it
 	@OTTERMQ_AGAIN=1 OTTERMQ_LONG=1 $(PY) -m pytest -q --last-failed --last-failed-no-failures none -n 0 $(ARGS)
 
 # From a folder in which all packages have their installed places: in the checkout's own, py-amqp
@@ -126,7 +126,7 @@ sbom: constraints ## build/sbom.json: the same as CycloneDX
 dist: $(VENV)/.core $(VENV)/.tests ## dist/: the source release and a manylinux wheel, both installed and tried
 	@.ci/dist "$(PYTHON)"
 
-clean: ## remove all that was built; the data stays
+clean: ## remove all that was built; the data and .second-tries.tsv stay
 	rm -rf $(VENV) build dist *.egg-info ottermq/_core*.so ottermq/_core.c
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(OURS) tests perf csrc -name __pycache__ -prune -exec rm -rf {} +

@@ -25,7 +25,7 @@ from ottermq.amqp.deferred_replies import Answer
 from ottermq.amqp.frames import Malformed, decode_method, encode_method, name_of
 from ottermq.amqp.replies import Refused, Reply, our_mistake, reply_of_engine, reply_to
 from ottermq.auth import Change
-from ottermq.auth.strangers import Strangers
+from ottermq.auth.before_hello import BeforeHello
 from ottermq.config import Address
 from ottermq.contained import contained, is_failure
 from ottermq.engine import alarms
@@ -51,7 +51,7 @@ from ottermq.errors import OtterError
 from ottermq.net import close_reasons
 from ottermq.net.protocol_sniff import protocol_of
 from ottermq.net.tls_bridge import Peer
-from ottermq.net.virtual_conn import Pipe
+from ottermq.net.virtual_conn import VirtualConnection
 from ottermq.topology import Queue
 from ottermq.wal import LogError
 
@@ -99,9 +99,9 @@ class AmqpServer:
         self._closing: dict[int, float] = {}  # until when they may answer our close
         # Of TLS connections, which have no socket of the engine's.
         self._certificates: dict[int, str] = {}
-        self._pipes: dict[int, Pipe] = {}
+        self._virtual: dict[int, VirtualConnection] = {}
         self._alarm_reason = ""  # of the alarm that is set, as the log has it
-        self._silent = Strangers()
+        self._before_hello = BeforeHello()
         context.queues.on_gone.append(self._tell_consumers)
         context.queues.on_vhost_gone.append(self._vhost_gone)
         context.auth.on_change(self._permissions_changed)
@@ -139,13 +139,13 @@ class AmqpServer:
             elif conn.state is not State.CLOSING:
                 connection.cut_off(conn, reason, **details)
 
-    def open_pipe(self, peer: Peer) -> Pipe:
+    def open_virtual(self, peer: Peer) -> VirtualConnection:
         """A TLS connection is through its handshake (ottermq/net/tls_bridge.py)."""
         conn = self.context.engine.virtual(str(Address(peer.host, peer.port)))
         if peer.certificate is not None:
             self._certificates[conn] = peer.certificate
-        pipe = self._pipes[conn] = Pipe(self.context.engine, conn)
-        return pipe
+        virtual = self._virtual[conn] = VirtualConnection(self.context.engine, conn)
+        return virtual
 
     # -- events
 
@@ -170,7 +170,7 @@ class AmqpServer:
     def _hello(self, event: ConnectionHello) -> None:
         certificate = self._certificates.get(event.conn)
         conn = Connection(event.conn, event.peer, self.context, certificate)
-        conn.listener = "amqps" if event.conn in self._pipes else "amqp"
+        conn.listener = "amqps" if event.conn in self._virtual else "amqp"
         self.connections[conn.id] = conn
         if self.stopping:
             connection.cut_off(conn, close_reasons.STOPPED)
@@ -269,14 +269,14 @@ class AmqpServer:
         conn = self.connections.pop(event.conn, None)
         self._closing.pop(event.conn, None)
         self._certificates.pop(event.conn, None)
-        pipe = self._pipes.pop(event.conn, None)
-        if pipe is not None:
-            pipe.close()
-        left = close_reasons.CLIENT_LEFT if pipe is not None and pipe.client_left else ""
+        virtual = self._virtual.pop(event.conn, None)
+        if virtual is not None:
+            virtual.close()
+        left = close_reasons.CLIENT_LEFT if virtual is not None and virtual.client_left else ""
         if conn is None:
-            listener, reason = "amqp" if pipe is None else "amqps", left or event.reason
+            listener, reason = "amqp" if virtual is None else "amqps", left or event.reason
             unremarkable = reason in close_reasons.UNREMARKABLE
-            self._silent.closed(listener, event.peer, reason, unremarkable=unremarkable)
+            self._before_hello.closed(listener, event.peer, reason, unremarkable=unremarkable)
             return
         connection.leave(conn)
         eventlog.log(
@@ -292,12 +292,12 @@ class AmqpServer:
             self._emptied.set()
 
     def _output(self, event: OutputReady) -> None:
-        if event.conn in self._pipes:
-            self._pipes[event.conn].has_output()
+        if event.conn in self._virtual:
+            self._virtual[event.conn].has_output()
 
     def _input(self, event: InputWanted) -> None:
-        if event.conn in self._pipes:
-            self._pipes[event.conn].has_room()
+        if event.conn in self._virtual:
+            self._virtual[event.conn].has_room()
 
     def _queue_idle(self, event: QueueIdle) -> None:
         if not self.stopping:  # we show the consumers out ourselves: their queue is for later

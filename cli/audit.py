@@ -326,18 +326,18 @@ def watch(
     master: str,
     policy: Path | None,
 ) -> None:
-    """Audit all the time: tell of each violation within a minute, and once.
+    """Audit all the time: report each violation within a minute, and once.
 
     What comes is checked for damage, gaps and duplicates; what lies there against its policies,
     holds and the record of what was removed. Each violation is a line, and a message in a queue.
     SIGTERM or Ctrl-C ends it with 0. With --once: 0 nothing new, 1 violations, 2 it could not run.
     """
-    from ottermq.audit.watch.loop import Order, run
+    from ottermq.audit.watch.loop import WatchRequest, run
 
     if not timedelta(seconds=1) <= interval <= timedelta(hours=1):
         raise click.UsageError("--interval: from 1s to 1h")
     config = load(policy, os.environ)
-    order = Order(
+    request = WatchRequest(
         data=data or config.data,
         checkpoint=checkpoint,
         master=master,
@@ -348,7 +348,7 @@ def watch(
         once=once,
         options=_grace(grace),
     )
-    sys.exit(run(order))
+    sys.exit(run(request))
 
 
 @audit.command()
@@ -387,12 +387,12 @@ def _run(
     as_json: bool,
 ) -> None:
     """jobs: their names, and the options that are theirs alone."""
-    from ottermq.audit.run import Order, run_all
+    from ottermq.audit.run import AuditRequest, run_all
 
     config = load(policy, os.environ)
     done = run_all(
         [
-            Order(
+            AuditRequest(
                 job=job,
                 data=data or config.data,
                 out=out,

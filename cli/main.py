@@ -79,4 +79,4 @@ def _told(error: click.ClickException) -> str:
         names = context.command.list_commands(context)
         near = difflib.get_close_matches(wrong, names, n=1) if wrong else []
         text += f". Did you mean '{near[0]}'?" if near else ""  # as click does it below us
-    return f"{text} ({context.command_path} --help tells more)"
+    return f"{text} ({context.command_path} --help says more)"

@@ -44,7 +44,7 @@ def serve(
 
     Settings come from built-in defaults, then the file, then the environment
     (OTTERMQ_WAL__SEGMENT_SIZE=32MiB), then these flags; the later wins. Port 0 picks a free one.
-    The line "ready" on stderr tells the addresses once connections are accepted.
+    The line "ready" on stderr has the addresses once connections are accepted.
     """
     eventlog.set_format(log_format(os.environ, config))
     flags = {

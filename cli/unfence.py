@@ -1,4 +1,4 @@
-"""`ottermq unfence`: the disk is well again, says who looked."""
+"""`ottermq unfence`: the operator confirms that the disk works again."""
 
 from pathlib import Path
 

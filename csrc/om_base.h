@@ -35,13 +35,13 @@ enum om_result {
     OM_E_UNREADABLE = -14,   /* damaged, cut or unreadable: a part of a segment, or all of it */
     OM_E_GONE = -15,         /* what the call names isn't there: connection, channel, queue, segment, open request */
     OM_E_EXISTS = -16,       /* the name or number is in use */
-    OM_E_LOCKED = -17,       /* somebody's exclusive use is in the way */
-    OM_E_STALE = -18,        /* worked out before something changed: work it out again */
+    OM_E_LOCKED = -17,       /* held exclusively */
+    OM_E_STALE = -18,        /* computed before a change: compute again */
     OM_E_LIMIT = -19,        /* more than a limit allows: waiting doesn't help */
     OM_E_COMPRESSED = -20,   /* the batch is compressed: the caller decompresses it first */
     OM_E_REFUSED = -21,      /* the producer may not write this now: a Kafka error code comes with it */
     OM_E_UNSUPPORTED = -22,  /* another version's format, or what the file system can't do */
-    OM_E_INTERRUPTED = -23   /* called off (om_store_interrupt) */
+    OM_E_INTERRUPTED = -23   /* interrupted (om_store_interrupt) */
 };
 const char *om_result_text(int result);
 
@@ -118,18 +118,17 @@ typedef struct om_record_iter {
 } om_record_iter;
 int om_record_iter_init(om_record_iter *iter, const uint8_t *data, size_t len);
 int om_record_next(om_record_iter *iter, om_record *record, om_header *headers, int32_t header_cap);
-/* All records of such a batch: when was the first and the last of them, and how many have a first header of the
- * name that AMQP messages have? OM_E_INVALID: one has no key, though `keyed`; OM_E_CORRUPT: they don't lie within
- * their bounds, or are more or fewer than the header says. */
+/* Reads all records: first and last timestamp, how many begin with the AMQP header. OM_E_INVALID: a record without
+ * a key, though `keyed`; OM_E_CORRUPT: records outside their bounds, or more or fewer than the batch header says. */
 typedef struct om_records_seen {
     int64_t first_time, last_time;
     int32_t named_amqp;
 } om_records_seen;
 int om_records_survey(const uint8_t *data, size_t len, int keyed, om_records_seen *out);
-/* The first record of it at `from` or behind that is of the time `wanted` or later; OM_END: there is none. */
+/* The first record at or after `from` with timestamp >= `wanted`. OM_END: none. */
 int om_records_find_time(const uint8_t *data, size_t len, int64_t from, int64_t wanted, int64_t *offset, int64_t *time);
 
-/* A transaction that was given up: its records lie in [first_offset, last_offset), its marker at
+/* An aborted transaction: its records lie in [first_offset, last_offset), its marker at
  * last_offset. last_stable: of the log, when it ended. */
 typedef struct om_aborted {
     int64_t producer_id;
@@ -193,7 +192,7 @@ void om_cursor_stat_get(const om_cursor *cursor, om_cursor_stat *out);
  * OM_E_CORRUPT, never a crash. */
 int64_t om_cursor_encode(const om_cursor *cursor, uint8_t *out, size_t cap);
 int om_cursor_decode(om_cursor **out, const uint8_t *data, size_t len);
-/* Do again what a cursor record of the WAL says. OM_E_CORRUPT: it is none. */
+/* Apply a cursor record of the WAL. OM_E_CORRUPT: not a cursor record. */
 int om_cursor_replay(om_cursor *cursor, const uint8_t *ops, size_t len);
 
 #endif

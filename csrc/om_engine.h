@@ -31,19 +31,18 @@ typedef struct om_engine_options {
     uint32_t zero_copy_min; /* bodies from this size on go by sendfile; 0: none */
     uint32_t route_cache;   /* entries */
     uint32_t max_connections;
-    uint32_t consumers_per_channel; /* 0: any number */
-    uint32_t nacks_count;           /* a nack with requeue counts towards x-delivery-limit */
-    uint32_t strangers_per_address; /* connections that haven't logged in; of more, the oldest goes. 0: any */
-    uint32_t kafka_max_request;     /* bytes; a request that claims more ends its connection */
-    uint32_t kafka_patience_ms;     /* how long a half request may stand still */
-    uint32_t kafka_idle_ms;         /* how long a connection may be silent; 0: for ever */
+    uint32_t consumers_per_channel;       /* 0: any number */
+    uint32_t nacks_count;                 /* a nack with requeue counts towards x-delivery-limit */
+    uint32_t unauthenticated_per_address; /* connections; above it the oldest is closed. 0: any */
+    uint32_t kafka_max_request;           /* bytes; a larger request ends its connection */
+    uint32_t kafka_patience_ms;           /* time limit for an incomplete request */
+    uint32_t kafka_idle_ms;               /* how long a connection may be silent; 0: for ever */
 } om_engine_options;
 
-/* The store must have been started; one engine per store. It is paused: messages in its queues from before
- * don't expire, die, fall out of a limit, come due or get delivered ... */
+/* The store must have been started; one engine per store. Starts paused: nothing expires, is dropped or delivered
+ * until om_engine_start, which comes after all queues are added. Otherwise a message that expires at once would
+ * miss a dead-letter target that is still to be added. */
 om_engine *om_engine_new(om_store *store, const om_engine_options *options);
-/* ... until all queues are added, with all their settings. Else a message whose time has passed finds
- * no dead-letter target, though there is one. */
 void om_engine_start(om_engine *engine);
 /* Closes every socket as it is. Before om_store_close. */
 void om_engine_free(om_engine *engine);
@@ -58,39 +57,39 @@ void om_engine_set_limits(om_engine *engine, uint64_t memory_limit, uint64_t max
 
 enum om_event_kind {
     OM_EV_CONN_HELLO = 1,        /* a client has sent our protocol header: connection.start is due. text: its
-                              * address. Paused like a method. Kafka: its first request is here, and comes
-                              * as the next event; header: our own address as it sees it, "host:port" */
+                                  * address. Paused like a method. Kafka: its first request is here, and comes
+                                  * as the next event; header: our own address as it sees it, "host:port" */
     OM_EV_METHOD = 2,            /* a method C doesn't handle: payload = class id, method id, arguments */
     OM_EV_ROUTE = 3,             /* a publish whose route or permission isn't known: exchange, key, header
-                              * (= property flags and values). Answer with om_publish_route or close the
-                              * channel. */
+                                  * (= property flags and values). Answer with om_publish_route or close the
+                                  * channel. */
     OM_EV_ERROR = 4,             /* a rule was broken that C checks: code = AMQP reply code, text, method =
-                              * class id << 16 | method id. channel 0 or a code that is fatal for the
-                              * connection: close it; else close that channel. */
+                                  * class id << 16 | method id. channel 0 or a code that is fatal for the
+                                  * connection: close it; else close that channel. */
     OM_EV_CLOSED = 5,            /* the connection is gone: its queues and consumers were let go already. text: how;
-                              * header: its peer, as Python may never have had a HELLO of it */
+                                  * header: its peer, as Python may never have had a HELLO of it */
     OM_EV_DEAD_ROUTE = 6,        /* like ROUTE for messages that die in (or wait their delay in) `queue` */
     OM_EV_OUTPUT = 7,            /* a connection without a socket has output (om_conn_drain) */
     OM_EV_ROOM = 8,              /* ... takes input again (om_conn_feed) */
     OM_EV_QUEUE_IDLE = 9,        /* `queue` lost its last consumer (auto-delete, expires) */
     OM_EV_CONSUMER_TIMEOUT = 10, /* a delivery was not acked in time on that channel: close it (406).
-                              * count: the time it had, in ms */
+                                  * count: the time it had, in ms */
     OM_EV_ALARM = 11,            /* publishers are held back (text: why), or for another reason than before; no
-                              * text: they aren't any more */
+                                  * text: they aren't any more */
     OM_EV_BAD_HEADER = 12,       /* not our protocol: header sent, socket closed. text: what came, peer */
     OM_EV_REFUSED_CONN = 13,     /* too many connections. text: peer */
     OM_EV_ACTIVE = 14,           /* single active consumer: key = consumer tag became active on `queue` */
     OM_EV_KAFKA_REQUEST = 15,    /* a request C doesn't answer: payload = header and body, code = API key,
-                              * method = API version, count = slot. Paused until om_kafka_answer. */
+                                  * method = API version, count = slot. Paused until om_kafka_answer. */
     OM_EV_KAFKA_TOPICS = 16,     /* a Produce or Fetch wants topics whose rights aren't known: key = their names,
-                              * each behind its length u16 (big-endian); code, method as above. Answer with
-                              * om_kafka_permit for each, then om_kafka_retry. */
+                                  * each behind its length u16 (big-endian); code, method as above. Answer with
+                                  * om_kafka_permit for each, then om_kafka_retry. */
     OM_EV_DECOMPRESS = 17,       /* an AMQP reader needs a compressed batch: payload = its records, code = codec,
-                              * queue = log id, count = base offset. Answer with om_batch_opened. */
+                                  * queue = log id, count = base offset. Answer with om_batch_decompressed. */
     OM_EV_KAFKA_BATCHES = 18     /* batches of a Produce that can't be appended as they are: payload = each of them
-                              * behind its place u32, the codec it is to have i8 (OM_KAFKA_AS_SENT: its own),
-                              * whether its records need keys u8, the codec's level i32, its length u32
-                              * (big-endian). Answer with om_kafka_batches_repacked. */
+                                  * behind its place u32, the codec it is to have i8 (OM_KAFKA_AS_SENT: its own),
+                                  * whether its records need keys u8, the codec's level i32, its length u32
+                                  * (big-endian). Answer with om_kafka_batches_repacked. */
 };
 
 typedef struct om_event {
@@ -149,7 +148,7 @@ int om_conn_stat_get(om_engine *engine, uint64_t conn, om_conn_stat *out);
 /* -- channels -- */
 
 int om_channel_open(om_engine *engine, uint64_t conn, int channel);
-/* Consumers go, unacked messages return to their places, a half message is dropped. closing: we
+/* Consumers go, unacked messages return to their places, an incomplete message is dropped. closing: we
  * sent channel.close: all but channel.close and close-ok is dropped until om_channel_close
  * (.., 0). */
 int om_channel_close(om_engine *engine, uint64_t conn, int channel, int closing);
@@ -188,9 +187,9 @@ uint64_t om_route_generation(om_engine *engine);
 void om_route_forget(om_engine *engine, uint32_t vhost, const uint8_t *exchange, size_t len);
 void om_engine_forget_permissions(om_engine *engine);
 
-/* The answer to OM_EV_DECOMPRESS: the batch's records, plain; len -1: they can't be had. OM_E_CORRUPT: then,
+/* The answer to OM_EV_DECOMPRESS: the batch's records, plain; len -1: not available. OM_E_CORRUPT: then,
  * or when these can't be its records; the batch is passed over. */
-int om_batch_opened(om_engine *engine, uint64_t log, int64_t base_offset, const uint8_t *records, int64_t len);
+int om_batch_decompressed(om_engine *engine, uint64_t log, int64_t base_offset, const uint8_t *records, int64_t len);
 
 /* -- queues -- */
 
@@ -281,13 +280,13 @@ int om_basic_get(om_engine *engine, uint64_t conn, int channel, uint64_t queue, 
 int om_consumer_add_reply_to(om_engine *engine, uint64_t conn, int channel, const uint8_t *tag, size_t tag_len,
                              const uint8_t *ok, size_t len);
 
-/* Does anybody still wait for replies at this address? */
+/* Does a consumer wait for replies at this address? */
 int om_reply_to_exists(om_engine *engine, const uint8_t *address, size_t len);
 
 /* -- Kafka (kafka.h): C cuts requests and answers Produce and Fetch; the rest are events -- */
 
-/* The answer to a Kafka client's OM_EV_CONN_HELLO. trusted: it needs no login, and its requests may be as large
- * as anybody's before it is let in. */
+/* The answer to a Kafka client's OM_EV_CONN_HELLO. trusted: no login needed; the full request size limit
+ * applies from the start. */
 int om_kafka_trust(om_engine *engine, uint64_t conn, int trusted);
 /* The client may be served: from now on Produce and Fetch are C's. Before that every request is an
  * event; one of those two waits for om_kafka_retry (serve it now) or om_kafka_answer. */
@@ -313,10 +312,9 @@ typedef struct om_kafka_repacked {
     size_t len;
     int64_t first_time, last_time; /* of its records */
 } om_kafka_repacked;
-/* Of all of them, in their order: the request goes on. */
+/* All results, in order; the request continues. */
 int om_kafka_batches_repacked(om_engine *engine, uint64_t conn, const om_kafka_repacked *batches, uint32_t count);
-/* Responses tell the client to keep away so long, and its requests wait as long. Used up by the next
- * Produce or Fetch answer. */
+/* Sets throttle_time_ms of the next Produce or Fetch response and delays requests as long. */
 int om_kafka_throttle(om_engine *engine, uint64_t conn, uint32_t ms);
 
 #define OM_KAFKA_COMPACTED 1       /* records without a key are refused */

@@ -1,4 +1,4 @@
-/* om_inspect.h -- files as they lie there, for tools and audits: no store needed.
+/* om_inspect.h -- reads data files, for tools and audits: no store needed.
  *
  * Called by wal/ and the audits. These functions read and check; they write nothing. The files may change or
  * be damaged while they are read: every length is checked before it is used.
@@ -8,7 +8,7 @@
 
 #include "om_base.h"
 
-/* ---- inspection (inspect.c): files as they lie there, for tools ------------------------- */
+/* ---- inspection (inspect.c): reads data files, for tools ------------------------------- */
 
 /* Offsets that no batch has: [first, end), with the leader epochs of the batches around them. */
 typedef struct om_gap {
@@ -41,8 +41,8 @@ typedef struct om_walk {
  * OM_E_RANGE (offset), OM_E_STALE_EPOCH: the next batch is wrong; walk stands before it. */
 int om_walk_batches(om_walk *walk, const uint8_t *data, size_t len, uint64_t stop);
 
-/* Bytes [position, end) of a segment that are no batches, or wrong ones, or that the disk can't give, and
- * the offsets they may have held. */
+/* A damaged stretch [position, end) and the offsets it may have held: bytes that are no batch, fail a check, or
+ * can't be read. */
 typedef struct om_bad {
     uint64_t position, end;
     int64_t first, last;
@@ -136,10 +136,10 @@ void om_columns_free(om_columns *columns);
  * has offsets that don't fit there (OM_E_RANGE), is compressed (OM_E_COMPRESSED), or finds no room
  * (OM_E_FULL: take the rows, go on with a new om_columns). OM_E_NO_MEMORY. */
 int om_columns_read(om_columns *columns, om_reading *reading, const uint8_t *data, size_t len, uint64_t stop);
-/* The batch that the reading stands before, its records opened. header: its first 61 bytes, checked. */
-int om_columns_opened(om_columns *columns, om_reading *reading, const uint8_t *header, const uint8_t *records,
-                      size_t len);
-/* Step over that many bytes that are not what should be there: a row that says so. */
+/* The batch that the reading stands before, with its records decompressed. header: its first 61 bytes, checked. */
+int om_columns_decompressed(om_columns *columns, om_reading *reading, const uint8_t *header, const uint8_t *records,
+                            size_t len);
+/* Skip `size` damaged bytes; adds a row that reports them. */
 int om_columns_damaged(om_columns *columns, om_reading *reading, uint64_t size);
 int64_t om_columns_rows(const om_columns *columns);
 int64_t om_columns_items(const om_columns *columns); /* headers of all rows */

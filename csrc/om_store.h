@@ -108,7 +108,7 @@ enum om_rule {
     OM_RULE_LIFTED = 19, /* ... and stands no more */
     OM_RULE_SKIPPED = 20 /* offsets that no record has: an unclean stop */
 };
-typedef struct om_removal_journal {
+typedef struct om_removal {
     uint64_t log_id;
     const char *folder; /* of the log, below the data folder */
     const char *name;
@@ -118,11 +118,11 @@ typedef struct om_removal_journal {
     uint64_t left;                          /* ... and has now; 0: it is gone */
     int64_t first_timestamp, max_timestamp; /* -1: not known */
     int rule;
-} om_removal_journal;
+} om_removal;
 /* Recorded with the next checkpoint, before removals after it: OM_RULE_HOLD, OM_RULE_LIFTED. */
 void om_log_note(om_log *log, int rule);
 /* Record a removal that is about to be done outside the store; on disk when it returns. Blocks. */
-int om_store_note_removed(om_store *store, const om_removal_journal *items, size_t count);
+int om_store_note_removed(om_store *store, const om_removal *items, size_t count);
 
 /* Reports, one by one, oldest first: corruption found, segments set aside, syncs that
  * failed. OM_END when there is no more. */
@@ -140,8 +140,8 @@ enum om_report_kind {
     OM_REPORT_DELETED = 11,      /* recovery finished a deletion: drop it from the catalogue */
     OM_REPORT_CLOCK_BEHIND = 12, /* the system's time is earlier than that of the last life */
     OM_REPORT_ORPHANED = 13,     /* logs that no row names were set aside */
-    OM_REPORT_STALLED = 14,      /* for 10 s what was taken can't be written: publishers are held back */
-    OM_REPORT_GOES_ON = 15       /* what couldn't be written can be now */
+    OM_REPORT_STALLED = 14,      /* accepted records not written for 10 s: publishers are held back */
+    OM_REPORT_GOES_ON = 15       /* writing succeeds again */
 };
 typedef struct om_report {
     int kind;
@@ -156,9 +156,9 @@ int om_store_event_fd(om_store *store);
 uint64_t om_store_durable_seq(om_store *store);
 /* Block until that sequence is durable (not for the engine's thread). */
 int om_store_wait(om_store *store, uint64_t seq, int timeout_ms);
-/* May publishers be read? OM_OK, OM_E_FULL, OM_E_NO_SPACE, OM_E_FENCED. */
+/* Are publishes accepted now? OM_OK, OM_E_FULL, OM_E_NO_SPACE, OM_E_FENCED. */
 int om_store_admits(om_store *store);
-/* The operator acted after a fence: a new WAL file and epoch. */
+/* Ends a fence: starts a new WAL file and epoch. */
 int om_store_unfence(om_store *store, char *err, size_t err_len);
 /* Run a checkpoint now and wait for it. */
 int om_store_checkpoint(om_store *store);
@@ -228,8 +228,7 @@ typedef struct om_segment_stat {
 } om_segment_stat;
 /* Fills at most cap; returns how many there are. */
 int64_t om_log_segments(om_log *log, om_segment_stat *out, int64_t cap);
-/* Which of these logs have segments, or anything settled? Under load each call waits for a tick:
- * this is one for all of them. */
+/* Which of these logs have segments or settled records? One call per tick instead of one per log. */
 void om_store_used(om_store *store, om_log *const *logs, uint8_t *used, size_t count);
 
 /* Whole batches from the one that holds `offset` on, at least one, then up to max_bytes, up
@@ -305,8 +304,8 @@ int64_t om_log_aborted_in(om_log *log, int64_t from, int64_t to, om_aborted *out
  * more, or not by this coordinator. */
 int om_log_marker(om_log *log, int64_t producer_id, int16_t epoch, int32_t coordinator_epoch, int commit,
                   om_appended *out);
-/* The coordinator knows that this log is in the producer's transaction: without that, transactional
- * batches are refused. Until the marker; to be said again after a restart. OM_E_STALE_EPOCH. */
+/* Adds this log to the producer's transaction: without that, transactional batches are refused. Lasts until the
+ * marker; repeat after a restart. OM_E_STALE_EPOCH. */
 int om_log_enlist(om_log *log, int64_t producer_id, int16_t epoch);
 
 typedef struct om_producer_stat {

@@ -3,7 +3,7 @@
  *   om_base.h     results, checksums, record batches, cursors     everybody
  *   om_store.h    the store and its logs                          wal/
  *   om_engine.h   connections, routes, queues, deliveries         ottermq/engine/
- *   om_inspect.h  files as they lie there                         tools, audits
+ *   om_inspect.h  reads data files, for tools and audits          tools, audits
  *
  * The cffi definitions are made from these very files (build_core.py joins them and drops the
  * preprocessor lines other than plain integer #defines), so they hold plain declarations only.

@@ -169,7 +169,7 @@ async def _serve_clients(
                 engine.listen(listener.socket.fileno(), protocol)
         if contexts is not None:
             nursery.start_soon(contexts.keep)
-            ports = {"amqps": amqp.open_pipe, "kafkas": kafka.open_pipe}
+            ports = {"amqps": amqp.open_virtual, "kafkas": kafka.open_virtual}
             most = engine.options.max_connections
             services += tls_bridge.services(contexts, config, most, ports)
         for service in services:

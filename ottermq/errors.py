@@ -55,7 +55,7 @@ class PreconditionFailed(OtterError):
     """It exists, and is not what the caller takes it for."""
 
 
-class Held(OtterError):
+class UnderLegalHold(OtterError):
     """A legal hold stands: nothing of it may go."""
 
 
@@ -96,7 +96,7 @@ CODES: dict[type[Exception], Codes] = {
     UnknownMechanism: Codes(amqp=503, kafka=33, http=401),  # UNSUPPORTED_SASL_MECHANISM
     Malformed: Codes(amqp=502, kafka=42, http=400),  # INVALID_REQUEST
     PreconditionFailed: Codes(amqp=406, kafka=40, http=409),  # INVALID_CONFIG
-    Held: Codes(amqp=406, kafka=44, http=409),  # POLICY_VIOLATION
+    UnderLegalHold: Codes(amqp=406, kafka=44, http=409),  # POLICY_VIOLATION
     ResourceLocked: Codes(amqp=405, kafka=29, http=423),  # TOPIC_AUTHORIZATION_FAILED
     InvalidRequest: Codes(amqp=406, kafka=42, http=400),  # INVALID_REQUEST
     NotAllowed: Codes(amqp=530, kafka=29, http=403),  # TOPIC_AUTHORIZATION_FAILED

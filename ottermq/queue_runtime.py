@@ -292,8 +292,8 @@ class Queues:
 
     async def delete_vhost(self, name: str) -> None:
         """With all that is in it; its connections have to end first. NotFound: there is none.
-        Grants in it are auth's to take back: `auth.delete_vhost`. Held: a queue in it is under
-        legal hold."""
+        Grants in it are auth's to take back: `auth.delete_vhost`. UnderLegalHold: a queue in
+        it is."""
         host = self._topology.vhosts.get(name)
         for queue in host.queues.values() if host else ():
             self.holds.refuse(queue, "deleted with its vhost")

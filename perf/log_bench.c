@@ -1,9 +1,9 @@
-/* log_bench.c -- the log measured beside raw C loops that move the same bytes.
+/* log_bench.c -- the log measured, compared with raw C loops that move the same bytes.
  *
  *   touch DIR BYTES                have the host give us that much memory, then let go of it
- *   ceiling DIR SECONDS            64 KiB a write + fdatasync on a recycled file
+ *   ceiling DIR SECONDS            64 KiB per write + fdatasync on a recycled file
  *   durable DIR SECONDS LOGS       1 KiB records into LOGS logs, all of them synced at the end
- *   pagecache DIR SECONDS          64 KiB a write into growing files, no sync
+ *   pagecache DIR SECONDS          64 KiB per write into growing files, no sync
  *   async DIR SECONDS              1 KiB records into one log with flush_mode async
  *   fill DIR COUNT SIZE            COUNT records of SIZE bytes into one log, then a clean stop
  *   crash DIR COUNT SIZE           the same, ended by SIGKILL once all are durable

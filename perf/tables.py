@@ -62,7 +62,7 @@ KAFKA = (
         ratio_only=True),
     Row("from producer to consumer at 10,000/s, p50 / p99", "end-to-end", "kafka", "p50",
         other="p99"),
-    Row("memory that is no file's, after all that", "end-to-end", "kafka", "own MiB"),
+    Row("anonymous memory after the run", "end-to-end", "kafka", "own MiB"),
     Row("from start to ready", "1000-partitions", "kafka", "start s"),
 )  # fmt: skip
 

@@ -52,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
 # seconds on a quiet machine, roughly. Those that aren't here take less.
 SECONDS = {
     "tests/audit": 170,
+    "tests/clients/test_kafka_spark.py": 60,
     "tests/damage/test_one_flipped_bit.py": 45,
     "tests/test_trouble.py": 31,
     "tests/amqp/conformance/test_large.py": 30,

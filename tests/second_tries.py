@@ -3,21 +3,26 @@
 `make again` runs what failed once more, alone, and leaves a line for each in LEDGER: when, at which
 commit, which test, how long it took before it failed and how long the second try took, and what
 came of that. A test with a line there is mended, or stands in QUARANTINE with the reason; there it
-still runs, and its failure is told but ends nothing.
+still runs, and its failure is reported but ends nothing. A test with MOST lines that is not in
+QUARANTINE fails every run. Once it is mended, its lines are deleted from LEDGER.
+
+`make clean` keeps LEDGER.
 """
 
 import os
 import subprocess
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-LEDGER = ROOT / "build" / "second-tries.tsv"
+LEDGER = ROOT / ".second-tries.tsv"
 QUARANTINE = ROOT / "tests" / "quarantine.txt"
 FAILED = "ottermq/failed"  # in pytest's cache: test → seconds until it failed
 SHOWN = 20
+MOST = 3  # lines of a test in the ledger
 
 
 def quarantined(text: str) -> dict[str, str]:
@@ -60,6 +65,23 @@ class SecondTries:
             cache.set(FAILED, {name: self.seconds[name] for name in self.failed})
         elif self.seconds:
             self.write(cache.get(FAILED, {}))
+        if self.too_often() and session.exitstatus in (
+            pytest.ExitCode.OK,
+            pytest.ExitCode.NO_TESTS_COLLECTED,
+        ):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def lines(self) -> list[str]:
+        return self.ledger.read_text().splitlines() if self.ledger.exists() else []
+
+    def too_often(self) -> dict[str, int]:
+        """Tests that needed a second try so often that they fail the run."""
+        tries = Counter(line.split("\t")[2] for line in self.lines())
+        return {
+            name: count
+            for name, count in tries.items()
+            if count >= MOST and name not in self.quarantine
+        }
 
     def write(self, first: dict[str, float]) -> None:
         now, commit = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), head()
@@ -76,11 +98,17 @@ class SecondTries:
             terminalreporter.section("in quarantine: mend them")
             for name, reason in self.quarantine.items():
                 terminalreporter.line(f"{name}: {reason}")
-        if self.ledger.exists():
-            lines = self.ledger.read_text().splitlines()
+        if lines := self.lines():
             terminalreporter.section(f"needed a second try: {len(lines)}, the last {SHOWN} of them")
             for line in lines[-SHOWN:]:
                 terminalreporter.line(line)
+        if often := self.too_often():
+            terminalreporter.section("the run fails: second tries too often", red=True)
+            for name, count in often.items():
+                terminalreporter.line(
+                    f"{name}: {count} lines in {self.ledger.name}. Mend it and delete its lines, or"
+                    f" put it into {QUARANTINE.relative_to(ROOT)} with the reason"
+                )
 
 
 def head() -> str:

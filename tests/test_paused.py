@@ -13,7 +13,7 @@ from pamqp.commands import Connection
 from ottermq.kafka import codec
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error
-from tests.amqp.conformance.test_tls import Tower
+from tests.amqp.conformance.test_tls import TlsSetup
 from tests.amqp.wire import Channel, Client
 from tests.brokers import Broker
 from tests.kafka.raw_client import RawClient
@@ -30,13 +30,13 @@ HEARTBEAT = 1
 
 
 @pytest.fixture
-def tower(tmp_path: Path) -> Tower:
-    return Tower(tmp_path)
+def tls_setup(tmp_path: Path) -> TlsSetup:
+    return TlsSetup(tmp_path)
 
 
 @pytest.fixture
-def broker(tower: Tower) -> Iterator[Broker]:
-    with tower.start(**TIMEOUTS) as broker:
+def broker(tls_setup: TlsSetup) -> Iterator[Broker]:
+    with tls_setup.start(**TIMEOUTS) as broker:
         try:
             yield broker
         finally:
@@ -55,9 +55,9 @@ def stand_still(broker: Broker, clients: list[Client]) -> None:
 
 @pytest.mark.parametrize("listener", ["amqp", "amqps"])
 def test_nobody_whose_heartbeats_wait_is_cut_off(
-    broker: Broker, tower: Tower, listener: str
+    broker: Broker, tls_setup: TlsSetup, listener: str
 ) -> None:
-    tls = tower.context() if listener == "amqps" else None
+    tls = tls_setup.context() if listener == "amqps" else None
     clients = [Client(broker.address(listener), heartbeat=HEARTBEAT, tls=tls) for _ in range(10)]
     channels = [client.channel() for client in clients]
     stand_still(broker, clients)

@@ -25,7 +25,7 @@ def user(name: str, password: str = "secret", tags: str = "") -> dict[str, str]:
     return {"name": name, "password": password, "tags": tags}
 
 
-class House:
+class ReloadHarness:
     """A broker with a configuration and a definitions file that change under it."""
 
     def __init__(self, folder: Path) -> None:
@@ -61,10 +61,10 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Any:
-    house = House(tmp_path)
-    with house.broker:
-        yield house
+def harness(tmp_path: Path) -> Any:
+    harness = ReloadHarness(tmp_path)
+    with harness.broker:
+        yield harness
 
 
 def test_no_signal_but_those_that_stop_it_ends_a_broker(tmp_path: Path) -> None:
@@ -97,55 +97,55 @@ def test_a_hangup_while_it_starts_or_stops_does_not_end_it(tmp_path: Path) -> No
         assert again.stop() == 0
 
 
-def test_it_says_what_it_took_and_what_needs_a_restart(house: House) -> None:
-    house.configure("log: {level: debug}\namqp: {heartbeat: 7s}\nwal: {segment_max_age: 1d}\n")
-    said = house.reload()
+def test_it_says_what_it_took_and_what_needs_a_restart(harness: ReloadHarness) -> None:
+    harness.configure("log: {level: debug}\namqp: {heartbeat: 7s}\nwal: {segment_max_age: 1d}\n")
+    said = harness.reload()
     assert 'reloaded applied="amqp.heartbeat, log.level" restart=wal.segment_max_age' in said
-    client = Client(house.broker.address("amqp"), user="ann", password="secret", open=False)
+    client = Client(harness.broker.address("amqp"), user="ann", password="secret", open=False)
     client.start("ann", "secret")
     assert client.tune().heartbeat == 7
     client.open()
     client.close()
 
 
-def test_a_limit_counts_from_then_on(house: House) -> None:
-    with house.login() as client:
+def test_a_limit_counts_from_then_on(harness: ReloadHarness) -> None:
+    with harness.login() as client:
         channel = client.channel()
         queue = channel.declare()
         channel.publish(bytes(2000), key=queue)
         assert channel.must_get(queue)
-        house.configure("amqp: {max_message_size: 1KiB}\n")
-        assert "applied=amqp.max_message_size" in house.reload()
+        harness.configure("amqp: {max_message_size: 1KiB}\n")
+        assert "applied=amqp.max_message_size" in harness.reload()
         channel.publish(bytes(2000), key=queue)
         assert channel.refusal().code == 406
 
 
-def test_a_wrong_configuration_changes_nothing(house: House) -> None:
-    house.configure("amqp: {heartbeet: 7s}\n")
-    assert "WARNING configuration not reloaded reason=" in house.reload()
-    with house.login() as client:
+def test_a_wrong_configuration_changes_nothing(harness: ReloadHarness) -> None:
+    harness.configure("amqp: {heartbeet: 7s}\n")
+    assert "WARNING configuration not reloaded reason=" in harness.reload()
+    with harness.login() as client:
         client.channel().round_trip()
 
 
-def test_wrong_definitions_change_nothing(house: House) -> None:
-    house.define(users=[user("eve")], queue=[{"name": "x"}])
-    assert "did you mean queues?" in house.reload()
-    with house.login() as client:
+def test_wrong_definitions_change_nothing(harness: ReloadHarness) -> None:
+    harness.define(users=[user("eve")], queue=[{"name": "x"}])
+    assert "did you mean queues?" in harness.reload()
+    with harness.login() as client:
         client.channel().round_trip()
     with pytest.raises((Refused, Gone)):
-        house.login("eve")
+        harness.login("eve")
 
 
-def test_a_new_queue_and_its_binding_work_at_once(house: House) -> None:
-    house.define(
+def test_a_new_queue_and_its_binding_work_at_once(harness: ReloadHarness) -> None:
+    harness.define(
         users=[user("ann")],
         permissions=[permission("ann")],
         queues=[{"name": QUEUE, "vhost": "/"}],
         exchanges=[{"name": "x", "vhost": "/", "type": "topic"}],
         bindings=[{"vhost": "/", "source": "x", "destination": QUEUE, "routing_key": "a.#"}],
     )
-    house.reload(" definitions loaded ")
-    with house.login() as client:
+    harness.reload(" definitions loaded ")
+    with harness.login() as client:
         channel = client.channel()
         channel.confirm()
         channel.publish(b"1", exchange="x", key="a.b", delivery_mode=2)
@@ -153,9 +153,9 @@ def test_a_new_queue_and_its_binding_work_at_once(house: House) -> None:
         assert channel.count(QUEUE) == 1
 
 
-def test_a_ttl_and_the_queue_for_its_dead_letters_come_together(house: House) -> None:
+def test_a_ttl_and_the_queue_for_its_dead_letters_come_together(harness: ReloadHarness) -> None:
     """The policy is the first that is read, the queue that it needs the last."""
-    with house.login() as client:
+    with harness.login() as client:
         channel = client.channel()
         channel.declare("source", durable=True)
         channel.confirm()
@@ -167,52 +167,54 @@ def test_a_ttl_and_the_queue_for_its_dead_letters_come_together(house: House) ->
             "dead-letter-exchange": "",
             "dead-letter-routing-key": "dead",
         }
-        house.define(
+        harness.define(
             policies=[{"vhost": "/", "name": "p", "pattern": "^source$", "definition": definition}],
             queues=[{"name": "dead", "vhost": "/"}],
         )
-        house.reload(" definitions loaded ")
+        harness.reload(" definitions loaded ")
         assert channel.becomes("dead", 100)
 
 
 # -- what is revoked
 
 
-def test_a_user_that_the_file_no_longer_names_is_gone_with_its_connections(house: House) -> None:
-    house.define(
+def test_a_user_that_the_file_no_longer_names_is_gone_with_its_connections(
+    harness: ReloadHarness,
+) -> None:
+    harness.define(
         users=[user("ann"), user("bob")], permissions=[permission("ann"), permission("bob")]
     )
-    house.reload(" definitions loaded ")
-    bob, ann = house.login("bob"), house.login()
-    house.define(users=[user("ann")], permissions=[permission("ann")])
-    house.reload(" definitions loaded ")
+    harness.reload(" definitions loaded ")
+    bob, ann = harness.login("bob"), harness.login()
+    harness.define(users=[user("ann")], permissions=[permission("ann")])
+    harness.reload(" definitions loaded ")
     refusal = bob.refusal()
     assert (refusal.code, refusal.connection) == (320, True)
     with pytest.raises((Refused, Gone)):
-        house.login("bob")
+        harness.login("bob")
     ann.channel().round_trip()
     ann.close()
 
 
-def test_a_changed_password_ends_who_used_the_old_one(house: House) -> None:
-    client = house.login()
-    house.define(users=[user("ann", "better")], permissions=[permission("ann")])
-    house.reload(" definitions loaded ")
+def test_a_changed_password_ends_who_used_the_old_one(harness: ReloadHarness) -> None:
+    client = harness.login()
+    harness.define(users=[user("ann", "better")], permissions=[permission("ann")])
+    harness.reload(" definitions loaded ")
     assert client.refusal().code == 320
     with pytest.raises((Refused, Gone)):
-        house.login()
-    house.login(password="better").close()
+        harness.login()
+    harness.login(password="better").close()
 
 
-def test_a_consumer_that_may_no_longer_read_is_cancelled(house: House) -> None:
-    client = house.login()
+def test_a_consumer_that_may_no_longer_read_is_cancelled(harness: ReloadHarness) -> None:
+    client = harness.login()
     channel = client.channel()
     channel.declare("open")
     channel.declare("secret")
     channel.consume("open", "o")
     channel.consume("secret", "s")
-    house.define(users=[user("ann")], permissions=[permission("ann", read="^open$")])
-    house.reload(" definitions loaded ")
+    harness.define(users=[user("ann")], permissions=[permission("ann", read="^open$")])
+    harness.reload(" definitions loaded ")
     assert channel.expect(Basic.Cancel).consumer_tag == "s"
     channel.publish(b"hidden", key="secret")
     channel.publish(b"seen", key="open")
@@ -220,29 +222,29 @@ def test_a_consumer_that_may_no_longer_read_is_cancelled(house: House) -> None:
     client.close()
 
 
-def test_who_does_not_know_a_cancel_loses_the_channel(house: House) -> None:
-    client = house.login(capabilities={})
+def test_who_does_not_know_a_cancel_loses_the_channel(harness: ReloadHarness) -> None:
+    client = harness.login(capabilities={})
     channel = client.channel()
     channel.declare("secret")
     channel.consume("secret", "s")
-    house.define(users=[user("ann")], permissions=[permission("ann", read="^open$")])
-    house.reload(" definitions loaded ")
+    harness.define(users=[user("ann")], permissions=[permission("ann", read="^open$")])
+    harness.reload(" definitions loaded ")
     assert channel.refusal().code == 403
     client.close()
 
 
-def test_a_permission_that_the_file_no_longer_has_shuts_out(house: House) -> None:
-    client = house.login()
-    house.define(users=[user("ann")], permissions=[])
-    house.reload(" definitions loaded ")
+def test_a_permission_that_the_file_no_longer_has_shuts_out(harness: ReloadHarness) -> None:
+    client = harness.login()
+    harness.define(users=[user("ann")], permissions=[])
+    harness.reload(" definitions loaded ")
     assert client.refusal().code == 320
     with pytest.raises(Refused, match="access to vhost"):
-        house.login()
+        harness.login()
 
 
-def test_what_did_not_come_by_a_file_stays(house: House) -> None:
+def test_what_did_not_come_by_a_file_stays(harness: ReloadHarness) -> None:
     """And a file without a section says nothing about it."""
-    house.define(queues=[{"name": QUEUE, "vhost": "/"}])
-    house.reload(" definitions loaded ")
-    with house.login() as client:
+    harness.define(queues=[{"name": QUEUE, "vhost": "/"}])
+    harness.reload(" definitions loaded ")
+    with harness.login() as client:
         client.channel().round_trip()

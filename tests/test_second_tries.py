@@ -86,6 +86,25 @@ def test_what_is_in_quarantine_is_run_and_told_and_ends_nothing(project: Path) -
     assert "test_flaky.py::test_it_never_passes: waits for a mend" in told
 
 
+def test_a_third_second_try_fails_the_run_unless_in_quarantine(project: Path) -> None:
+    line = "\t".join(["2026-11-19T00:00:00Z", "abc1234", "{}", "0.1 s", "0.1 s", "passed"]) + "\n"
+    ledger = project / "build" / "ledger"
+    ledger.parent.mkdir()
+    passes, never = "test_flaky.py::test_it_passes", "test_flaky.py::test_it_never_passes"
+    ledger.write_text((line.format(passes) + line.format(never)) * 2)
+    (project / "quarantined").touch()
+    (project / "tried").touch()
+    code, told = run(project)
+    assert code == 0 and "the run fails" not in told
+    ledger.write_text((line.format(passes) + line.format(never)) * 3)
+    code, told = run(project)
+    assert code == 1
+    assert f"{passes}: 3 lines in ledger" in told and "tests/quarantine.txt" in told
+    assert f"{never}: 3 lines" not in told
+    code, _ = run(project, "--last-failed", "--last-failed-no-failures", "none", OTTERMQ_AGAIN="1")
+    assert code == 1, "make again doesn't pass over it"
+
+
 def test_quarantine_wants_a_reason() -> None:
     assert quarantined("# why\n\ntests/x.py::y[1-2]: slow: see z") == {
         "tests/x.py::y[1-2]": "slow: see z"

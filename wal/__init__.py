@@ -1,4 +1,4 @@
-"""The log: segments, indexes, group commit, recovery, retention.
+"""The log, with the write-ahead log at its heart: segments, group commit, recovery, retention.
 
     errors.py     the errors of a log
     records.py    records and batches: Apache Kafka's format v2
@@ -9,7 +9,7 @@
     retention.py  when whole segments go
     removal_reasons.py  why one went
     orphans.py    leftovers of a deletion that was cut short
-    unknown.py    logs that meta.db doesn't name: which of them are such
+    unknown.py    logs that meta.db doesn't name: leftovers, or a wrong meta.db
 
 and to look at what lies on disk, also while a broker runs:
 

@@ -3,7 +3,7 @@
     dirty_from            end
     | cleaned | sealed, new | active |
     1 learn     where does each key of the new part stand last?      (csrc/format/compact.c)
-    2 sift      every segment up to there is written again without what that makes obsolete, into a
+    2 filter    every segment up to there is written again without what that makes obsolete, into a
                 file of its own which then takes the old one's name   (csrc/store/segment_swap.c)
 
 Neighbours that fit into one segment become one: else those that lose all their records would stay
@@ -11,8 +11,9 @@ as files, and as descriptors, for ever.
 
 Offsets stay as they are. A batch that loses all its records goes, unless it is its segment's
 last: then its header stays, so that the segment still ends where it did. Records of aborted
-transactions go, markers stay. A batch that can't be opened stays as it is. So does a segment with a
-damaged place; the keys of the other segments are learned, and they are sifted, all the same.
+transactions go, markers stay. A batch that can't be decompressed stays as it is. So does a
+segment with a damaged place; the keys of the other segments are learned, and they
+are filtered, all the same.
 
 C handles the records, one call per batch; this module blocks, and belongs in a thread.
 """
@@ -46,7 +47,7 @@ REACH = (1 << 31) - 1  # of an index, in offsets and in bytes
 
 @dataclass(frozen=True)
 class Codecs:
-    """How compressed records are opened and closed; `open` answers None for what it can't."""
+    """How records are decompressed and compressed; `open` answers None for what it can't."""
 
     open: Callable[[int, bytes], bytes | None]
     close: Callable[[int, bytes], bytes]
@@ -158,7 +159,7 @@ class Compaction:
             for each in self._aborted
         )
 
-    # -- sifting
+    # -- filtering
 
     def _rewrite(self, segments: deque[SegmentStat], most: int) -> int:
         """How many bytes that saved."""
@@ -167,7 +168,7 @@ class Compaction:
             new = _New(self._log, most)
             try:
                 while segments and new.has_room_for(segments[0]):
-                    self._sift(segments.popleft(), new)
+                    self._filter(segments.popleft(), new)
                 if new.is_open:
                     self._breathe()  # the last moment to end it
                 saved += new.commit()
@@ -177,7 +178,7 @@ class Compaction:
                 new.abort()
         return saved
 
-    def _sift(self, segment: SegmentStat, new: "_New") -> None:
+    def _filter(self, segment: SegmentStat, new: "_New") -> None:
         """Nothing is written as long as nothing would change."""
         first = max(segment.base_offset, self._log.stat().start_offset)
         new.join(segment)
@@ -214,7 +215,7 @@ class Compaction:
             lib.om_cleaner_filter(
                 self._keys, ffi.from_buffer(plain), len(plain), self._stats, room, len(room)
             ),
-            "sift a batch",
+            "filter a batch",
         )
         if not size:
             return batch.data

@@ -92,7 +92,7 @@ class Window(Ranges):
         os.close(self._fd)
 
 
-class Held(Ranges):
+class MemoryRanges(Ranges):
     """Bytes that are in memory already."""
 
     def __init__(self, data: bytes) -> None:

@@ -1,6 +1,6 @@
 """One log: append, read, look up, settle. A thin face on csrc/store/log*.c.
 
-Calls take the engine's lock for a moment and never wait for a disk, but for `truncate` and reads
+Calls take the store's lock for a moment and never wait for a disk, but for `truncate` and reads
 of records that aren't in memory: those belong in a thread.
 """
 
@@ -83,7 +83,7 @@ class ProducerStat:
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """A transaction that was given up, from its first record to its marker."""
+    """An aborted transaction, from its first record to its marker."""
 
     producer_id: int
     first_offset: int

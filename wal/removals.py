@@ -26,9 +26,9 @@ FIXED = struct.Struct("<IIQqQqqqQQqqBxHHxx")
 CRC_AT, REST_AT = 4, 8
 
 
-BESIDE = frozenset(
+NOTHING_REMOVED = frozenset(
     (RemovalReason.LIFE, RemovalReason.HOLD, RemovalReason.LIFTED, RemovalReason.SKIPPED)
-)  # nothing went
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class History:
 
     @property
     def removals(self) -> tuple[Removal, ...]:
-        return tuple(each for each in self.records if each.rule not in BESIDE)
+        return tuple(each for each in self.records if each.rule not in NOTHING_REMOVED)
 
 
 def history(files: Iterable[tuple[str, bytes]]) -> History:
@@ -149,7 +149,7 @@ def history(files: Iterable[tuple[str, bytes]]) -> History:
 
 
 def _identity(item: Removal) -> object:
-    if item.rule in BESIDE:
+    if item.rule in NOTHING_REMOVED:
         return item.seq
     # A segment's file goes once, whatever is done to a part of it before.
     is_whole = item.segment >= 0 and item.left == 0

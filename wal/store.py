@@ -138,7 +138,7 @@ class Damage:
             return None
         return (
             f"{self.records} records in {self.places} places are lost or can't be read, the last: "
-            f"{self.last}. `ottermq segment verify` tells more, `ottermq segment repair` cuts out "
+            f"{self.last}. `ottermq segment verify` says more, `ottermq segment repair` cuts out "
             "what is damaged, while the broker is stopped"
         )
 
@@ -358,7 +358,7 @@ class Store:
             for folder in folders
             for segment in orphans.segments(self.data / folder)
         ]
-        items = ffi.new("om_removal_journal[]", len(removed))
+        items = ffi.new("om_removal[]", len(removed))
         names = []  # must outlive the call
         for item, (folder, segment) in zip(items, removed, strict=True):
             id, name = orphans.identity(folder)

@@ -49,7 +49,7 @@ def folders(data: Path) -> set[str]:
 def is_catalogue_lost(data: Path, existing: set[str]) -> bool:
     """There is no meta.db, or nothing in it, though somebody has kept logs here: the first start
     makes the catalogue's table before a WAL. It is only looked at: SQLite would drop a -wal without
-    a database beside it, and that may be all that is left."""
+    a database next to it, and that may be all that is left."""
     was_in_use = bool(existing) or (data / "checkpoint").exists()
     path = data / META[0]
     if not path.exists() or not path.stat().st_size:
@@ -61,7 +61,7 @@ def is_catalogue_lost(data: Path, existing: set[str]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Strangers:
+class UnknownLogs:
     left: list[str]  # folders
     unfinished: list[str]
     lost: list[str]
@@ -89,9 +89,9 @@ def sort_out(
     unnamed: Iterable[str],
     deleted: Iterable[Entry],
     seen: Mapping[int, int],
-) -> Strangers:
+) -> UnknownLogs:
     """unnamed: folders that no row has. seen: logs that checkpoint or WAL mention, with flags."""
-    found = Strangers([], [], [], [])
+    found = UnknownLogs([], [], [], [])
     gone = {entry.id: entry.folder for entry in deleted}
     for folder in sorted(unnamed):
         id, _ = orphans.identity(folder)

@@ -1,8 +1,8 @@
 """One file of the write-ahead log, read: its header and the records that chain to it.
 
-csrc/wal/wal_file.h and csrc/store/store.h describe the bytes, docs/wal.md the whole. A file by
-itself can't say whether its last record is the log's: only the next file's header knows that. So
-the end of the chain is just reported, with the bytes that follow it.
+csrc/wal/wal_file.h and csrc/store/wal_records.h describe the bytes, docs/wal.md the whole. A file
+by itself can't say whether its last record is the log's: only the next file's header knows that.
+So the end of the chain is just reported, with the bytes that follow it.
 """
 
 import struct

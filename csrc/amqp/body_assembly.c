@@ -5,7 +5,7 @@
  *
  *   | batch header | length, key ... | body: | here already | still to come | headers |
  *
- * A large message stays there: its log takes the batch over (om_log_stage_landed), at the cost of one copy. A small
+ * A large message stays there: its log takes the batch over (om_log_stage_built), at the cost of one copy. A small
  * one is copied into the batch that it shares with others.
  */
 #include "amqp/body_assembly.h"

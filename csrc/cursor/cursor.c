@@ -68,7 +68,7 @@ static void clear(om_cursor *cursor) {
     om_offset_set_clear(&cursor->settled);
     om_offset_set_clear(&cursor->returned);
     om_offset_counts_clear(&cursor->again);
-    om_offset_counts_clear(&cursor->in_vain);
+    om_offset_counts_clear(&cursor->failed_counts);
 }
 
 om_cursor *om_cursor_new(int64_t start) {
@@ -115,7 +115,7 @@ int om_cursor_counts(const om_cursor *cursor, int64_t offset, int32_t *acquired,
     if (offset >= cursor->next || om_cursor_is_settled(cursor, offset))
         return 0;
     *acquired = (int32_t)smaller(om_offset_counts_get(&cursor->again, offset) + (int64_t)1, INT32_MAX);
-    *delivered = om_offset_counts_get(&cursor->in_vain, offset);
+    *delivered = om_offset_counts_get(&cursor->failed_counts, offset);
     return 1;
 }
 
@@ -131,7 +131,7 @@ void om_cursor_stat_get(const om_cursor *cursor, om_cursor_stat *out) {
         .returned_count = cursor->returned_count,
         .memory = (int64_t)(sizeof *cursor + om_offset_set_memory(&cursor->settled) +
                             om_offset_set_memory(&cursor->returned) + om_offset_counts_memory(&cursor->again) +
-                            om_offset_counts_memory(&cursor->in_vain)),
+                            om_offset_counts_memory(&cursor->failed_counts)),
     };
 }
 
@@ -153,7 +153,7 @@ static int64_t settle_known(om_cursor *cursor, int64_t first, int64_t last, int6
     if (result == OM_OK)
         result = om_offset_counts_prepare_forget(&cursor->again, first, last);
     if (result == OM_OK)
-        result = om_offset_counts_prepare_forget(&cursor->in_vain, first, last);
+        result = om_offset_counts_prepare_forget(&cursor->failed_counts, first, last);
     if (result != OM_OK)
         return result;
     if (first == cursor->floor) {
@@ -179,8 +179,8 @@ static int64_t settle_known(om_cursor *cursor, int64_t first, int64_t last, int6
     }
     if (cursor->again.len > 0)
         (void)om_offset_counts_forget(&cursor->again, first, last);
-    if (cursor->in_vain.len > 0)
-        (void)om_offset_counts_forget(&cursor->in_vain, first, last);
+    if (cursor->failed_counts.len > 0)
+        (void)om_offset_counts_forget(&cursor->failed_counts, first, last);
     drop_records(cursor, returned + fresh, settled - returned - fresh, bytes);
     return settled;
 }
@@ -386,7 +386,7 @@ int om_cursor_return(om_cursor *cursor, int64_t offset, int64_t bytes, int count
     if (result != OM_OK)
         return result;
     if (counted)
-        (void)om_offset_counts_raise(&cursor->in_vain, offset, offset);
+        (void)om_offset_counts_raise(&cursor->failed_counts, offset, offset);
     cursor->returned_from = smaller(cursor->returned_from, offset);
     cursor->returned_count++;
     cursor->unacked_count--;
@@ -421,7 +421,7 @@ int64_t om_cursor_return_all(om_cursor *cursor, int counted) {
         if (result != OM_OK)
             return result;
         if (counted)
-            (void)om_offset_counts_raise(&cursor->in_vain, first, last);
+            (void)om_offset_counts_raise(&cursor->failed_counts, first, last);
         int64_t count = last - first + 1;
         int64_t bytes = share(cursor->unacked_bytes, count, cursor->unacked_count);
         cursor->returned_from = smaller(cursor->returned_from, first);

@@ -24,11 +24,11 @@ struct om_cursor {
     int64_t floor, next, end;
     int64_t ready_count, unacked_count, returned_count;
     int64_t ready_bytes, unacked_bytes;
-    int64_t returned_from;    /* no returned offset lies below: where peek starts to look */
-    om_offset_set settled;    /* in (floor, end), never floor or next */
-    om_offset_set returned;   /* in [floor, next), none of them settled */
-    om_offset_counts again;   /* given out so many times more than once */
-    om_offset_counts in_vain; /* counted returns */
+    int64_t returned_from;          /* no returned offset lies below: where peek starts to look */
+    om_offset_set settled;          /* in (floor, end), never floor or next */
+    om_offset_set returned;         /* in [floor, next), none of them settled */
+    om_offset_counts again;         /* given out so many times more than once */
+    om_offset_counts failed_counts; /* failed deliveries: counted returns */
 };
 
 enum om_cursor_op_kind {

@@ -1,7 +1,7 @@
 /* cursor_codec.c -- a cursor as bytes, for the checkpoint.
  *
  *   cursor  | version u8 = 1 | floor | next - floor | end - next | ready bytes | unacked bytes |
- *           | settled: set | returned: set | again: counts | in vain: counts |
+ *           | settled: set | returned: set | again: counts | failed: counts |
  *   counts  | planes | plane 0: set | plane 1: set | ...
  *   set     | chunks | chunk | chunk | ...
  *   chunk   | skipped << 2 + shape | body |
@@ -113,7 +113,7 @@ static size_t put_cursor(const om_cursor *cursor, uint8_t *out) {
     put_set(&sink, &cursor->settled, expected);
     put_set(&sink, &cursor->returned, expected);
     put_counts(&sink, &cursor->again, expected);
-    put_counts(&sink, &cursor->in_vain, expected);
+    put_counts(&sink, &cursor->failed_counts, expected);
     return sink.len;
 }
 
@@ -276,7 +276,7 @@ static int get_cursor(om_source *source, om_cursor *cursor) {
     if (result == OM_OK)
         result = get_counts(source, &cursor->again, cursor);
     if (result == OM_OK)
-        result = get_counts(source, &cursor->in_vain, cursor);
+        result = get_counts(source, &cursor->failed_counts, cursor);
     if (result != OM_OK)
         return result;
 

@@ -1,4 +1,4 @@
-/* offset_counts.h -- a small number for each offset, 0 for most: how often acquired, how often without success.
+/* offset_counts.h -- a small number for each offset, 0 for most: how often acquired, how often failed.
  *
  *   offset     ... 41 42 43 44 45 ...
  *   plane 0         .  1  .  1  1          the offsets whose number is odd

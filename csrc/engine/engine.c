@@ -233,14 +233,14 @@ static uint64_t tick(om_engine *engine, const struct epoll_event *ready, int cou
 }
 
 static int sleep_ms(om_engine *engine) {
-    om_ticket_lock_take(&engine->store->turn);
+    om_ticket_lock_take(&engine->store->lock);
     int64_t ms = -1;
     engine->loop->sleeps_until = next_due(engine);
     if (engine->loop->sleeps_until != INT64_MAX) {
         ms = engine->loop->sleeps_until - (int64_t)(om_now_ns() / 1000000);
         ms = ms < 0 ? 0 : ms;
     }
-    om_ticket_lock_give(&engine->store->turn);
+    om_ticket_lock_give(&engine->store->lock);
     return (int)ms;
 }
 
@@ -249,7 +249,7 @@ static void sleep_until(uint64_t ns) {
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
 }
 
-int om_engine_turn(om_engine *engine, int most_ms) {
+int om_engine_tick(om_engine *engine, int most_ms) {
     om_store *store = engine->store;
     struct epoll_event ready[READY_MAX];
     int ms = sleep_ms(engine);
@@ -273,7 +273,7 @@ int om_engine_turn(om_engine *engine, int most_ms) {
 void *om_engine_main(void *arg) {
     om_engine *engine = arg;
     while (!__atomic_load_n(&engine->loop->stopping, __ATOMIC_ACQUIRE))
-        if (om_engine_turn(engine, -1) != OM_OK)
+        if (om_engine_tick(engine, -1) != OM_OK)
             break;
     return NULL;
 }

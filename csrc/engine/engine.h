@@ -43,7 +43,7 @@ typedef struct om_loop {
 
 void *om_engine_main(void *engine);
 /* One round of it: sleeps (-1: as long as it may), ticks. OM_E_IO */
-int om_engine_turn(om_engine *engine, int most_ms);
+int om_engine_tick(om_engine *engine, int most_ms);
 void om_engine_read_clocks(om_engine *engine);
 int om_listener_add(om_engine *engine, int fd, int protocol);
 void om_listener_accept(om_engine *engine, int index); /* some of those that wait there */

@@ -1,4 +1,4 @@
-/* engine_api.c -- Python's calls about the engine as a block.
+/* engine_api.c -- Python's calls about the engine as a whole.
  *
  * Each call of Python's happens between two ticks. A function of ottermq.h that enters the engine stands in the
  * *_api.c of its object: om_conn_* in conn_api.c, om_queue_* in queue_api.c, and so on.
@@ -189,7 +189,7 @@ void om_engine_stat_get(om_engine *engine, om_engine_stat *out) {
 }
 
 void om_engine_forget_permissions(om_engine *engine) {
-    om_ticket_lock_take(&engine->store->turn);
+    om_ticket_lock_take(&engine->store->lock);
     engine->permissions++;
-    om_ticket_lock_give(&engine->store->turn);
+    om_ticket_lock_give(&engine->store->lock);
 }

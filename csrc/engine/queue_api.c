@@ -126,7 +126,7 @@ int64_t om_queue_consumers(om_engine *engine, uint64_t id, om_consumer_info *out
     return count;
 }
 
-int om_batch_opened(om_engine *engine, uint64_t log, int64_t base_offset, const uint8_t *records, int64_t len) {
+int om_batch_decompressed(om_engine *engine, uint64_t log, int64_t base_offset, const uint8_t *records, int64_t len) {
     om_engine_enter(engine);
     int result = om_decompressed_put(engine, log, base_offset, records, len);
     if (result != OM_E_GONE) {

@@ -56,10 +56,10 @@ uint64_t om_route_generation(om_engine *engine) {
 
 /* It takes the lock only: no tick is due for it. */
 void om_route_forget(om_engine *engine, uint32_t vhost, const uint8_t *exchange, size_t len) {
-    om_ticket_lock_take(&engine->store->turn);
+    om_ticket_lock_take(&engine->store->lock);
     if (exchange)
         om_routes_forget(engine, vhost, (om_span){exchange, (int32_t)len});
     else
         om_routes_forget_all(engine);
-    om_ticket_lock_give(&engine->store->turn);
+    om_ticket_lock_give(&engine->store->lock);
 }

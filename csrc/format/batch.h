@@ -19,7 +19,7 @@
 #define OM_BATCH_CRC 17      /* where it stands */
 #define OM_BATCH_CRC_FROM 21 /* and what it covers */
 
-#define OM_ATTR_OPENED 0x4000 /* only in memory: a compressed batch without its codec (decompressed.c) */
+#define OM_ATTR_DECOMPRESSED 0x4000 /* only in memory: a compressed batch without its codec (decompressed.c) */
 
 /* A batch that grows: a tick's messages for one log. The bytes may move with each om_build_add;
  * om_build_take hands them over. All zero is an empty build. */

@@ -1,9 +1,9 @@
 /* compact.c -- key compaction, batch by batch: first learn where each key stands last, then filter.
  *
- *   learn    key -> its last offset             (a table of 24 bytes per key; the keys themselves are
- *                                                 not kept: 64 bits of XXH3, CRC32C and length stand
- *                                                 for them, and no two keys have met in those yet)
- *   filter     what is older than that goes        offsets stay: a batch keeps its base and its end
+ *   learn    key -> its last offset         a table of 24 bytes per key; the keys themselves are not kept:
+ *                                           64 bits of XXH3, CRC32C and length stand for them, and no two
+ *                                           keys have met in those yet
+ *   filter   what is older than that goes   offsets stay: a batch keeps its base and its end
  *
  * A record without a value is a tombstone: it takes the older ones of its key with it, and must be
  * seen by consumers that read along; so it stays for a while. The batch says for how long from the first

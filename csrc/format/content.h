@@ -101,7 +101,7 @@ void om_content_mark_died(uint8_t *made);
 
 /* A Kafka producer's batch (checked, uncompressed), before it is appended: what its records claim about themselves as
  * AMQP messages isn't ours. Returns how many were changed: the CRC is wrong then. Records of compressed batches
- * are a Kafka producer's in any case: OM_ATTR_OPENED. */
+ * are a Kafka producer's in any case: OM_ATTR_DECOMPRESSED. */
 int om_content_disown(uint8_t *batch, size_t len);
 
 /* A whole record of a batch, length first, with such a template behind it. Deltas as in batch.h.

@@ -351,7 +351,7 @@ int om_content_read(const uint8_t *body, size_t len, const om_batch_info *batch,
         out->body.len = 0;
     if (out->routing_key.len < 0)
         out->routing_key.len = 0;
-    int may_be_own = out->routing_key.len <= TEXT_MAX && !(batch->attributes & OM_ATTR_OPENED);
+    int may_be_own = out->routing_key.len <= TEXT_MAX && !(batch->attributes & OM_ATTR_DECOMPRESSED);
     if (may_be_own && read_own(at, end, checked, out))
         return OM_OK;
     return read_foreign(at, end, scratch, scratch_cap, is_tombstone, out);

@@ -73,8 +73,8 @@ static void put_deliveries(om_columns *columns, const om_reading *reading, const
     else
         for (int64_t i = 0; i < count; i++) {
             int64_t offset = offset_at(columns, i);
-            int32_t acquired, in_vain;
-            om_cursor_counts(cursor, offset, &acquired, &in_vain);
+            int32_t acquired, failed;
+            om_cursor_counts(cursor, offset, &acquired, &failed);
             om_columns_put_same(columns, OM_COL_DELIVERIES, 1, acquired, !om_cursor_is_settled(cursor, offset));
         }
 }
@@ -204,7 +204,7 @@ static int is_beside(const om_reading *reading, const om_batch_info *batch) {
            batch->max_timestamp < reading->since;
 }
 
-/* Behind a gap the next header tells if the base offset is right. */
+/* Behind a gap the next header shows whether the base offset is right. */
 static int look_behind(const om_reading *reading, const om_batch_info *batch, const uint8_t *data, size_t len) {
     om_batch_info behind;
     if (batch->base_offset == reading->next_offset)
@@ -246,8 +246,8 @@ int om_columns_read(om_columns *columns, om_reading *reading, const uint8_t *dat
     return OM_OK;
 }
 
-int om_columns_opened(om_columns *columns, om_reading *reading, const uint8_t *header, const uint8_t *records,
-                      size_t len) {
+int om_columns_decompressed(om_columns *columns, om_reading *reading, const uint8_t *header, const uint8_t *records,
+                            size_t len) {
     om_record_iter iter = {.at = records, .end = records + len};
     int result = om_batch_peek(header, OM_BATCH_OVERHEAD, &iter.batch);
     if (result != OM_OK)

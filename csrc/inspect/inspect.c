@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-/* ---- batches, and the indexes beside them ---- */
+/* ---- batches and their indexes ---- */
 
 static int64_t absolute(const om_walk *walk, const uint8_t *relative) {
     return walk->base_offset + (int32_t)om_get_be32(relative);
@@ -61,7 +61,7 @@ static int note_gap(om_walk *walk, const om_batch_info *batch) {
     return 1;
 }
 
-/* Behind a gap, or where the epoch goes up, the next header tells if that is right. */
+/* Behind a gap, or where the epoch goes up, the next header shows whether that is right. */
 static int look_behind(const om_walk *walk, const om_batch_info *batch, const uint8_t *data, size_t len) {
     om_batch_info behind;
     if (batch->base_offset == walk->next_offset && batch->leader_epoch == walk->epoch)

@@ -1,7 +1,7 @@
 /* kafka.h -- the inside of the Kafka protocol: requests are cut here, Produce and Fetch answered here.
  *
  *   socket -> kafka_conn.c (cut) -+-> kafka_produce.c -> log ... durable -> kafka_delayed_produce.c -> socket
- *                                 |        batches to be opened first: kafka_repack.c -> Python -> again
+ *                                 |        batches to be decompressed first: kafka_repack.c -> Python -> again
  *                                 +-> kafka_fetch_request.c (what is wanted) -> kafka_fetch_response.c (what there is)
  *                                 |        nothing yet: kafka_delayed_fetch.c and timing_wheel.c wake it up
  *                                 +-> Python: OM_EV_KAFKA_REQUEST -> om_kafka_answer
@@ -235,7 +235,7 @@ typedef struct om_kafka_fetch {
     uint32_t *topic_index, *part_index; /* open addressing: place + 1; sessions only */
     uint32_t topic_count, topic_cap, part_count, part_cap, forgotten;
     uint32_t names_len, names_cap, topic_slots, part_slots;
-    uint32_t start; /* where the next answer begins: each gets its turn */
+    uint32_t start; /* where the next answer begins: each partition gets its turn */
 
     /* the request at hand */
     int16_t version;
@@ -290,13 +290,13 @@ typedef struct om_kafka_batch {
 } om_kafka_batch;
 
 int om_kafka_refuse(om_kafka_outcome *out, int error, const char *text); /* returns the error */
-/* Is it one batch that may be appended as it is, or once it was opened? 0, or Kafka's error. */
+/* Is it one batch that may be appended as it is, or once it is decompressed? 0, or Kafka's error. */
 int om_kafka_batch_check(om_kafka_batch *batch, const om_kafka_topic *topic, int version, int may_be_transactional,
                          om_kafka_outcome *out);
 int om_kafka_batch_check_times(const om_kafka_batch *batch, const om_kafka_topic *topic, int64_t now_ms,
                                om_kafka_outcome *out);
 
-/* ---- batches that must be opened (kafka_repack.c) ---- */
+/* ---- batches that must be decompressed (kafka_repack.c) ---- */
 
 #define OM_KAFKA_REPACKING (64u << 20) /* bytes under way, before further ones wait */
 

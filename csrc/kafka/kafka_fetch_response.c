@@ -411,7 +411,7 @@ static int send_all(reading *r, const heads *heads) {
 }
 
 /* A session's next answer begins behind the last partition that gave something. */
-static void turn(reading *r) {
+static void rotate_start(reading *r) {
     for (uint32_t i = 0; i < r->count; i++)
         if (r->plans[i].bytes)
             r->fetch->start = (uint32_t)(r->plans[i].part - r->fetch->parts) + 1;
@@ -430,7 +430,7 @@ static void leave_out_old(reading *r) {
 static void answer(reading *r) {
     om_kafka_fetch *fetch = r->fetch;
     if (fetch->session) {
-        turn(r);
+        rotate_start(r);
         if (fetch->incremental)
             leave_out_old(r);
         for (uint32_t i = 0; i < r->count; i++)

@@ -84,7 +84,7 @@ void om_unauth_add(om_conn *conn) {
     push(&unauth->all, conn, OM_AGE_ALL);
     push(bucket, conn, OM_AGE_BUCKET);
     conn->is_unauth = 1;
-    uint32_t most = engine->options.strangers_per_address;
+    uint32_t most = engine->options.unauthenticated_per_address;
     if (most && bucket->count > most) {
         om_conn *oldest = bucket->oldest;
         om_unauth_remove(oldest); /* so that the next newcomer meets another one */

@@ -109,7 +109,7 @@ static om_buffer *plain_batch(const slot *it, const uint8_t *records, size_t len
     uint16_t attributes = om_get_be16(data + ATTRIBUTES);
     om_put_be64(data, (uint64_t)it->base_offset);
     om_put_be32(data + LENGTH, (uint32_t)(size - 12));
-    om_put_be16(data + ATTRIBUTES, (uint16_t)((attributes & ~OM_ATTR_CODEC_MASK) | OM_ATTR_OPENED));
+    om_put_be16(data + ATTRIBUTES, (uint16_t)((attributes & ~OM_ATTR_CODEC_MASK) | OM_ATTR_DECOMPRESSED));
     om_put_be32(data + CRC, om_crc32c(0, data + ATTRIBUTES, size - ATTRIBUTES));
     om_batch_info info;
     if (om_batch_validate(data, size, 1, &info) == OM_OK)

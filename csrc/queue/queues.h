@@ -19,7 +19,7 @@ typedef struct om_queues {
     om_deadlines deadlines;
     om_routes routes;
     om_dead_letters dead_letters;
-    om_decompressed *decompressed; /* compressed batches, opened; NULL before the first */
+    om_decompressed *decompressed; /* compressed batches in plain; NULL before the first */
     uint8_t *foreign;              /* properties of Kafka records: OM_FOREIGN bytes */
 } om_queues;
 

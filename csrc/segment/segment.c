@@ -1,6 +1,6 @@
-/* segment.c -- a segment's life, and the engine's half of it: deciding where a batch goes.
+/* segment.c -- a segment's life, and the store's half of it: deciding where a batch goes.
  *
- * Promise: nothing in the engine's half touches a file or waits for one. The cache's lock is
+ * Promise: nothing in the store's half touches a file or waits for one. The cache's lock is
  * taken for a moment where the index changes, because look-ups of other threads search it.
  */
 #include "segment/file_cache.h"
@@ -93,7 +93,7 @@ void om_segment_fence(om_segment *segment) {
     __atomic_store_n(&segment->fenced, 1, __ATOMIC_RELEASE);
 }
 
-/* ---- the engine's half ---------------------------------------------------------------- */
+/* ---- the store's half ---------------------------------------------------------------- */
 
 int om_segment_must_roll(const om_segment *segment, const om_segment_limits *limits, const om_batch_info *batch,
                          int64_t now_ms) {

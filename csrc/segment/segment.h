@@ -7,7 +7,7 @@
  * any moment exactly the batches written: Kafka's own tools read it while it grows, a scan ends
  * at EOF. Zeros at the end (a power loss can leave them) end a scan just as cleanly.
  *
- * Two halves, two owners. The *engine* (under its lock, memory only) decides where a batch
+ * Two halves, two owners. The *store* (under its lock, memory only) decides where a batch
  * goes: om_segment_place gives the position and keeps the index. The *writer* thread later
  * puts the bytes there: om_segment_write and friends touch the file. Since the place is
  * decided once, a write that failed is simply tried again, and a segment whose sync failed can
@@ -60,7 +60,7 @@ typedef struct om_segment {
     om_file_cache *files;
     const char *dir; /* the log's folder: outlives the segment */
     int64_t base_offset;
-    /* -- placed: the engine's; changed under the cache's lock too, since look-ups of other
+    /* -- placed: under the store's lock; changed under the cache's lock too, since look-ups of other
      *    threads search the index -- */
     int64_t next_offset;     /* one past the last offset placed; base_offset when empty */
     uint64_t size;           /* bytes placed */
@@ -105,7 +105,7 @@ void om_segment_trust(om_segment *segment, int64_t next_offset, uint64_t size, i
 void om_segment_ref(om_segment *segment);
 void om_segment_unref(om_segment *segment);
 
-/* ---- the engine's half: memory only ---- */
+/* ---- the store's half: memory only ---- */
 /* Must this batch open a new segment (size, age, index full, relative offset too large)? An
  * empty segment takes any batch. */
 int om_segment_must_roll(const om_segment *segment, const om_segment_limits *limits, const om_batch_info *batch,
@@ -122,7 +122,7 @@ void om_segment_cut(om_segment *segment, uint64_t size, int64_t next_offset);
 int om_segment_unsaved_index(om_segment *segment, om_index *copy);
 
 /* ---- the writer's half: may block, never under the store's lock. One call at a time for a
- *      segment; only syncs and index saves may run beside the others ---- */
+ *      segment; only syncs and index saves may run at the same time as the others ---- */
 /* Create (with its folder) and allocate as needed, then write all of iov at position. A short
  * write is carried on. `written` moves on when the bytes join what is there. OM_OK,
  * OM_E_NO_SPACE, OM_E_DELETED, OM_E_IO (errno kept). */
@@ -183,7 +183,7 @@ int om_segment_find(om_segment *segment, int64_t offset, uint64_t *position, om_
  * 0 while the index isn't there (om_view_resident says so then). last: of the batch there, as the index
  * claims; -1: it claims nothing. */
 int om_segment_hint(om_segment *segment, int64_t offset, uint64_t *position, int64_t *last);
-/* The first record with timestamp >= ts. OM_END: none. A compressed batch isn't opened: it
+/* The first record with timestamp >= ts. OM_END: none. A compressed batch isn't decompressed: it
  * answers with its first offset and its largest timestamp. Guarded by itself. */
 int om_segment_find_time(om_segment *segment, int64_t timestamp, int64_t *offset, int64_t *found_timestamp);
 /* A file range for sendfile: a descriptor that stays valid until the release. */

@@ -283,7 +283,7 @@ static int first_record(const uint8_t *data, size_t len, om_query *query) {
     return result;
 }
 
-/* A base offset has no checksum: the batch behind it tells if it is too large. */
+/* A base offset has no checksum: the batch behind it shows whether it is too large. */
 static int is_before_next(const om_segment *segment, const om_view *view, uint64_t at, const om_step *step) {
     om_step after;
     return at + step->size >= view->len || step_on(segment, view, at + step->size, step->last + 1, &after) == OM_OK;

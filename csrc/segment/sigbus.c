@@ -1,4 +1,4 @@
-/* sigbus.c -- living on when a mapped page can't be read.
+/* sigbus.c -- survives a mapped page that can't be read (SIGBUS).
  *
  * A file that is cut under its mapping, or a sector that can't be read, shows as SIGBUS at some
  * load instruction. While a thread stands inside a guard, a fault within the guarded mapping is

@@ -51,7 +51,7 @@ static int worth_saving(const om_log *log) {
 static int gather_entries(om_store *store, om_blob *entries, uint64_t *count, int closing) {
     int result = OM_OK;
     for (uint32_t slot = 0; slot < store->table_size && result == OM_OK;) {
-        om_ticket_lock_take(&store->turn);
+        om_ticket_lock_take(&store->lock);
         store->snapshotting = 1;
         for (uint32_t end = slot + SLOTS_A_TURN; slot < store->table_size && slot < end; slot++) {
             for (om_log *log = store->table[slot]; log && result == OM_OK; log = log->next_in_table) {
@@ -64,11 +64,11 @@ static int gather_entries(om_store *store, om_blob *entries, uint64_t *count, in
                 (*count)++;
             }
         }
-        om_ticket_lock_give(&store->turn);
+        om_ticket_lock_give(&store->lock);
     }
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     store->snapshotting = 0;
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     return result;
 }
 
@@ -150,12 +150,12 @@ static int note_step(om_store *store, const char *step, int result, int error) {
     if (result == OM_OK)
         return OM_OK;
     const char *why = result == OM_E_IO && error ? strerror(error) : om_result_text(result);
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     if (result == __atomic_load_n(&store->writer.stuck, __ATOMIC_RELAXED))
         snprintf(store->trouble.checkpoint, sizeof store->trouble.checkpoint, "%s", store->writer.error);
     else
         snprintf(store->trouble.checkpoint, sizeof store->trouble.checkpoint, "%s: %s", step, why);
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     return result;
 }
 
@@ -202,13 +202,13 @@ int om_checkpoint_run_locked(om_store *store, int closing) {
     int result = sync_and_save(store, closing);
     if (result == OM_E_NO_SPACE)
         make_space(store);
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     store->checkpoint.count += result == OM_OK;
     store->checkpoint.ns += om_now_ns() - began;
     uint64_t *since = &store->trouble.checkpoint_since_ns;
     int said = *since != 0;
     *since = result == OM_OK ? 0 : said ? *since : om_now_ns();
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     if (result != OM_OK && !said)
         om_store_add_report(store, OM_REPORT_CHECKPOINT_FAILED, NULL, 0, 0,
                             "a checkpoint failed (%.200s): the WAL is kept, and it is tried again",
@@ -220,9 +220,9 @@ int om_checkpoint_run_locked(om_store *store, int closing) {
 
 int om_checkpoint_run(om_store *store, int closing) {
     om_checkpoint_lock(store);
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     int over = store->closing && !closing;
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     /* The closing one is the last: another would find the writer gone, and leases to renew. */
     int result = over ? OM_OK : om_checkpoint_run_locked(store, closing);
     om_checkpoint_unlock(store);
@@ -300,12 +300,12 @@ static int frees_files(const om_store *store) {
  * So asking doesn't hurry one that fails: they would use up what is left for acks. While a full disk holds up
  * the writer, which tries again by itself, only one that frees files is of any use. */
 static int is_due(om_store *store, int asked, uint64_t last_ns, uint64_t cpu_ns) {
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     int pending = store->deletions.pending != NULL, frees = frees_files(store);
     uint64_t saved = __atomic_load_n(&store->checkpoint.seq, __ATOMIC_RELAXED);
     int dirty = store->checkpoint.touched.head != NULL || om_wal_last_seq(store->wal) > saved;
     int failed = store->trouble.checkpoint_since_ns != 0;
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     uint64_t interval = (uint64_t)store->options.checkpoint_interval_ms * 1000000u;
     if (failed && (!interval || interval > RETRY_NS))
         interval = RETRY_NS;

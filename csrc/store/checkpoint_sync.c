@@ -96,7 +96,7 @@ static int note_touched(om_checkpoint_sync *work, om_log *log) {
 
 void om_checkpoint_sync_gather(om_store *store, om_checkpoint_sync *work) {
     for (int more = 1; more;) {
-        om_ticket_lock_take(&store->turn);
+        om_ticket_lock_take(&store->lock);
         for (int i = 0; i < LOGS_A_TURN && more; i++) {
             om_log *log = om_list_pop(&store->checkpoint.touched, OM_LINK(next_touched));
             more = log != NULL;
@@ -106,20 +106,20 @@ void om_checkpoint_sync_gather(om_store *store, om_checkpoint_sync *work) {
             if (!log->deleted && !(log->options.flags & OM_LOG_SCRATCH))
                 note_touched(work, log);
         }
-        om_ticket_lock_give(&store->turn);
+        om_ticket_lock_give(&store->lock);
     }
 }
 
 /* Not synced after all: they stay touched for the next time. */
 void om_checkpoint_sync_give_back(om_store *store, const om_checkpoint_sync *work) {
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     for (size_t i = 0; i < work->count; i++) {
         om_log *log = work->logs[i].log;
         log->manifest_stale |= work->logs[i].manifest.len != 0;
         if (!log->deleted)
             om_log_touch(log);
     }
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
 }
 
 /* ---- syncing: without the lock ---- */
@@ -141,11 +141,11 @@ static void save_index(om_segment *segment, uint32_t worth) {
 /* A segment was made again, and may be shorter now. */
 static int renew_manifest(om_store *store, touched *item) {
     item->manifest.len = 0;
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     int result = om_manifest_text(item->log, &item->manifest);
     if (result == OM_OK)
         item->log->manifest_stale = 0;
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     return result == OM_OK ? write_manifest(item, 1) : result;
 }
 
@@ -234,7 +234,7 @@ int om_checkpoint_sync_run(om_store *store, om_checkpoint_sync *work) {
 
 void om_checkpoint_sync_done(om_store *store, const om_checkpoint_sync *work) {
     for (size_t i = 0; i < work->count;) {
-        om_ticket_lock_take(&store->turn);
+        om_ticket_lock_take(&store->lock);
         for (size_t end = i + LOGS_A_TURN; i < work->count && i < end; i++) {
             const touched *item = &work->logs[i];
             item->log->recovery_point = item->point;
@@ -242,7 +242,7 @@ void om_checkpoint_sync_done(om_store *store, const om_checkpoint_sync *work) {
             item->log->recovery_position = item->position;
             item->log->folder_synced |= item->count > 0;
         }
-        om_ticket_lock_give(&store->turn);
+        om_ticket_lock_give(&store->lock);
     }
 }
 
@@ -271,11 +271,11 @@ static void free_work(om_checkpoint_sync *work) {
 
 /* Files of logs that were deleted meanwhile may go now. */
 void om_checkpoint_sync_end(om_store *store, om_checkpoint_sync *work) {
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     for (size_t i = 0; i < work->count; i++)
         work->logs[i].log->syncing = 0;
     int deleted = store->deleted_logs.with_files != NULL;
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     if (deleted)
         om_writer_wake(store);
     free_work(work);

@@ -152,14 +152,14 @@ int om_delivered_mark_wants_more(const om_store *store) {
 
 void om_delivered_mark_grow(om_store *store) {
     om_delivered_mark *marks = store->delivered_mark;
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     int wants = om_delivered_mark_wants_more(store);
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     if (!wants)
         return;
     uint64_t from = marks->slots, to = from * 2;
     int result = make_slots(marks, from, to);
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     if (result == OM_OK)
         result = make_list(marks, to);
     if (result == OM_OK) {
@@ -170,7 +170,7 @@ void om_delivered_mark_grow(om_store *store) {
     } else {
         marks->retry_at = om_now_ns() + RETRY_NS;
     }
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
 }
 
 /* ---- the start ---- */

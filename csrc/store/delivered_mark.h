@@ -1,4 +1,4 @@
-/* delivered_mark.h -- what was given out, for a process that is killed. */
+/* delivered_mark.h -- how far each queue has given out its records; survives SIGKILL. */
 #ifndef OM_DELIVERED_MARK_H
 #define OM_DELIVERED_MARK_H
 #include "om_store.h"

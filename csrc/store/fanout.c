@@ -27,7 +27,7 @@
 #include <string.h>
 
 /* One WAL record that names every target that wants logging. Returns its sequence, 0 when
- * nobody does or the WAL refused (*fenced tells). Logs without an offset are left out. */
+ * nobody does or the WAL refused (*fenced says which). Logs without an offset are left out. */
 static uint64_t put_record(om_store *store, om_log *const *logs, const int64_t *bases, int32_t log_count,
                            om_buffer *bytes, int unlogged, int *fenced) {
     uint8_t *table = malloc(8 + (size_t)log_count * OM_FANOUT_ENTRY);

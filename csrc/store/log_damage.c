@@ -1,7 +1,7 @@
-/* log_damage.c -- a log with stretches that can't be read: found out, told, and passed.
+/* log_damage.c -- unreadable stretches of a log: found, reported once, skipped.
  *
- * Promise: what can't be read is told once, counted as lost, and never as settled. A queue's consumers are
- * given what lies behind it; its offsets stay given out to nobody, so the floor waits before them and the
+ * Promise: what can't be read is reported once, counted as lost, and never as settled. A queue's consumers are
+ * given what lies behind it; its offsets are given out to nobody, so the floor waits before them and the
  * segment stays until an operator acts (ottermq segment repair). After a restart they are tried again.
  */
 #include "store/log_damage.h"
@@ -59,11 +59,11 @@ int om_log_survey(om_log *log, om_segment *segment, uint64_t suspect, uint32_t s
         pthread_mutex_unlock(&store->survey_mutex);
         return OM_SURVEYED;
     }
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     om_log_written_part(log, segment, &end, &limit);
     log->damaged = 1; /* before anybody is refused something: it would be taken for a gap */
     int gone = log->deleted || __atomic_load_n(&segment->deleted, __ATOMIC_ACQUIRE);
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     int result = gone ? OM_E_DELETED : om_segment_survey(segment, end, limit, suspect, &survey);
     pthread_mutex_unlock(&store->survey_mutex);
     if (result != OM_OK)

@@ -1,4 +1,4 @@
-/* log_damage.h -- parts of a log that can't be read: found, reported, and passed. */
+/* log_damage.h -- unreadable stretches of a log: found, reported once, skipped. */
 #ifndef OM_LOG_DAMAGE_H
 #define OM_LOG_DAMAGE_H
 #include "om_store.h"

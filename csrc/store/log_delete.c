@@ -110,30 +110,30 @@ static int may_be_forgotten(const om_deleted_log *deleted, uint64_t durable) {
 }
 
 static void remove_deleted(om_store *store, uint64_t durable) {
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     om_deleted_log *some = take_some(&store->deleted_logs.with_files, may_lose_files, durable);
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     int recorded = om_removal_record_deleted(store, some) == OM_OK;
     while (some) {
         om_deleted_log *deleted = some;
         some = deleted->next;
         if (recorded)
             remove_files(deleted->log);
-        om_ticket_lock_take(&store->turn);
+        om_ticket_lock_take(&store->lock);
         if (recorded)
             forget_contents(deleted->log);
         om_deleted_log **list = recorded ? &store->deleted_logs.listed : &store->deleted_logs.with_files;
         deleted->next = *list;
         *list = deleted;
-        om_ticket_lock_give(&store->turn);
+        om_ticket_lock_give(&store->lock);
     }
 }
 
 void om_log_delete_some(om_store *store, uint64_t durable) {
     remove_deleted(store, durable);
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     om_deleted_log *done = take_some(&store->deleted_logs.listed, may_be_forgotten, 0);
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     while (done) {
         om_deleted_log *deleted = done;
         done = deleted->next;

@@ -27,13 +27,13 @@
 #define MADV_POPULATE_READ 22
 #endif
 
-/* Who reads this much at once reads on: pages are mapped in one call and the next ones asked for. */
+/* A reader of this much reads on: pages are mapped in one call and the next ones asked for. */
 #define STREAMING (64u << 10)
 #define AHEAD (4u << 20)
 
 typedef struct pins {
     om_log *log;
-    int nowait;   /* who reads must not wait for a disk */
+    int nowait;   /* must not wait for a disk */
     om_view view; /* mapped: one span, of the file from this position on */
     uint64_t position;
     uint32_t bytes_count; /* hot: so many of these */
@@ -248,8 +248,8 @@ static int read_good(om_log *log, const place *place, int64_t offset, uint64_t m
     return result;
 }
 
-/* OM_E_UNREADABLE: a bad stretch, and out->next_offset tells where it ends. OM_E_CORRUPT: something is
- * wrong that isn't known yet: a survey tells. */
+/* OM_E_UNREADABLE: a bad stretch, and out->next_offset says where it ends. OM_E_CORRUPT: something is
+ * wrong that isn't known yet: a survey finds out. */
 static int read_segment(om_log *log, const place *place, int64_t offset, uint64_t max_bytes, int flags, om_view *view,
                         extent *out) {
     const om_bad *bad = om_segment_bad_for(place->segment, offset);
@@ -270,11 +270,11 @@ static int read_from(om_log *log, int64_t offset, int64_t end, uint64_t max_byte
                      om_view *view, extent *found) {
     for (int tries = 1000;;) {
         place place = {0};
-        om_ticket_lock_take(&log->store->turn);
+        om_ticket_lock_take(&log->store->lock);
         int result = find_place(log, offset, end, &place);
         if (result == OM_OK && !place.segment && read)
             read_hot(log, &place, max_bytes, read, held);
-        om_ticket_lock_give(&log->store->turn);
+        om_ticket_lock_give(&log->store->lock);
         if (result != OM_OK || !place.segment)
             return result;
         uint32_t seen = om_segment_surveys(place.segment);
@@ -327,7 +327,7 @@ static void hold(om_read *out, om_log *log, pins *held, int nowait) {
     out->pins = held;
 }
 
-/* Under the lock, never waiting. OM_OK: `view` is open, and `found` tells what it holds. */
+/* Under the lock, never waiting. OM_OK: `view` is open, and `found` says what it holds. */
 static int read_resident(om_log *log, int64_t offset, int64_t end, uint64_t max_bytes, om_view *view, extent *found) {
     for (;;) {
         place place = {0};
@@ -423,7 +423,7 @@ static size_t good_batches(const uint8_t *data, size_t len, int64_t *next) {
 }
 
 /* Only the first `good` bytes of a mapped read are what they were. With nothing before what is bad, a
- * survey tells how far that goes: OM_E_UNREADABLE and read->next_offset, or OM_E_NOT_RESIDENT. */
+ * survey finds out how far that goes: OM_E_UNREADABLE and read->next_offset, or OM_E_NOT_RESIDENT. */
 static int keep_good(om_read *read, size_t good, int64_t next) {
     pins *held = read->pins;
     om_segment *segment = held->view.segment;

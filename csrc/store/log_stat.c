@@ -1,4 +1,4 @@
-/* log_stat.c -- what a log looks like from outside. */
+/* log_stat.c -- a log's figures: offsets, sizes, segments. */
 #include "store/log.h"
 
 #include "base/ticket_lock.h"
@@ -71,8 +71,8 @@ int64_t om_log_segments(om_log *log, om_segment_stat *out, int64_t cap) {
 }
 
 void om_store_used(om_store *store, om_log *const *logs, uint8_t *used, size_t count) {
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     for (size_t i = 0; i < count; i++)
         used[i] = logs[i]->segment_count > 0 || (logs[i]->cursor && logs[i]->cursor->floor > 0);
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
 }

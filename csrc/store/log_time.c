@@ -25,7 +25,7 @@ static int search_batch(const uint8_t *data, size_t len, int64_t base_offset, se
     om_record record;
     int result = om_record_iter_init(&iter, data, len);
     if (result == OM_E_COMPRESSED) {
-        /* It isn't opened, and answers with its first offset. */
+        /* It isn't decompressed, and answers with its first offset. */
         search->offset = base_offset > search->from ? base_offset : search->from;
         search->timestamp = iter.batch.max_timestamp;
         return OM_OK;
@@ -119,13 +119,13 @@ int om_log_find_time(om_log *log, int64_t timestamp, int64_t *offset, int64_t *f
     int result = OM_END;
     for (om_segment *segment = NULL;; om_segment_unref(segment)) {
         int64_t past;
-        om_ticket_lock_take(&log->store->turn);
+        om_ticket_lock_take(&log->store->lock);
         if (search.from < log->start_offset)
             search.from = log->start_offset;
         segment = log->deleted ? NULL : segment_by_time(log, &search, &past);
         if (!segment)
             result = log->deleted ? OM_E_DELETED : search_hot(log, &search);
-        om_ticket_lock_give(&log->store->turn);
+        om_ticket_lock_give(&log->store->lock);
         if (!segment)
             break;
         result = search_segment(log, segment, &search);
@@ -136,10 +136,10 @@ int om_log_find_time(om_log *log, int64_t timestamp, int64_t *offset, int64_t *f
         search.from = past;
     }
     if (result == OM_OK) {
-        om_ticket_lock_take(&log->store->turn);
+        om_ticket_lock_take(&log->store->lock);
         if (search.offset >= om_log_readable_end(log))
             result = OM_END; /* it is there, but nobody may be shown it yet */
-        om_ticket_lock_give(&log->store->turn);
+        om_ticket_lock_give(&log->store->lock);
     }
     *offset = search.offset;
     *found_timestamp = search.timestamp;

@@ -284,7 +284,7 @@ int om_producer_marked(om_log *log, const om_batch_info *info, int32_t coordinat
     if (!producer)
         return OM_E_NO_MEMORY;
     int64_t first = producer->first_open;
-    /* Recovery may tell of one that ended an earlier transaction. */
+    /* Recovery may report one that ended an earlier transaction. */
     if (first != OM_NO_TRANSACTION && first < info->base_offset) {
         if (!commit)
             om_hidden_settle(log, producer);
@@ -324,7 +324,7 @@ static void cut_one(om_log *log, om_producer *producer, int64_t offset) {
             om_producer_open(log, producer, producer->ended_first);
         producer->ended_first = producer->ended_at = OM_NO_TRANSACTION;
     }
-    /* Nothing is left that could tell where it stands: as if it had never been. */
+    /* Nothing is left that says where it stands: as if it had never been. */
     if (had && !producer->count && producer->first_open == OM_NO_TRANSACTION)
         producer->epoch = -1;
 }

@@ -4,7 +4,7 @@
  *     table     producer id -> om_producer: epoch, its last 5 batches, its open transaction
  *     oldest    open transactions in the order of their first offsets: the head's is the end of
  *               what is stable
- *     aborted   transactions that were given up and are still in the log, by their markers' offsets
+ *     aborted   aborted transactions that are still in the log, by their markers' offsets
  *
  * A batch goes through here twice: om_producer_admit before it gets its offsets (is it next in its
  * producer's sequence, or one that we have?), om_producer_appended after. Nothing is allocated for
@@ -104,7 +104,7 @@ int64_t om_producers_memory(const om_log *log);
 
 /* ---- producer_hidden.c: what consumers of a work queue don't see yet, and never will ---- */
 void om_hidden_add(om_log *log, om_producer *producer, int64_t first, int64_t last);
-void om_hidden_settle(om_log *log, om_producer *producer); /* its transaction is given up */
+void om_hidden_settle(om_log *log, om_producer *producer); /* its transaction is aborted */
 void om_hidden_forget(om_producers *producers, om_producer *producer);
 void om_hidden_prune(om_log *log); /* much was settled at once: what is left of them? */
 

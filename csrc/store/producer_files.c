@@ -145,9 +145,9 @@ static void write_picture(const om_log *log, const contents *contents) {
 
 void om_producers_save(om_log *log, om_segment *full) {
     contents contents = {0};
-    om_ticket_lock_take(&log->store->turn);
+    om_ticket_lock_take(&log->store->lock);
     int result = take(log, full, &contents);
-    om_ticket_lock_give(&log->store->turn);
+    om_ticket_lock_give(&log->store->lock);
     if (result == OM_OK)
         write_picture(log, &contents);
     free(contents.snapshot.data);

@@ -1,9 +1,8 @@
-/* producer_hidden.c -- records of a work queue that are none for its consumers: of a transaction that is
- * open, or was given up.
+/* producer_hidden.c -- records of open or aborted transactions, hidden from a queue's consumers.
  *
  * A queue's count of ready messages is its cursor's, which counts offsets. So the records of each open
  * transaction are remembered, as a set of offsets, and taken off it until they are committed. When the
- * transaction is given up they are settled at once: nobody has to come by first. That follows from its
+ * transaction is aborted they are settled at once, not only when a consumer reaches them. That follows from its
  * marker, so recovery does the same when it meets one; the sets themselves lie in the checkpoint.
  *
  * Without memory for a set its records count as ready too early: a number is wrong, no message is.

@@ -1,4 +1,4 @@
-/* recover.h -- what a start knows of each log until all of them serve (recover.c says how). */
+/* recover.h -- the state of each log during recovery (recover.c describes the steps). */
 #ifndef OM_RECOVER_H
 #define OM_RECOVER_H
 

@@ -197,7 +197,7 @@ static int note_doubt(om_log_recovery *found, int64_t gap, int64_t base) {
     return OM_OK;
 }
 
-/* Walk the batch headers of [from, end of the segment), for gaps a scan doesn't tell. The first is
+/* Walk the batch headers of [from, end of the segment), for gaps that a scan doesn't find. The first is
  * expected at `end`; the one before was of `epoch`. */
 static int note_present(om_log_recovery *found, om_segment *segment, uint64_t from, int64_t end, int32_t epoch,
                         int64_t counted, int64_t *weight) {
@@ -341,7 +341,7 @@ static int load_recovery_segment(om_store *store, om_log_recovery *found, om_seg
     return om_log_add_segment(log, segment);
 }
 
-/* Whoever made it may have died before its name, and its folders' names, were on disk. */
+/* The process that created it may have died before its name, and its folders' names, were on disk. */
 void om_segment_doubt_name(const om_store *store, const om_log *log, om_segment *segment) {
     int folders = 2; /* its own, and the data folder; between them: */
     for (const char *at = log->folder + strlen(store->dir) + 1; *at; at++)
@@ -387,7 +387,7 @@ static int doom_trimmed(om_log_recovery *found, om_segment *segment, int64_t nex
     om_store *store = found->log->store;
     om_survey survey;
     if (marked && om_segment_survey(segment, segment->size, INT64_MAX, OM_NO_SUSPECT, &survey) == OM_OK)
-        om_survey_free(&survey); /* whoever removes it knows then */
+        om_survey_free(&survey); /* the survey's result is noted for removal */
     om_segment_ref(segment);
     om_segment_node *node = om_segment_node_new(found->log, segment);
     if (!node) {
@@ -397,9 +397,9 @@ static int doom_trimmed(om_log_recovery *found, om_segment *segment, int64_t nex
     om_segment_trust(segment, next_base < found->first_segment ? next_base : found->first_segment, segment->size, -1,
                      -1);
     node->rule = found->log->trim_rule;
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     om_segment_delete_add(store, node);
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     return OM_OK;
 }
 

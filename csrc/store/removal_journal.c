@@ -1,4 +1,4 @@
-/* removal_journal.c -- writing the record of what is gone (removal_journal.h describes its format and its promise). */
+/* removal_journal.c -- writes the journal of removals (removal_journal.h describes its format and its promise). */
 #define _GNU_SOURCE
 #include "store/removal_journal.h"
 
@@ -214,7 +214,7 @@ void om_removal_journal_close(om_removal_journal_file *file) {
 
 /* ---- writing ---- */
 
-static int put(om_blob *blob, const om_removal_journal *item, uint64_t seq, int64_t now) {
+static int put(om_blob *blob, const om_removal *item, uint64_t seq, int64_t now) {
     static const uint8_t zeros[8];
     uint8_t fixed[FIXED] = {0};
     size_t folder = strlen(item->folder), name = strlen(item->name), at = blob->len;
@@ -261,7 +261,7 @@ static int sync_all(om_removal_journal_file *file) {
     return result;
 }
 
-static int append(om_removal_journal_file *file, const om_removal_journal *items, size_t count) {
+static int append(om_removal_journal_file *file, const om_removal *items, size_t count) {
     om_blob blob = {0};
     int result = OM_OK;
     int64_t now = om_now_ms();
@@ -292,20 +292,20 @@ static void drop_oldest(om_removal_journal_file *file) {
     if (list(file, &oldest, &newest) != OM_OK || newest - oldest < OM_REMOVED_FILES ||
         scan(file, oldest, &found) != OM_OK)
         return;
-    om_removal_journal dropped = {.folder = "",
-                                  .name = "",
-                                  .segment = -1,
-                                  .rule = OM_RULE_DROPPED,
-                                  .first = (int64_t)found.first,
-                                  .next = (int64_t)found.last + 1,
-                                  .first_timestamp = -1,
-                                  .max_timestamp = -1};
+    om_removal dropped = {.folder = "",
+                          .name = "",
+                          .segment = -1,
+                          .rule = OM_RULE_DROPPED,
+                          .first = (int64_t)found.first,
+                          .next = (int64_t)found.last + 1,
+                          .first_timestamp = -1,
+                          .max_timestamp = -1};
     path_of(file, oldest, path, sizeof path);
     if (append(file, &dropped, 1) == OM_OK)
         unlink(path);
 }
 
-int om_removal_journal_write(om_removal_journal_file *file, const om_removal_journal *items, size_t count) {
+int om_removal_journal_write(om_removal_journal_file *file, const om_removal *items, size_t count) {
     if (!count)
         return OM_OK;
     pthread_mutex_lock(&file->mutex);
@@ -317,7 +317,7 @@ int om_removal_journal_write(om_removal_journal_file *file, const om_removal_jou
         result = file->fd >= 0 ? OM_OK : OM_E_IO;
     }
     if (result == OM_OK && !file->lived) {
-        om_removal_journal life = {
+        om_removal life = {
             .folder = "", .name = "", .segment = -1, .rule = OM_RULE_LIFE, .first_timestamp = -1, .max_timestamp = -1};
         result = append(file, &life, 1);
         file->lived = result == OM_OK;

@@ -1,4 +1,4 @@
-/* removal_journal.h -- the record of what is gone: every segment the broker removes is named in a file first.
+/* removal_journal.h -- the journal of removals: every segment the broker removes is named in a file first.
  *
  *   data/removals/0000000000000001.removals
  *   | "OTTERRMV" version u32, zero u32 | record | record | record |
@@ -28,5 +28,5 @@ om_removal_journal_file *om_removal_journal_open(const char *data, uint64_t file
                                                  size_t err_len);
 void om_removal_journal_close(om_removal_journal_file *file);
 /* All of them with one write and one sync. */
-int om_removal_journal_write(om_removal_journal_file *file, const om_removal_journal *items, size_t count);
+int om_removal_journal_write(om_removal_journal_file *file, const om_removal *items, size_t count);
 #endif

@@ -1,4 +1,4 @@
-/* removal_record.c -- what goes is recorded first, with the reason: into removal_journal.h. */
+/* removal_record.c -- each removal is recorded first, with its reason, in the journal (removal_journal.h). */
 #include "store/removal_record.h"
 
 #include "base/ticket_lock.h"
@@ -14,12 +14,12 @@
 #include <string.h>
 
 typedef struct list {
-    om_removal_journal *items;
+    om_removal *items;
     size_t count, cap;
 } list;
 
-static om_removal_journal about(const om_log *log, const om_segment *segment, int rule) {
-    om_removal_journal removed = {
+static om_removal about(const om_log *log, const om_segment *segment, int rule) {
+    om_removal removed = {
         .log_id = log->id,
         .folder = log->folder + strlen(log->store->dir) + 1,
         .name = log->name,
@@ -38,10 +38,10 @@ static om_removal_journal about(const om_log *log, const om_segment *segment, in
     return removed;
 }
 
-static int add(list *list, const om_removal_journal *removed) {
+static int add(list *list, const om_removal *removed) {
     if (list->count == list->cap) {
         size_t cap = list->cap ? list->cap * 2 : 64;
-        om_removal_journal *items = realloc(list->items, cap * sizeof *items);
+        om_removal *items = realloc(list->items, cap * sizeof *items);
         if (!items)
             return OM_E_NO_MEMORY;
         list->items = items;
@@ -53,7 +53,7 @@ static int add(list *list, const om_removal_journal *removed) {
 
 static void reverse(list *list) {
     for (size_t i = 0, j = list->count; i + 1 < j--; i++) {
-        om_removal_journal item = list->items[i];
+        om_removal item = list->items[i];
         list->items[i] = list->items[j];
         list->items[j] = item;
     }
@@ -76,10 +76,10 @@ static int write_list(om_store *store, list *list, int result) {
 }
 
 static om_removal_note *take_notes(om_store *store) {
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     om_removal_note *notes = store->removals.notes;
     store->removals.notes = NULL;
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     return notes;
 }
 
@@ -87,10 +87,10 @@ static void put_notes_back(om_store *store, om_removal_note *notes) {
     om_removal_note **end = &notes;
     while (*end)
         end = &(*end)->next;
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     *end = store->removals.notes;
     store->removals.notes = notes;
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
 }
 
 int om_removal_record(om_store *store, om_segment_node *nodes) {
@@ -102,7 +102,7 @@ int om_removal_record(om_store *store, om_segment_node *nodes) {
     for (om_segment_node *node = nodes; node && result == OM_OK; node = node->next) {
         if (node->recorded || !is_worth_recording(node->log, node->segment))
             continue;
-        om_removal_journal removed = about(node->log, node->segment, node->rule);
+        om_removal removed = about(node->log, node->segment, node->rule);
         result = add(&list, &removed);
     }
     reverse(&list); /* the oldest first: both lists grow at their heads */
@@ -125,7 +125,7 @@ int om_removal_record_deleted(om_store *store, const om_deleted_log *logs) {
         for (uint32_t i = 0; i < log->segment_count && result == OM_OK; i++) {
             if (!is_worth_recording(log, log->segments[i]))
                 continue;
-            om_removal_journal removed = about(log, log->segments[i], OM_RULE_DELETE);
+            om_removal removed = about(log, log->segments[i], OM_RULE_DELETE);
             result = add(&list, &removed);
         }
     }
@@ -135,7 +135,7 @@ int om_removal_record_deleted(om_store *store, const om_deleted_log *logs) {
 int om_removal_record_one(om_log *log, const om_segment *segment, int rule, int64_t first, int64_t next,
                           uint64_t left) {
     list list = {0};
-    om_removal_journal removed = about(log, segment, rule);
+    om_removal removed = about(log, segment, rule);
     removed.first = first;
     removed.next = next;
     removed.left = left;
@@ -146,7 +146,7 @@ int om_removal_record_merged(om_log *log, om_segment *const *segments, uint32_t 
     list list = {0};
     int result = OM_OK;
     for (uint32_t i = 0; i < count && result == OM_OK; i++) {
-        om_removal_journal removed = about(log, segments[i], OM_RULE_COMPACTION);
+        om_removal removed = about(log, segments[i], OM_RULE_COMPACTION);
         removed.left = i ? 0 : left;
         result = add(&list, &removed);
     }
@@ -193,7 +193,7 @@ int om_removal_record_baseline(om_store *store) {
     int result = OM_OK;
     for (uint32_t i = 0; i < store->table_size; i++)
         for (om_log *log = store->table[i]; log && result == OM_OK; log = log->next_in_table) {
-            om_removal_journal removed = about(log, NULL, OM_RULE_BEFORE);
+            om_removal removed = about(log, NULL, OM_RULE_BEFORE);
             removed.next = log->start_offset;
             if (log->start_offset > 0)
                 result = add(&list, &removed);
@@ -207,6 +207,6 @@ void om_log_note(om_log *log, int rule) {
     om_store_leave(log->store);
 }
 
-int om_store_note_removed(om_store *store, const om_removal_journal *items, size_t count) {
+int om_store_note_removed(om_store *store, const om_removal *items, size_t count) {
     return om_removal_journal_write(store->removals.journal, items, count);
 }

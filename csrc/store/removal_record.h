@@ -1,4 +1,4 @@
-/* removal_record.h -- what goes is recorded first, with the reason: into removal_journal.h. */
+/* removal_record.h -- each removal is recorded first, with its reason, in the journal (removal_journal.h). */
 #ifndef OM_REMOVAL_RECORD_H
 #define OM_REMOVAL_RECORD_H
 #include "store/log_delete.h"
@@ -8,7 +8,7 @@
 /* Something else that the journal is to say: records went, but no file yet. */
 typedef struct om_removal_note {
     om_log *log; /* held */
-    om_removal_journal removed;
+    om_removal removed;
     struct om_removal_note *next;
 } om_removal_note;
 

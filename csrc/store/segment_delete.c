@@ -57,28 +57,28 @@ void om_segment_delete_add(om_store *store, om_segment_node *node) {
 }
 
 om_segment_node *om_segment_delete_take(om_store *store) {
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     om_segment_node *nodes = store->deletions.pending;
     store->deletions.pending = NULL;
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     return nodes;
 }
 
 void om_segment_delete_put_back(om_store *store, om_segment_node *nodes) {
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     while (nodes) {
         om_segment_node *node = nodes;
         nodes = node->next;
         om_segment_delete_add(store, node);
     }
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
 }
 
 /* ---- ready: nothing names them ---- */
 
 void om_segment_delete_release(om_store *store, om_segment_node *nodes) {
     om_segment_node *at_once = NULL;
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     while (nodes) {
         om_segment_node *node = nodes;
         om_segment_node **list = node->at_once ? &at_once : &store->deletions.ready;
@@ -86,7 +86,7 @@ void om_segment_delete_release(om_store *store, om_segment_node *nodes) {
         node->next = *list;
         *list = node;
     }
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     while (at_once) {
         om_segment_node *node = at_once;
         at_once = node->next;
@@ -95,11 +95,11 @@ void om_segment_delete_release(om_store *store, om_segment_node *nodes) {
 }
 
 static om_segment_node *pop(om_store *store) {
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     om_segment_node *node = store->deletions.ready;
     if (node)
         store->deletions.ready = node->next;
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     return node;
 }
 

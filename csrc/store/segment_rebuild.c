@@ -48,9 +48,9 @@ typedef struct rebuild {
 static int is_settled(const rebuild *rebuild, int64_t last) {
     if (!rebuild->log->cursor || (rebuild->log->options.flags & OM_LOG_KEEP_SETTLED))
         return 0;
-    om_ticket_lock_take(&rebuild->store->turn);
+    om_ticket_lock_take(&rebuild->store->lock);
     int64_t floor = om_log_durable_floor(rebuild->log);
-    om_ticket_lock_give(&rebuild->store->turn);
+    om_ticket_lock_give(&rebuild->store->lock);
     return last < floor;
 }
 
@@ -212,7 +212,7 @@ static om_segment *make_segment(rebuild *rebuild, int *result) {
 
 static void swap(rebuild *rebuild, om_segment *fresh) {
     om_log *log = rebuild->log;
-    om_ticket_lock_take(&rebuild->store->turn);
+    om_ticket_lock_take(&rebuild->store->lock);
     for (uint32_t i = 0; i < log->segment_count; i++) {
         if (log->segments[i] != rebuild->old)
             continue;
@@ -222,18 +222,18 @@ static void swap(rebuild *rebuild, om_segment *fresh) {
     }
     log->manifest_stale = 1;
     rebuild->store->segments_rewritten++;
-    om_ticket_lock_give(&rebuild->store->turn);
+    om_ticket_lock_give(&rebuild->store->lock);
 }
 
 /* From here on nothing is placed in it, and all that was is in the (old) file. */
 static int close_segment(rebuild *rebuild) {
-    om_ticket_lock_take(&rebuild->store->turn);
+    om_ticket_lock_take(&rebuild->store->lock);
     if (!rebuild->old->sealed)
         om_segment_seal(rebuild->old);
     int is_recovery = rebuild->old->base_offset == rebuild->log->recovery_base;
     rebuild->good = is_recovery ? rebuild->log->recovery_position : 0;
     rebuild->from = is_recovery ? rebuild->log->recovery_point : rebuild->old->base_offset;
-    om_ticket_lock_give(&rebuild->store->turn);
+    om_ticket_lock_give(&rebuild->store->lock);
     return om_writer_flush(rebuild->store);
 }
 

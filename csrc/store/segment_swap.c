@@ -17,7 +17,7 @@
  * a segment without one is read whole at the next start, whichever file it is. The next checkpoint names it again.
  *
  * Only segments before the one with the recovery point: all in those is synced, no WAL record will
- * ever be applied to them, and a checkpoint has no business with them.
+ * ever be applied to them, and no checkpoint refers to them.
  */
 #define _GNU_SOURCE
 #include "store/segment_swap.h"
@@ -81,9 +81,9 @@ static void find(om_log *log, int64_t base_offset, int64_t next, group *out) {
 
 int om_log_rewrite_begin(om_log *log, int64_t base_offset, int *fd) {
     group group;
-    om_ticket_lock_take(&log->store->turn);
+    om_ticket_lock_take(&log->store->lock);
     find(log, base_offset, -1, &group);
-    om_ticket_lock_give(&log->store->turn);
+    om_ticket_lock_give(&log->store->lock);
     int result = group.count ? om_segment_rewrite_begin(group.items[0], 0, fd) : OM_E_GONE;
     let_go(&group);
     return result;
@@ -108,10 +108,10 @@ void om_log_rewrite_abort(om_log *log, int64_t base_offset, int fd) {
 /* What the last checkpoint covered, without those that are about to change. */
 static int forget_in_manifest(om_log *log, int64_t from, int64_t to) {
     om_blob text = {0};
-    om_ticket_lock_take(&log->store->turn);
+    om_ticket_lock_take(&log->store->lock);
     int result = om_manifest_text_but(log, log->recovery_base, from, to, &text);
     log->manifest_stale = 1;
-    om_ticket_lock_give(&log->store->turn);
+    om_ticket_lock_give(&log->store->lock);
     if (result == OM_OK)
         result = om_file_write_tmp(log->folder, "manifest", text.data, text.len, 1);
     if (result == OM_OK)
@@ -343,11 +343,11 @@ static int put_in_place(om_log *log, const group *old, om_segment *fresh) {
 /* fresh: NULL when it came to nothing. */
 static int swap(om_log *log, const group *old, om_segment *fresh) {
     om_store *store = log->store;
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     int swapped = fresh && put_in_place(log, old, fresh);
     if (!log->deleted)
         om_log_touch(log);
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     return swapped;
 }
 
@@ -385,19 +385,19 @@ int om_log_rewrite_commit(om_log *log, int64_t base_offset, int fd, const om_rew
     }
     group old;
     om_checkpoint_lock(store);
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     find(log, base_offset, rewritten->next_offset, &old);
     if (store->closing)
         let_go(&old);
     if (old.count)
         log->syncing = 1; /* its files stay, deleted or not */
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     int result = old.count ? replace(log, &old, rewritten) : OM_E_GONE;
     if (old.count) {
-        om_ticket_lock_take(&store->turn);
+        om_ticket_lock_take(&store->lock);
         log->syncing = 0;
         int deleted = store->deleted_logs.with_files != NULL;
-        om_ticket_lock_give(&store->turn);
+        om_ticket_lock_give(&store->lock);
         if (deleted)
             om_writer_wake(store);
     }

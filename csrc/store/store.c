@@ -22,7 +22,7 @@
 /* ---- the tick ---- */
 
 void om_store_enter(om_store *store) {
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
 }
 
 /* Leases that have become durable let their offsets be seen. The list is in sequence order
@@ -57,7 +57,7 @@ uint64_t om_store_end_tick(om_store *store) {
 
 void om_store_let_go(om_store *store) {
     int wants = om_writer_wants(store);
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     if (wants)
         om_writer_wake(store);
 }

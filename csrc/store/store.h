@@ -34,7 +34,7 @@ struct om_delivered_mark;
 struct om_saved;
 
 struct om_store {
-    om_ticket_lock turn;
+    om_ticket_lock lock;
     om_clock clock; /* its own lock */
     /* written before the threads start, and then no more */
     char *dir;
@@ -75,7 +75,7 @@ struct om_store {
     om_removal_records removals;
     om_reports reports;
     om_trouble trouble;
-    pthread_mutex_t survey_mutex; /* one survey at a time; taken before the turn, never under it */
+    pthread_mutex_t survey_mutex; /* one survey at a time; taken before the lock, never under it */
 
     int low_space, no_space; /* atomic: less than the limit is left; a write met a full disk */
     int called_off;          /* atomic: recovery is to end where it is */

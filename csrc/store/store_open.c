@@ -72,7 +72,7 @@ static void store_free(om_store *store) {
         close(store->event_fd);
     if (store->news_fd >= 0)
         close(store->news_fd);
-    om_ticket_lock_destroy(&store->turn);
+    om_ticket_lock_destroy(&store->lock);
     om_clock_free(&store->clock);
     free(store->table);
     free(store->writer.round);
@@ -102,7 +102,7 @@ om_store *om_store_open(const char *dir, const om_store_options *options, char *
     store->table_size = 1024;
     store->table = calloc(store->table_size, sizeof *store->table);
     store->files = om_file_cache_new(files_allowed(options->open_files), options->mmap_cache_size);
-    om_ticket_lock_init(&store->turn);
+    om_ticket_lock_init(&store->lock);
     om_clock_init(&store->clock);
     pthread_condattr_t steady; /* a timed wait lasts no longer when the system's time is set back */
     pthread_condattr_init(&steady);

@@ -1,4 +1,4 @@
-/* unknown_logs.h -- logs that recovery met and nobody had added. */
+/* unknown_logs.h -- logs in the checkpoint or the WAL that the catalogue doesn't name. */
 #ifndef OM_UNKNOWN_LOGS_H
 #define OM_UNKNOWN_LOGS_H
 #include "om_store.h"

@@ -291,14 +291,14 @@ static void note_failure(om_store *store, const run *run) {
 
 static int finish_round(om_store *store, om_round *round) {
     int result = OM_OK;
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     for (uint32_t i = 0; i < round->run_count; i++) {
         int finished = finish_run(store, &round->runs[i]);
         if (result == OM_OK && finished != OM_OK)
             note_failure(store, &round->runs[i]);
         result = result == OM_OK ? finished : result;
     }
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     for (uint32_t i = 0; i < round->run_count; i++) {
         om_segment_unref(round->runs[i].segment);
         om_log_release(round->runs[i].log);
@@ -323,7 +323,7 @@ static int is_gone(const om_segment_node *node) {
 }
 
 static void seal_segments(om_store *store) {
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     om_segment_node *ready = NULL, *gone = NULL, **link = &store->writer.to_seal;
     while (*link) {
         om_segment_node *node = *link;
@@ -336,7 +336,7 @@ static void seal_segments(om_store *store) {
         node->next = trimmed ? gone : ready;
         *(trimmed ? &gone : &ready) = node;
     }
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     om_segment_nodes_free(gone);
     while (ready) {
         om_segment_node *node = ready;
@@ -351,11 +351,11 @@ static void seal_segments(om_store *store) {
 
 /* Publishers that met a full hot tail wait for this: nothing else may be going on. */
 static void tell_room(om_store *store) {
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     int room = store->full_reported && store->hot_bytes <= store->options.hot_buffer_size;
     if (room)
         store->full_reported = 0;
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     if (room) {
         om_store_tell(store);
         om_news_ring(store);
@@ -366,11 +366,11 @@ int64_t om_writer_round(om_store *store) {
     om_round *round = store->writer.round;
     round->run_count = round->batch_count = round->iov_count = 0;
     round->bytes = 0;
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     uint64_t durable = durable_now(store);
     collect_write_now(store, round, durable);
     collect_queued(store, round, durable);
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     write_runs(round);
     int result = finish_round(store, round);
     seal_segments(store);
@@ -394,10 +394,10 @@ static void note_result(om_store *store, int result) {
     __atomic_store_n(&store->no_space, result == OM_E_NO_SPACE, __ATOMIC_RELAXED);
     if (result == was)
         return;
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     uint64_t *since = &store->trouble.writer_since_ns;
     *since = result == OM_OK || result == OM_E_NO_SPACE ? 0 : *since ? *since : om_now_ns();
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     if (result == OM_E_NO_SPACE) {
         char where[160];
         om_store_tell_disk(store, where, sizeof where);
@@ -424,9 +424,9 @@ static int flush_state(om_store *store) {
 static void begin_flush(om_store *store) {
     if (flush_state(store) != FLUSH_WANTED)
         return;
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     store->writer.flush_left = store->writer.queued.count;
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     pthread_mutex_lock(&store->writer.mutex);
     store->writer.flushing = FLUSH_RUNNING;
     pthread_mutex_unlock(&store->writer.mutex);
@@ -436,11 +436,11 @@ static void begin_flush(om_store *store) {
 static void note_flush(om_store *store, int64_t wrote) {
     if (flush_state(store) != FLUSH_RUNNING)
         return;
-    om_ticket_lock_take(&store->turn);
+    om_ticket_lock_take(&store->lock);
     uint64_t left = store->writer.flush_left;
     if (wrote <= 0)
         store->writer.flush_left = 0;
-    om_ticket_lock_give(&store->turn);
+    om_ticket_lock_give(&store->lock);
     if (left && wrote > 0)
         return;
     pthread_mutex_lock(&store->writer.mutex);

@@ -1,4 +1,4 @@
-/* wal.c -- the engine's side of the WAL: append, submit, admit, wait.
+/* wal.c -- the store's side of the WAL: append, submit, admit, wait.
  *
  * An append is a copy into the open buffer, or a note of where the bytes are when they are many: no
  * lock, no allocation, no system call. A submit is

@@ -18,7 +18,7 @@
  * and a record whose last part isn't there never happened: that is what makes atomic records of
  * any length. docs/wal.md describes every byte.
  *
- * Threads: appends and submits come from one thread at a time (the caller holds the engine's
+ * Threads: appends and submits come from one thread at a time (the caller holds the store's
  * lock); the committer takes what has gathered, chains the CRCs, writes, syncs, publishes;
  * the preparer zero-fills files ahead. Nothing here blocks the caller on a disk.
  */
@@ -33,7 +33,7 @@
 #define OM_WAL_RECORD_MAX 524288
 
 #define OM_WAL_PART 1
-/* the types above 1 belong to the store (store.h) */
+/* the types above 1 belong to the store (store/wal_records.h) */
 
 typedef struct om_wal om_wal;
 
@@ -72,7 +72,7 @@ om_wal *om_wal_open(const char *dir, const om_wal_options *options, const om_wal
 /* Commits what was appended, stops the threads. OM_E_FENCED if that failed. */
 int om_wal_close(om_wal *wal);
 
-/* -- the engine's side -- */
+/* -- the store's side -- */
 /* OM_OK, OM_E_FULL, OM_E_FENCED, or for appends OM_E_NO_SPACE (no file left and no disk space
  * for a new one; heals): a state to look at before taking work in. A record that is admitted is
  * always taken, whatever its length (the limits are soft by one record). */
@@ -90,9 +90,9 @@ void om_wal_submit(om_wal *wal, int lazy);
 uint64_t om_wal_last_seq(const om_wal *wal);
 uint64_t om_wal_durable_seq(const om_wal *wal); /* of the last whole record; atomic, any thread */
 /* The eventfd that becomes readable when durable_seq moves, the WAL is fenced, or room
- * returns. Owned by the caller (the engine); set once before the first append. */
+ * returns. Owned by the caller (the store); set once before the first append. */
 void om_wal_notify_fd(om_wal *wal, int event_fd);
-/* Block until seq is durable: any thread but the engine's. OM_OK, OM_E_FENCED, OM_E_TIMEOUT. */
+/* Block until seq is durable, in any thread but the engine's. OM_OK, OM_E_FENCED, OM_E_TIMEOUT. */
 int om_wal_wait(om_wal *wal, uint64_t seq, int timeout_ms);
 
 /* -- the checkpoint's side -- */

@@ -212,7 +212,7 @@ static uint64_t kept_for_a_start(om_wal *wal, uint64_t end) {
 }
 
 /* A file without a name is synced like any other, and found by nobody afterwards: somebody removed it,
- * or the whole data directory. Once a group, beside a sync: a third of a microsecond. Only the number of
+ * or the whole data directory. Once per group, next to a sync: a third of a microsecond. Only the number of
  * links is asked for: once the times were looked at, as fstat does, kernels with fine-grained timestamps give
  * the next write a new one, and the sync behind it brings that to disk, too. */
 static int has_name(const om_wal_file *file) {
@@ -261,7 +261,7 @@ static void give_loans_back(const om_wal_group *group) {
 
 /* ---- publishing: with the lock held ---- */
 
-/* Buffers before the tail take no more records; the tail may still be the engine's. */
+/* Buffers before the tail take no more records; the store may still fill the tail. */
 static void retire_buffers(om_wal *wal) {
     while (wal->head != wal->tail && wal->head->taken == wal->head->submitted) {
         om_wal_buffer *buffer = wal->head;

@@ -2,7 +2,7 @@
 
 byte_source.py      where the bytes come from
 catalogue.py        the logs, and the queue of each
-snapshot.py         a consistent picture of a data directory
+snapshot.py         a consistent snapshot of a data directory
 source/             the Spark data source `ottermq`
 records.py          its rows as most audits want them
 policies.py         which rules of retention a log is under

@@ -1,4 +1,4 @@
-"""The segments that a policy lets go by a certain time: the broker's own rule, on a picture."""
+"""The segments that a policy lets go by a certain time: the broker's own rule, on a snapshot."""
 
 from ottermq.audit.snapshot import Log
 from ottermq.wal.checkpoint import decode_cursor

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from ottermq._core import ffi, lib
-from ottermq.audit.snapshot import Log, Picture, take
+from ottermq.audit.snapshot import Log, Snapshot, take
 from ottermq.wal.segmentfile import Gap
 
 ACKS_ARE_SYNCED = 2.0  # seconds; they are within one
 
 
-def known_since(picture: Picture, data: Path) -> dict[int, Log]:
+def known_since(snapshot: Snapshot, data: Path) -> dict[int, Log]:
     """Its logs by id, with what is known of them by now. While a broker works, a queue's records
-    may be settled, and so never come to a segment, and the picture doesn't know it yet."""
-    logs = {log.id: log for log in picture.logs}
-    if picture.running:
+    may be settled, and so never come to a segment, and the snapshot doesn't know it yet."""
+    logs = {log.id: log for log in snapshot.logs}
+    if snapshot.running:
         time.sleep(ACKS_ARE_SYNCED)
         logs |= {log.id: log for log in take(data).logs}
     return logs

@@ -29,7 +29,7 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class ReportTable:
     """A table for people: in the terminal and in the report."""
 
     title: str
@@ -66,7 +66,7 @@ class Lines:
 class Outcome:
     headline: Mapping[str, str | int | float]  # the few numbers that come first
     findings: Sequence[Finding] = ()
-    sheets: Sequence[Sheet] = ()
+    report_tables: Sequence[ReportTable] = ()
     charts: Sequence[Bars | Lines] = ()
     tables: "Mapping[str, pyarrow.Table]" = field(default_factory=dict)  # Parquet; with `queue`,
     # and a `date` or a `time`: by both they are partitioned

@@ -1,4 +1,4 @@
-"""Segments kept too long, gone too early, or gone from under a legal hold: of one picture.
+"""Segments kept too long, gone too early, or gone from under a legal hold: of one snapshot.
 
 `ottermq audit retention` reports them once (jobs/retention.py), `ottermq audit watch` all the time.
 """
@@ -39,7 +39,7 @@ SLACK = timedelta(seconds=2)  # for the keeper's own work
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class AppliedRules:
     """By which policy, and whether by compaction as well."""
 
     policy: Policy
@@ -67,11 +67,13 @@ class Due:
 class RetentionCheck:
     def __init__(self, context: Context) -> None:
         self.context = context
-        # The record after the picture: what is gone from this was written to that before.
-        self.picture, self.history = take(context.data), removals.load(context.data)
-        self.logs = [log for log in self.picture.logs if log.vhost != INTERNAL_VHOST]
+        # The record after the snapshot: what is gone from this was written to that before.
+        self.snapshot, self.history = take(context.data), removals.load(context.data)
+        self.logs = [log for log in self.snapshot.logs if log.vhost != INTERNAL_VHOST]
         rules = Policies(context.data, self.logs, context.config)
-        self.kept = {log.id: Kept(rules.of(log), rules.is_compacted(log)) for log in self.logs}
+        self.kept = {
+            log.id: AppliedRules(rules.of(log), rules.is_compacted(log)) for log in self.logs
+        }
         self.told: dict[int, list[Removal]] = {}
         for each in self.history.records:
             self.told.setdefault(each.log_id, []).append(each)
@@ -91,7 +93,7 @@ class RetentionCheck:
 
     def too_long(self) -> Iterator[Finding]:
         found = self.overdue()
-        if any(each.is_sudden for each in found) and self.picture.running:
+        if any(each.is_sudden for each in found) and self.snapshot.running:
             time.sleep(self.keepers_time.total_seconds())
             again = {log.id: log for log in take(self.context.data).logs}
             still = {
@@ -115,7 +117,7 @@ class RetentionCheck:
     def kept_too_long(self, found: Due) -> Finding:
         segment, newest = found.segment, found.segment.max_timestamp
         # By age it is too long whether or not a broker runs; the rest goes as soon as one does.
-        certain = found.rule is RemovalReason.MAX_AGE or self.picture.running
+        certain = found.rule is RemovalReason.MAX_AGE or self.snapshot.running
         policy = self.kept[found.log.id].policy
         age, most = span(policy.max_age_ms), size(policy.max_size or 0)
         why = {
@@ -147,7 +149,7 @@ class RetentionCheck:
                     (segment.base_offset, segment.next_offset),
                     segment=segment.base_offset, at=segment.max_timestamp,
                 )  # fmt: skip
-        for missing in unaccounted(self.picture.home, log, told):
+        for missing in unaccounted(self.snapshot.home, log, told):
             yield _finding(
                 gone or "no-record", Severity.VIOLATION, log,
                 "offsets are gone, and no record says why", missing,
@@ -175,7 +177,7 @@ class RetentionCheck:
 
     def _holds(self) -> Iterator[Finding]:
         held: set[int] = set()
-        by_id = {log.id: log for log in self.picture.logs}
+        by_id = {log.id: log for log in self.snapshot.logs}
         for each in self.history.records:
             if each.rule is RemovalReason.LIFE:
                 held.clear()

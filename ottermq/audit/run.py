@@ -32,7 +32,7 @@ LOG = "spark.log"
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class AuditRequest:
     """What was asked for."""
 
     job: str
@@ -55,26 +55,26 @@ class Done:
     run: "Run"
 
 
-def run(order: Order) -> Done:
+def run(request: AuditRequest) -> Done:
     """CantRun: one line says why there is no answer."""
-    [done] = run_all([order])
+    [done] = run_all([request])
     return done
 
 
-def run_all(orders: Sequence[Order]) -> list[Done]:
+def run_all(requests: Sequence[AuditRequest]) -> list[Done]:
     """One after the other in one session: Spark takes longer to start than most audits take. The
-    first order says where the session runs; --fail-on may name findings of any of them."""
+    first request says where the session runs; --fail-on may name findings of any of them."""
     check_installed(*NEEDED)
-    first = orders[0]
-    fail_on = FailOn(first.fail_on, [kind for each in orders for kind in job(each.job).kinds])
+    first = requests[0]
+    fail_on = FailOn(first.fail_on, [kind for each in requests for kind in job(each.job).kinds])
     look_at(first.data)
-    log = (first.out / first.job if len(orders) == 1 else first.out) / LOG
+    log = (first.out / first.job if len(requests) == 1 else first.out) / LOG
     try:
-        for order in orders:
-            (order.out / order.job).mkdir(parents=True, exist_ok=True)
+        for request in requests:
+            (request.out / request.job).mkdir(parents=True, exist_ok=True)
         with ExitStack() as ending:
             spark = ending.enter_context(_session(first, log))
-            return [_run(order, spark, log, fail_on) for order in orders]
+            return [_run(request, spark, log, fail_on) for request in requests]
     except OSError as error:  # Arrow's have no parts, only a text
         why = f"{error.filename or first.out}: {error.strerror}" if error.strerror else str(error)
         raise CantRun(why) from None
@@ -118,41 +118,41 @@ def look_at(data: Path) -> None:
 
 
 @contextmanager
-def _session(order: Order, log: Path) -> "Iterator[SparkSession]":
+def _session(request: AuditRequest, log: Path) -> "Iterator[SparkSession]":
     from ottermq.audit.report import terminal
     from ottermq.audit.spark import session
 
     with ExitStack() as ending:
-        with terminal.waiting(f"starting Spark on {order.master}", order.quiet):
-            spark = ending.enter_context(session(log, order.master))
+        with terminal.waiting(f"starting Spark on {request.master}", request.quiet):
+            spark = ending.enter_context(session(log, request.master))
         yield spark
 
 
-def _run(order: Order, spark: "SparkSession", log: Path, fail_on: FailOn) -> Done:
+def _run(request: AuditRequest, spark: "SparkSession", log: Path, fail_on: FailOn) -> Done:
     from ottermq.audit.report import files
     from ottermq.audit.report.facts import facts
 
     began, started = datetime.now(UTC), time.monotonic()
-    outcome = _outcome(order, spark, log, began)
+    outcome = _outcome(request, spark, log, began)
     code = 1 if any(map(fail_on.counts, outcome.findings)) else 0
     seconds = time.monotonic() - started
-    about = facts(order.data, order.policy, order.options, order.master, began, seconds)
-    data = str(order.data.absolute())
-    kinds = job(order.job).kinds
-    told = files.Run(order.job, data, order.master, began, seconds, code, about, kinds)
-    folder = order.out / order.job
+    about = facts(request.data, request.policy, request.options, request.master, began, seconds)
+    data = str(request.data.absolute())
+    kinds = job(request.job).kinds
+    told = files.Run(request.job, data, request.master, began, seconds, code, about, kinds)
+    folder = request.out / request.job
     files.write(folder, told, outcome)
     return Done(folder, code, outcome, files.summary_of(told, outcome), told)
 
 
-def _outcome(order: Order, spark: "SparkSession", log: Path, now: datetime) -> Outcome:
+def _outcome(request: AuditRequest, spark: "SparkSession", log: Path, now: datetime) -> Outcome:
     from ottermq.audit.failures import first_line
     from ottermq.audit.report import terminal
 
-    context = Context(spark, order.data.absolute(), now, order.config, order.options)
-    with terminal.progress(spark, order.job, order.quiet):
+    context = Context(spark, request.data.absolute(), now, request.config, request.options)
+    with terminal.progress(spark, request.job, request.quiet):
         try:
-            return job(order.job).run(context)
+            return job(request.job).run(context)
         except (OtterError, LogError) as error:
             raise CantRun(str(error)) from None
         except OSError:

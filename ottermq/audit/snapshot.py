@@ -1,17 +1,17 @@
-"""A consistent picture of a data directory, at rest or in use by a running broker.
+"""A consistent snapshot of a data directory, at rest or in use by a running broker.
 
     meta.db      which logs there are               (one transaction)
     checkpoint   recovery points, cursors, producers
     WAL          what was done since: batches, acks, trims
     folders      manifests, then the segments' ends
 
-are read in this order, which makes the picture whole: a logged batch is in the WAL before it is in
+are read in this order, which makes the snapshot whole: a logged batch is in the WAL before it is in
 its segment, and leaves the WAL only behind a checkpoint. So each record that was durable when the
-picture was begun is in it, once: in its segment, or, where the writer hasn't come to it, as a batch
+snapshot began is in it, once: in its segment, or, where the writer hasn't come to it, as a batch
 of the WAL. Of an active segment only whole batches count; what a write is adding just now isn't
 seen. Files that a broker lets go while we look mean that the look is taken again.
 
-What no picture has: queues that aren't durable (they live in `scratch/` and end with the broker),
+What no snapshot has: queues that aren't durable (they live in `scratch/` and end with the broker),
 and acks of the last second, which the broker itself would forget when killed.
 """
 
@@ -41,7 +41,7 @@ PAUSE = 0.1  # seconds, longer each time
 ASIDE = ".log.corrupt-"
 
 
-class NoPicture(LogError):
+class NoSnapshot(LogError):
     """Not a data directory, or one that can't be read."""
 
 
@@ -93,7 +93,7 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class Snapshot:
     data: Path
     taken_at: int  # ms
     running: bool  # a broker is at work there
@@ -110,23 +110,23 @@ class _Moved(Exception):
     """The broker let go what we were about to read."""
 
 
-def take(data: Path) -> Picture:
-    """NoPicture: the text says why."""
+def take(data: Path) -> Snapshot:
+    """NoSnapshot: the text says why."""
     if not data.is_dir():
-        raise NoPicture(f"{data}: no such directory")
+        raise NoSnapshot(f"{data}: no such directory")
     if not (data / "meta.db").exists():
-        raise NoPicture(f"{data}: not a data directory of OtterMQ (no meta.db)")
+        raise NoSnapshot(f"{data}: not a data directory of OtterMQ (no meta.db)")
     for tried in range(TRIES):
         try:
             return _take(data)
         except _Moved:
             time.sleep(PAUSE * (tried + 1))
         except (sqlite3.Error, OSError) as error:
-            raise NoPicture(f"{data}: {error}") from None
-    raise NoPicture(f"{data}: the broker moves on faster than it can be looked at")
+            raise NoSnapshot(f"{data}: {error}") from None
+    raise NoSnapshot(f"{data}: the broker moves on faster than it can be looked at")
 
 
-def _take(data: Path) -> Picture:
+def _take(data: Path) -> Snapshot:
     taken_at = time.time_ns() // 1_000_000
     running = is_running(data)
     problems: list[str] = []
@@ -142,7 +142,7 @@ def _take(data: Path) -> Picture:
     folders = {log.folder for log in logs}
     found = (str(path.relative_to(data)) for path in data.glob("vhosts/*/queues/*"))
     orphans = tuple(sorted(set(found) - folders))
-    return Picture(data, taken_at, running, logs, orphans, tuple(problems))
+    return Snapshot(data, taken_at, running, logs, orphans, tuple(problems))
 
 
 # -- the WAL

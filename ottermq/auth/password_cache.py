@@ -56,7 +56,7 @@ class Check:
 class PasswordCache:
     def __init__(self) -> None:
         self._key = os.urandom(32)
-        self._known: dict[str, tuple[Stored, bytes]] = {}  # one a user, at most
+        self._known: dict[str, tuple[Stored, bytes]] = {}  # one per user, at most
         self._under_way: dict[tuple[str, Stored, bytes], Check] = {}
         self.places = Places(max(1, (os.cpu_count() or 1) // 2))
         # Checked when there is no such user, or one whose hash is quick.

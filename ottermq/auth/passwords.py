@@ -26,7 +26,7 @@ from ottermq.errors import InvalidRequest
 SCRYPT = "scrypt"
 # 16 MiB and about 50 ms: what OWASP asks for an interactive login, times one in parallelism.
 COST, BLOCK, LANES = 14, 8, 1
-MOST_COST = 17  # of a hash somebody imports: 128 MiB a check is as far as we go
+MOST_COST = 17  # of a hash somebody imports: at most 128 MiB per check
 SALT_SIZE, HASH_SIZE = 16, 32
 
 RABBIT_SALT_SIZE = 4

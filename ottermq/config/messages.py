@@ -23,7 +23,7 @@ def bad_value(origin: str, path: Keys, text: str, expected: str) -> str:
 
 
 def unknown_key(origin: str, path: Keys, text: str, hints: Mapping[Keys, str]) -> str:
-    """hints: every valid key beside what it expects."""
+    """hints: every valid key with what it expects."""
     near = nearest(path, hints)
     return (
         f"{origin}: {dotted(path)} = {shown(text)}: no such key;"

@@ -1,7 +1,7 @@
-"""Compressed batches are opened for AMQP readers: in a thread, a few at a time.
+"""Compressed batches are decompressed for AMQP readers: in a thread, a few at a time.
 
 The engine asks once for a batch and goes on with other queues meanwhile. If a batch can't be
-opened, the answer says so: the queue passes over it, and the log says which.
+decompressed, the answer says so: the queue passes over it, and the log says which.
 """
 
 import trio
@@ -10,7 +10,7 @@ from ottermq import eventlog
 from ottermq.contained import contained, is_failure
 from ottermq.engine.engine import Engine
 from ottermq.engine.events import DecompressWanted
-from ottermq.storage.codecs import NotOpened, open_records
+from ottermq.storage.codecs import NotDecompressed, decompress_records
 
 
 class Opener:
@@ -29,19 +29,19 @@ class Opener:
                 await self._open_one(event, name)
             except BaseException as error:
                 if is_failure(error):  # its readers must not wait for an answer for ever
-                    self._engine.batch_opened(event.log, offset, None)
+                    self._engine.batch_decompressed(event.log, offset, None)
                 raise
 
     async def _open_one(self, event: DecompressWanted, name: str) -> None:
         log, offset = event.log, event.base_offset
         try:
             records = await trio.to_thread.run_sync(
-                open_records, event.codec, event.records, limiter=self._engine.unpacking
+                decompress_records, event.codec, event.records, limiter=self._engine.unpacking
             )
-            if self._engine.batch_opened(log, offset, records):
+            if self._engine.batch_decompressed(log, offset, records):
                 return
             reason = "what came out are no records"
-        except NotOpened as error:
+        except NotDecompressed as error:
             reason = str(error)
-            self._engine.batch_opened(log, offset, None)
+            self._engine.batch_decompressed(log, offset, None)
         eventlog.warning("batch not decompressed", log=name, offset=offset, reason=reason)

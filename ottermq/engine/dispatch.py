@@ -3,8 +3,8 @@
     engine ── protocol, event ──▶ dispatch ── event ──▶ amqp/server.py, kafka/server.py
 
 One loop serves both, as there is one queue of events. Compressed batches that a reader needs are
-opened here (decompress.py). An event without a connection (a queue that lost its last consumer, an
-alarm) goes to the AMQP server: these are AMQP's matters.
+decompressed here (decompress.py). An event without a connection (a queue that lost its last
+consumer, an alarm) goes to the AMQP server: these are AMQP's matters.
 """
 
 from collections.abc import Mapping

@@ -357,10 +357,10 @@ class Engine:
     def remove_kafka_topic(self, name: bytes) -> bool:
         return _ok(lib.om_kafka_topic_remove(self._engine, name, len(name)))
 
-    def batch_opened(self, log: int, base_offset: int, records: bytes | None) -> bool:
+    def batch_decompressed(self, log: int, base_offset: int, records: bytes | None) -> bool:
         """The answer to DecompressWanted: plain records, or None if there are none to be had."""
         data, size = (records, len(records)) if records is not None else (ffi.NULL, -1)
-        return _ok(lib.om_batch_opened(self._engine, log, base_offset, data, size))
+        return _ok(lib.om_batch_decompressed(self._engine, log, base_offset, data, size))
 
     def stat(self) -> EngineStat:
         out = ffi.new("om_engine_stat *")

@@ -24,6 +24,6 @@ def engine_options(config: Config) -> EngineOptions:
         kafka_max_request=config.kafka.max_request_size,
         consumers_per_channel=config.amqp.consumer_max_per_channel,
         nacks_count=config.amqp.nacks_count,
-        strangers_per_address=config.auth.unauthenticated_per_address,
+        unauthenticated_per_address=config.auth.unauthenticated_per_address,
         max_connections=max(files - segments - OTHER_FILES, 64),
     )

@@ -70,7 +70,7 @@ class EngineOptions:
     max_connections: int = 100_000
     consumers_per_channel: int = 10_000
     nacks_count: bool = False
-    strangers_per_address: int = 1000
+    unauthenticated_per_address: int = 1000
     kafka_max_request: int = 100 << 20
     kafka_patience_ms: int = 30_000
     kafka_idle_ms: int = 600_000

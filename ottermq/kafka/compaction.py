@@ -1,7 +1,8 @@
-"""The keeper of compacted topics: when a log has enough new records, its segments are sifted.
+"""The keeper of compacted topics: when a log has enough new records, its segments are filtered.
 
-How far a log was cleaned is kept in meta.db, so that a start doesn't sift everything again. That is
-a saving, not a promise: sifting again changes nothing. wal/compaction.py decides which records go.
+How far a log was cleaned is kept in meta.db, so that a start doesn't filter everything again. That
+is a saving, not a promise: filtering again changes nothing. wal/compaction.py decides which
+records go.
 
 It works in a thread, one log at a time, and sleeps three times as long as it worked.
 """
@@ -17,7 +18,7 @@ import trio
 from ottermq import eventlog
 from ottermq.contained import contained
 from ottermq.kafka.topic_config_store import TopicConfigStore, Values
-from ottermq.storage.codecs import NotOpened, close_records, open_records
+from ottermq.storage.codecs import NotDecompressed, compress_records, decompress_records
 from ottermq.storage.topic_retention import LONG_MAX
 from ottermq.topology import MetaDb
 from ottermq.wal import Log, LogError, Store
@@ -39,7 +40,7 @@ END;
 
 @dataclass(frozen=True)
 class Due:
-    """Up to where a log may be sifted now, and whether that is worth it."""
+    """Up to where a log may be filtered now, and whether that is worth it."""
 
     end: int
     dirty_bytes: int
@@ -113,8 +114,8 @@ class Compactor:
         if not due.is_worth:
             return
         with log.held() as held:
-            sift = partial(
-                _sift,
+            compact = partial(
+                _compact,
                 held,
                 cleaned_to,
                 due.end,
@@ -122,7 +123,7 @@ class Compactor:
                 int(values["delete.retention.ms"]),
                 partial(self._configs.holds, log),
             )
-            outcome = await trio.to_thread.run_sync(sift)
+            outcome = await trio.to_thread.run_sync(compact)
         if outcome.cleaned_to > cleaned_to:
             # The log may be gone by the time of the commit.
             sql = (
@@ -142,10 +143,10 @@ class Compactor:
 
 
 class _HeldMeanwhile(LogError):
-    """A legal hold came while a log was being sifted."""
+    """A legal hold came while a log was being compacted."""
 
 
-def _sift(
+def _compact(
     log: Log,
     cleaned_to: int,
     end: int,
@@ -167,7 +168,7 @@ def _sift(
         log,
         now_ms=now,
         delete_retention_ms=retention,
-        codecs=Codecs(_opened, close_records),
+        codecs=Codecs(_opened, compress_records),
         breathe=breathe,
     )
     return compaction.run(cleaned_to, end)
@@ -175,6 +176,6 @@ def _sift(
 
 def _opened(codec: int, data: bytes) -> bytes | None:
     try:
-        return open_records(codec, data)
-    except NotOpened:
+        return decompress_records(codec, data)
+    except NotDecompressed:
         return None

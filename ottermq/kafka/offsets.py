@@ -1,7 +1,7 @@
 """Places in a log: its start and end, the offset at a time, the end of an epoch.
 
 Instead of a time a client may ask for a mark, by a number below zero. Marks are known at once; a
-time or an epoch may have to be read from the disk and a batch to be opened, so such requests are
+time or an epoch may have to be read from the disk and a batch decompressed, so such requests are
 answered from a thread: a few partitions at a time, in turn with all others that open batches, and
 no longer than the client is there. A batch that opens to more than LARGEST is answered with its
 first offset.
@@ -21,7 +21,7 @@ from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error, error_of
 from ottermq.kafka.pace import batched
 from ottermq.kafka.request import Body, Connection, Handler, Request
-from ottermq.storage.codecs import NotOpened, open_records
+from ottermq.storage.codecs import NotDecompressed, decompress_records
 from ottermq.wal import Log, LogError
 from ottermq.wal.log import LogStat
 from ottermq.wal.records import OVERHEAD
@@ -174,9 +174,9 @@ def _inside(log: Log, found: Place, wanted: int) -> Place:
     if batch is None or not batch.codec:
         return found
     try:
-        records = open_records(batch.codec, batch.data[OVERHEAD:], LARGEST)
+        records = decompress_records(batch.codec, batch.data[OVERHEAD:], LARGEST)
         return batch.find_time(records, found[0], wanted) or found
-    except (NotOpened, LogError):
+    except (NotDecompressed, LogError):
         return found
 
 

@@ -1,4 +1,4 @@
-"""Batches that a topic doesn't take as they are: opened, looked at, compressed in its own codec.
+"""Batches that a topic doesn't take as they are: decompressed, checked, compressed in its codec.
 
     engine ── KafkaRepackWanted ──▶ Repacker ── in a thread ──▶ kafka_repacked ──▶ engine
               (a Produce waits)                                                    (and goes on)
@@ -25,7 +25,7 @@ from ottermq.engine.types import Repacked
 from ottermq.kafka.errors import Error
 from ottermq.kafka.request import Connection
 from ottermq.net import close_reasons
-from ottermq.storage.codecs import NotOpened, TooMuch, close_records, open_records
+from ottermq.storage.codecs import NotDecompressed, TooMuch, compress_records, decompress_records
 from ottermq.wal.records import CODECS, OVERHEAD, with_records
 
 HEAD = struct.Struct(">IbBiI")
@@ -89,10 +89,10 @@ def repack(request: RepackRequest) -> Repacked:
     attributes = int.from_bytes(batch[21:23], "big")
     codec = attributes & CODECS
     try:
-        records = open_records(codec, batch[OVERHEAD:]) if codec else batch[OVERHEAD:]
+        records = decompress_records(codec, batch[OVERHEAD:]) if codec else batch[OVERHEAD:]
     except TooMuch:
         return Repacked(request.place, Error.MESSAGE_TOO_LARGE)
-    except NotOpened:
+    except NotDecompressed:
         return Repacked(request.place, Error.CORRUPT_MESSAGE)
     plain = with_records(batch, attributes & ~CODECS, records)
     found = ffi.new("om_records_seen *")
@@ -103,6 +103,6 @@ def repack(request: RepackRequest) -> Repacked:
         return Repacked(request.place, data=None, times=times)
     if not request.codec:
         return Repacked(request.place, data=plain, times=times)
-    closed = close_records(request.codec, records, request.level)
+    closed = compress_records(request.codec, records, request.level)
     data = with_records(batch, attributes & ~CODECS | request.codec, closed)
     return Repacked(request.place, data=data, times=times)

@@ -23,7 +23,7 @@ import trio
 
 from ottermq import eventlog
 from ottermq.auth import Change
-from ottermq.auth.strangers import Strangers
+from ottermq.auth.before_hello import BeforeHello
 from ottermq.config import Address
 from ottermq.contained import contained, is_failure
 from ottermq.engine.events import (
@@ -68,7 +68,7 @@ from ottermq.kafka.transactions import producer_requests
 from ottermq.net import close_reasons
 from ottermq.net.protocol_sniff import protocol_of
 from ottermq.net.tls_bridge import Peer
-from ottermq.net.virtual_conn import Pipe
+from ottermq.net.virtual_conn import VirtualConnection
 from ottermq.wal import LogError
 
 EXPECTED = (KafkaError, OtterError, LogError)  # what rules raise; all else is our own mistake
@@ -104,10 +104,10 @@ class KafkaServer:
         self.connections: dict[int, Connection] = {}
         self.stopping = False
         self._nursery: trio.Nursery | None = None
-        self._pipes: dict[int, Pipe] = {}  # of TLS connections
+        self._virtual: dict[int, VirtualConnection] = {}  # of TLS connections
         self._local: dict[int, str] = {}  # and where these came to
-        self._strangers: dict[int, Connection] = {}  # not logged in yet, nor taken for anonymous
-        self._silent = Strangers()
+        self._unauthenticated: dict[int, Connection] = {}  # nor taken for anonymous yet
+        self._before_hello = BeforeHello()
         self._repacker = Repacker(context.engine, self._end)
         context.served = frozenset(HANDLERS) | ENGINES
         context.auth.on_change(self._permissions_changed)
@@ -124,7 +124,7 @@ class KafkaServer:
         seen: set[int] = set()
         while True:
             await trio.sleep(self.context.engine.options.handshake_timeout_ms / 1000 * SILENCE)
-            silent = [self._strangers.pop(id) for id in seen & self._strangers.keys()]
+            silent = [self._unauthenticated.pop(id) for id in seen & self._unauthenticated.keys()]
             for conn in silent:
                 with contained("client not admitted", peer=conn.peer):
                     if (
@@ -133,7 +133,7 @@ class KafkaServer:
                         and sasl.anonymous(self.context, conn)
                     ):
                         self._admit(conn)
-            seen = set(self._strangers)
+            seen = set(self._unauthenticated)
 
     def stop(self) -> None:
         """Kafka has no word for goodbye."""
@@ -141,12 +141,12 @@ class KafkaServer:
         for conn in list(self.connections.values()):
             self._end(conn, close_reasons.STOPPED, level=logging.INFO)
 
-    def open_pipe(self, peer: Peer) -> Pipe:
+    def open_virtual(self, peer: Peer) -> VirtualConnection:
         """A TLS connection is through its handshake (ottermq/net/tls_bridge.py)."""
         conn = self.context.engine.virtual(str(Address(peer.host, peer.port)), Protocol.KAFKA)
         self._local[conn] = peer.local
-        pipe = self._pipes[conn] = Pipe(self.context.engine, conn)
-        return pipe
+        virtual = self._virtual[conn] = VirtualConnection(self.context.engine, conn)
+        return virtual
 
     # -- events
 
@@ -170,11 +170,11 @@ class KafkaServer:
             self.context.engine.hang_up(id)
 
     def _hello(self, event: ConnectionHello) -> None:
-        secure = event.conn in self._pipes
+        secure = event.conn in self._virtual
         local = self._local[event.conn] if secure else event.local
         listener = "kafkas" if secure else "kafka"
         conn = Connection(event.conn, event.peer, local, self.context, listener)
-        self.connections[conn.id] = self._strangers[conn.id] = conn
+        self.connections[conn.id] = self._unauthenticated[conn.id] = conn
         if self.stopping:
             self._end(conn, close_reasons.STOPPED, level=logging.INFO)
         else:
@@ -355,17 +355,17 @@ class KafkaServer:
         conn = self.connections.pop(event.conn, None)
         if conn is not None:
             conn.is_closed = True
-        self._strangers.pop(event.conn, None)
+        self._unauthenticated.pop(event.conn, None)
         self._local.pop(event.conn, None)
-        pipe = self._pipes.pop(event.conn, None)
-        if pipe is not None:
-            pipe.close()
-        left = pipe is not None and pipe.client_left
+        virtual = self._virtual.pop(event.conn, None)
+        if virtual is not None:
+            virtual.close()
+        left = virtual is not None and virtual.client_left
         reason = close_reasons.BY_CLIENT if left else event.reason
         if conn is None:
-            listener = "kafka" if pipe is None else "kafkas"
+            listener = "kafka" if virtual is None else "kafkas"
             unremarkable = reason in close_reasons.UNREMARKABLE
-            self._silent.closed(listener, event.peer, reason, unremarkable=unremarkable)
+            self._before_hello.closed(listener, event.peer, reason, unremarkable=unremarkable)
             return
         user = conn.user_name or "-"
         sasl.leave(self.context, conn)
@@ -379,12 +379,12 @@ class KafkaServer:
         )
 
     def _output(self, event: OutputReady) -> None:
-        if event.conn in self._pipes:
-            self._pipes[event.conn].has_output()
+        if event.conn in self._virtual:
+            self._virtual[event.conn].has_output()
 
     def _input(self, event: InputWanted) -> None:
-        if event.conn in self._pipes:
-            self._pipes[event.conn].has_room()
+        if event.conn in self._virtual:
+            self._virtual[event.conn].has_room()
 
     def _wrong_protocol(self, event: WrongProtocol) -> None:
         what = protocol_of(event.received)

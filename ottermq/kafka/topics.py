@@ -14,7 +14,7 @@ the first partition of the super stream `orders`. A stream that isn't called aft
 stays a topic of its own, and rights on it are asked for by its own name, too (`foreign`).
 
 A topic's id comes from the log of its first partition, and a log's number is never given twice: a
-topic that was deleted and made again is another one.
+topic that was deleted and made again is a new one.
 
 A topic is made when somebody asks for it: a hundred thousand queues that no Kafka client ever named
 cost nothing here. From then on it is kept in step with the topology, and so is the engine's table,
@@ -219,7 +219,7 @@ class Topics:
         return grown
 
     async def delete(self, name: str) -> None:
-        """Delete all of it. NotFound: there is none. Held: a legal hold stands."""
+        """Delete all of it. NotFound: there is none. UnderLegalHold: a hold stands."""
         topic = self.find(name)
         if topic is None:
             raise NotFound(f"no topic '{name}'")

@@ -1,4 +1,4 @@
-"""A TLS connection, from its handshake to its end: bytes between trio's SSLStream and a Pipe.
+"""A TLS connection, from its handshake to its end: bytes between trio's SSLStream and an EngineEnd.
 
 The engine speaks AMQP and knows no TLS. What we decrypt is fed to it as if it came from a
 socket, and what it wants to send is drained and encrypted. It holds us back by taking less than
@@ -24,23 +24,23 @@ CHUNK = 128 * 1024  # bytes drained at a time: a few TLS records in one write
 LINGER = 1.0  # seconds in which our final bytes may arrive and a client may still send
 
 
-class Pipe(Protocol):
+class EngineEnd(Protocol):
     """The engine's end of one connection."""
 
     def feed(self, data: bytes) -> int:
         """What the client sent; returns how many bytes of it were taken."""
 
     async def wait_room(self) -> None:
-        """Until feed may take something again, or the pipe is closed."""
+        """Until feed may take something again, or the engine has closed it."""
 
     def drain(self, most: int) -> bytes:
         """What the client is to get, up to that many bytes; empty: nothing for now."""
 
     async def wait_output(self) -> None:
-        """Until drain has something again, or the pipe is closed."""
+        """Until drain has something again, or the engine has closed it."""
 
     def hang_up(self) -> None:
-        """The client is gone. The engine closes the pipe when it has settled what that means."""
+        """The client is gone. The engine closes it when it has settled what that means."""
 
     @property
     def closed(self) -> bool:
@@ -60,13 +60,13 @@ class Peer:
 
 
 @dataclass(frozen=True)
-class Tunnel:
+class TlsBridge:
     """Serves connections of a TLS port; `serve` fits a Service."""
 
     contexts: Contexts
     login_from: str
     handshake_timeout: float
-    open_pipe: Callable[[Peer], Pipe]
+    open_virtual: Callable[[Peer], EngineEnd]
 
     async def serve(self, stream: trio.SocketStream) -> str | None:
         """Returns why there was no TLS connection, for the log; None: there was one, and the
@@ -82,63 +82,65 @@ class Tunnel:
                 return f"{close_reasons.TLS_FAILED}: {_reason(error)}"
         if patience.cancelled_caught:
             return close_reasons.TLS_TIMEOUT
-        pipe = self.open_pipe(_peer(secure, self.login_from))
+        end = self.open_virtual(_peer(secure, self.login_from))
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_take, secure, pipe)
-                nursery.start_soon(_hurry, pipe, nursery.cancel_scope)
-                await _give(secure, pipe)
+                nursery.start_soon(_take, secure, end)
+                nursery.start_soon(_hurry, end, nursery.cancel_scope)
+                await _give(secure, end)
                 nursery.cancel_scope.cancel()
         finally:
-            pipe.hang_up()
+            end.hang_up()
         await _part(secure)
         return None
 
 
 def services(
-    contexts: Contexts, config: Config, most: int, ports: Mapping[str, Callable[[Peer], Pipe]]
+    contexts: Contexts, config: Config, most: int, ports: Mapping[str, Callable[[Peer], EngineEnd]]
 ) -> list[Service]:
     """One for each TLS port that is wanted. most: connections at a time."""
     patience = config.amqp.handshake_timeout.total_seconds()
     return [
-        Service(name, Tunnel(contexts, config.tls.login_from, patience, open_pipe).serve, most)
-        for name, open_pipe in ports.items()
+        Service(
+            name, TlsBridge(contexts, config.tls.login_from, patience, open_virtual).serve, most
+        )
+        for name, open_virtual in ports.items()
         if getattr(config.listen, name) is not None
     ]
 
 
-async def _take(secure: "trio.SSLStream[trio.SocketStream]", pipe: Pipe) -> None:
+async def _take(secure: "trio.SSLStream[trio.SocketStream]", end: EngineEnd) -> None:
     """From the client to the engine, until the client ends. What comes too late is dropped."""
     try:
         while data := await secure.receive_some():
             rest = bytes(data)
-            while rest and not pipe.closed:
-                rest = rest[pipe.feed(rest) :]
+            while rest and not end.closed:
+                rest = rest[end.feed(rest) :]
                 if rest:
-                    await pipe.wait_room()
+                    await end.wait_room()
     except trio.BrokenResourceError:
         pass
-    pipe.hang_up()
+    end.hang_up()
 
 
-async def _give(secure: "trio.SSLStream[trio.SocketStream]", pipe: Pipe) -> None:
+async def _give(secure: "trio.SSLStream[trio.SocketStream]", end: EngineEnd) -> None:
     """From the engine to the client, until the engine ends and nothing is left."""
     try:
         while True:
-            last = pipe.closed  # asked first: what was put out before it closed is in this drain
-            if data := pipe.drain(CHUNK):
+            last = end.closed  # asked first: what was put out before it closed is in this drain
+            if data := end.drain(CHUNK):
                 await secure.send_all(data)
             elif last:
                 return
             else:
-                await pipe.wait_output()
+                await end.wait_output()
     except trio.BrokenResourceError:
-        pipe.hang_up()
+        end.hang_up()
 
 
-async def _hurry(pipe: Pipe, scope: trio.CancelScope) -> None:
+async def _hurry(end: EngineEnd, scope: trio.CancelScope) -> None:
     """A client that doesn't read is not waited for once the engine is done with it."""
-    await pipe.wait_closed()
+    await end.wait_closed()
     scope.deadline = trio.current_time() + LINGER
 
 

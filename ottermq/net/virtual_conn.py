@@ -1,4 +1,4 @@
-"""A connection without a socket, as the TLS tunnel sees it: the engine's end of the pipe.
+"""A connection without a socket: the engine's end of a TLS connection (tls_bridge.py).
 
 The engine's events say that there is output, that it takes input again, and that it is done; the
 server passes them on.
@@ -9,7 +9,7 @@ import trio
 from ottermq.engine.engine import Engine
 
 
-class Pipe:
+class VirtualConnection:
     def __init__(self, engine: Engine, conn: int) -> None:
         self._engine = engine
         self._conn = conn
@@ -18,7 +18,7 @@ class Pipe:
         self._closed = trio.Event()
         self.client_left = False  # before the engine closed it
 
-    # -- calls of the tunnel
+    # -- calls of the TLS bridge
 
     def feed(self, data: bytes) -> int:
         self._room = trio.Event()

@@ -1,6 +1,6 @@
 """A little disk space kept back for a start: data/ballast.
 
-A start writes next to nothing, but something: SQLite's shared memory beside meta.db, a pid, a
+A start writes next to nothing, but something: SQLite's shared memory next to meta.db, a pid, a
 header. On a disk without a block left it would fail, and nobody could drain the messages that fill
 the disk. So a start that finds the disk full gives the ballast up first. It is made again once
 there is space, or at the stop from the space that SQLite gives back then.

@@ -1,9 +1,9 @@
-"""The codecs of Kafka's batches, opened within limits.
+"""The codecs of Kafka's batches, decompressed within limits.
 
-A batch stays compressed as its producer sent it; it is opened for AMQP readers, for compaction, and
-for topics that want another codec. The output may be a thousand times the input, so room is given
-step by step up to a limit, and a batch that wants more is refused: no client fills our memory with
-small batches.
+A batch stays compressed as its producer sent it; it is decompressed for AMQP readers, for
+compaction, and for topics that want another codec. The output may be a thousand times the input, so
+room is given step by step up to a limit, and a batch that wants more is refused: no client fills
+our memory with small batches.
 
 Kafka's own clients must be able to open the batches compressed here. Java's reads lz4 only in
 independent blocks, which cramjam's frames don't have: this module makes such frames itself.
@@ -43,19 +43,19 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-class NotOpened(Exception):
+class NotDecompressed(Exception):
     """The text says why."""
 
 
-class TooMuch(NotOpened):
+class TooMuch(NotDecompressed):
     """More would come out than we let."""
 
 
-def open_records(codec: int, data: bytes, most: int | None = None) -> bytes:
+def decompress_records(codec: int, data: bytes, most: int | None = None) -> bytes:
     """A batch's records, plain: at most so many bytes."""
     limit = min(SIZE_LIMIT if most is None else most, max(ANY_RATIO, len(data) * RATIO_LIMIT))
     if codec != Codec.SNAPPY and codec not in STREAMS:
-        raise NotOpened(f"codec {codec} is unknown")
+        raise NotDecompressed(f"codec {codec} is unknown")
     try:
         if codec == Codec.SNAPPY:
             return _open_snappy(data, limit)
@@ -63,10 +63,10 @@ def open_records(codec: int, data: bytes, most: int | None = None) -> bytes:
     except Exception:
         raise
     except BaseException as error:  # a panic in the library: pyo3's isn't an Exception
-        raise NotOpened(f"the codec failed: {error}") from None
+        raise NotDecompressed(f"the codec failed: {error}") from None
 
 
-def close_records(codec: int, data: bytes, level: int | None = None) -> bytes:
+def compress_records(codec: int, data: bytes, level: int | None = None) -> bytes:
     """The other way. level: as Kafka numbers them; None: its default."""
     return CLOSERS[Codec(codec)](data, level)
 
@@ -79,7 +79,7 @@ def _open_stream(into: Into, data: bytes, limit: int) -> bytes:
             size = into(data, out)
         except cramjam.DecompressionError as error:
             if "whole buffer" not in str(error):
-                raise NotOpened(str(error)) from None
+                raise NotDecompressed(str(error)) from None
             if room == limit:
                 raise TooMuch(f"more than {limit} bytes come out of {len(data)}") from None
             room = min(room * 4, limit)
@@ -96,7 +96,7 @@ def _open_snappy(data: bytes, limit: int) -> bytes:
         size = int.from_bytes(data[at : at + 4], "big")
         block = data[at + 4 : at + 4 + size]
         if len(block) < size or not size:
-            raise NotOpened("a snappy block is cut off")
+            raise NotDecompressed("a snappy block is cut off")
         blocks.append(_open_block(block, limit))
         limit -= len(blocks[-1])
         at += 4 + size
@@ -111,7 +111,7 @@ def _open_block(data: bytes, limit: int) -> bytes:
         out = bytearray(size)
         cramjam.snappy.decompress_raw_into(data, out)
     except cramjam.DecompressionError as error:
-        raise NotOpened(str(error)) from None
+        raise NotDecompressed(str(error)) from None
     return bytes(out)
 
 

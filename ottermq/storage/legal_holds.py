@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from ottermq.errors import Held
+from ottermq.errors import UnderLegalHold
 from ottermq.topology import Queue, Topology
 from ottermq.topology.log_names import queue_and_priority
 from ottermq.wal import Log
@@ -54,9 +54,9 @@ class Holds:
             listener(queue)
 
     def refuse(self, queue: Queue, what: str) -> None:
-        """Held: it may not be done to this queue now."""
+        """UnderLegalHold: it may not be done to this queue now."""
         if self.on(queue):
-            raise Held(f"{queue.label} is under legal hold: it can't be {what}")
+            raise UnderLegalHold(f"{queue.label} is under legal hold: it can't be {what}")
 
 
 def at_rest(data: Path) -> Callable[[str], bool]:

@@ -60,8 +60,9 @@ async def open_store(
 
 @asynccontextmanager
 async def recovering(config: Config, store: Store, stop: trio.Event) -> AsyncIterator[None]:
-    """It recovers beside the work in here, and has at the end; a doubtful one does first, as
-    meta.db isn't written to before the log has seen it. Interrupted: `stop` was set before."""
+    """It recovers while the work in here runs, and is done at the end; a doubtful one recovers
+    first, as meta.db isn't written to before the log has seen it. Interrupted: `stop` was set
+    before."""
 
     async def recovered() -> None:
         with told_in_one_line(config):

@@ -47,10 +47,10 @@ COUNT = 40
 HOUR = 3_600_000
 ANN, CUSTOMER, HEADER = "ann", "customer-3", "subject"
 
-Told = tuple[str, str, str | None]  # kind, severity, queue
+FindingKey = tuple[str, str, str | None]  # kind, severity, queue
 VIOLATION, WARNING, NOTE = "violation", "warning", "note"
 # At rest.
-FOUND: dict[str, set[Told]] = {
+FOUND: dict[str, set[FindingKey]] = {
     "integrity": {
         ("damage", VIOLATION, "clicks"),
         ("duplicate-id", WARNING, "orders"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from ottermq.audit.run import Order, run
+from ottermq.audit.run import AuditRequest, run
 from ottermq.audit.source.datasource import register
 from ottermq.config import load
 
@@ -14,10 +14,10 @@ data, out = map(Path, sys.argv[1:])
 spark = SparkSession.builder.getOrCreate()
 register(spark)
 rows = spark.read.format("ottermq").option("columns", "queue,offset").load(str(data))
-orders = rows.where("queue = 'orders'").count()
-order = Order(
+requests = rows.where("queue = 'requests'").count()
+request = AuditRequest(
     "integrity", data, out, str(spark.sparkContext.master), load(), ["never"], {}, quiet=True
 )
-done = run(order)
+done = run(request)
 summary = json.loads((done.folder / "summary.json").read_text())
-print(json.dumps({"orders": orders, "summary": summary}))
+print(json.dumps({"requests": requests, "summary": summary}))

@@ -9,28 +9,28 @@ import pytest
 from ottermq.audit import snapshot
 from ottermq.audit.byte_source import ByteSource, Directory, Found
 from ottermq.audit.source.plan import Limits, of_log
-from ottermq.wal.file_window import Held, Ranges
+from ottermq.wal.file_window import MemoryRanges, Ranges
 from tests.audit import logs
 from tests.audit.test_snapshot import read
 from tests.brokers import Broker
 
 
 @dataclass(frozen=True)
-class Shelf:
+class ObjectStore:
     """A home that is no directory: objects by name."""
 
     objects: dict[str, bytes]
 
     @property
     def tier(self) -> str:
-        return "shelf"
+        return "objects"
 
     def list(self, folder: str) -> list[Found]:
         below = [name for name in sorted(self.objects) if name.rpartition("/")[0] == folder]
         return [Found(name.rpartition("/")[2], len(self.objects[name])) for name in below]
 
     def open(self, name: str) -> Ranges | None:
-        return Held(self.objects[name]) if name in self.objects else None
+        return MemoryRanges(self.objects[name]) if name in self.objects else None
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +43,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_another_home_with_the_same_bytes_gives_the_same_rows(data: Path) -> None:
     files = [path for path in data.rglob("*") if path.is_file()]
-    shelf = Shelf({str(path.relative_to(data)): path.read_bytes() for path in files})
-    homes: list[ByteSource] = [Directory(data), shelf]
+    store = ObjectStore({str(path.relative_to(data)): path.read_bytes() for path in files})
+    homes: list[ByteSource] = [Directory(data), store]
     for log in snapshot.take(data).logs:
         here, there = (list(of_log(home, log, Limits(), 1 << 20, marks=True)) for home in homes)
-        assert [read(stretch) for stretch in here] == [read(stretch) for stretch in there]
-        assert {stretch.home.tier for stretch in there} <= {"shelf"}
+        assert [read(part) for part in here] == [read(part) for part in there]
+        assert {part.home.tier for part in there} <= {"objects"}
         assert homes[0].list(log.folder) == homes[1].list(log.folder)
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from ottermq.audit import late_data, lineage
 from ottermq.audit.jobs import flow
 from ottermq.audit.outcome import Bars, Context, Lines, Outcome
-from ottermq.audit.run import Order, run
+from ottermq.audit.run import AuditRequest, run
 from ottermq.config import load
 from tests.audit import sample_data, traffic
 from tests.audit.traffic import (
@@ -153,7 +153,7 @@ def test_charts_show_growth_sizes_and_ages(outcome: Outcome) -> None:
 def test_a_run_leaves_tables_by_date_and_queue(
     spark: SparkSession, data: Path, tmp_path: Path
 ) -> None:
-    done = run(Order("flow", data, tmp_path, "local[2]", load(), ["poison"], {}, quiet=True))
+    done = run(AuditRequest("flow", data, tmp_path, "local[2]", load(), ["poison"], {}, quiet=True))
     assert done.exit_code == 1
     assert {each.name for each in done.folder.iterdir() if each.is_dir()} == {
         "findings",

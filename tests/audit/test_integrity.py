@@ -37,7 +37,7 @@ def test_a_directory_at_rest_is_clean_but_for_the_id_that_came_twice(
     assert outcome.findings[0].message == (
         f"2 messages that aren't settled share 1 message-id: '{TWICE}' (2 times)"
     )
-    [logs] = outcome.sheets
+    [logs] = outcome.report_tables
     assert list(logs.columns[:3]) == ["vhost", "queue", "partition"]
     counted = {(row["queue"], row["partition"]): row for row in outcome.summary["logs"]}
     assert counted["clicks", 0]["records"] == EACH_STREAM

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ottermq.audit.jobs import job
-from ottermq.audit.run import Order, run_all
+from ottermq.audit.run import AuditRequest, run_all
 from ottermq.config import load
 from ottermq.wal.catalog import INTERNAL_VHOST
 from tests.audit import flawed_data, sample_data
@@ -39,7 +39,7 @@ class Answer:
         found: dict[str, Any] = json.loads((self.out / name / "summary.json").read_text())
         return found
 
-    def told(self, name: str) -> set[flawed_data.Told]:
+    def told(self, name: str) -> set[flawed_data.FindingKey]:
         found = self.summary(name)["findings"]
         return {(each["kind"], each["severity"], each.get("queue")) for each in found}
 
@@ -69,7 +69,7 @@ def audited(folder: Path, out: Path) -> Answer:
     config = load(folder / "policy.yaml", {})
     done = run_all(
         [
-            Order(
+            AuditRequest(
                 name, folder / "data", out, "local[2]", config, ["violation"],
                 options.get(name, {}), quiet=True,
             )

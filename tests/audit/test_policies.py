@@ -39,9 +39,9 @@ def policies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Policy]:
         ]
         for made in admin.create_topics(topics).values():
             made.result(60)
-    picture = take(folder / "data")
-    found = Policies(folder / "data", picture.logs, load(file))
-    return {f"{log.queue}/{log.partition}": found.of(log) for log in picture.logs}
+    snapshot = take(folder / "data")
+    found = Policies(folder / "data", snapshot.logs, load(file))
+    return {f"{log.queue}/{log.partition}": found.of(log) for log in snapshot.logs}
 
 
 def test_a_work_queues_records_go_when_they_are_settled(policies: dict[str, Policy]) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from ottermq import __version__
 from ottermq.audit.findings import Finding, Kind, Severity
-from ottermq.audit.outcome import Bars, Lines, Outcome, Sheet
+from ottermq.audit.outcome import Bars, Lines, Outcome, ReportTable
 from ottermq.audit.report import axes, charts, facts, files, formatting, terminal
 from ottermq.audit.report.page import page
 from ottermq.storage import version_file as versionfile
@@ -33,7 +33,7 @@ ORPHAN = Finding("orphan", Severity.WARNING, "a folder that no log has")
 OUTCOME = Outcome(
     headline={"logs": 2, "bytes": "3 MiB"},
     findings=[ORPHAN, GAP],
-    sheets=[Sheet("Queues", ["queue", "records"], [["<orders>", 12345], ["b", None]])],
+    report_tables=[ReportTable("Queues", ["queue", "records"], [["<orders>", 12345], ["b", None]])],
     charts=[
         Bars("Age", "bytes", ["a", "b"], {"young": [1024, 0], "old": [10, 5]}, ordered=True),
         Lines("Growth", "bytes", [NOW, NOW + timedelta(days=30)], {"all": [1, 2]}, now=NOW),

@@ -96,11 +96,11 @@ def segments(data: Path, name: str) -> list[Path]:
 def test_an_honest_directory_is_clean_and_told_of(spark: SparkSession, honest: Path) -> None:
     outcome = run(spark, honest)
     assert list(outcome.findings) == []
-    rows = {row[1]: row for row in outcome.sheets[0].rows}
+    rows = {row[1]: row for row in outcome.report_tables[0].rows}
     assert rows["held"][3] == "legal hold" and rows["held"][4] == COUNT
     assert rows["aged"][3] == "max_age 1h" and rows["aged"][4] == 0
     assert rows["orders"][3] == "until settled"
-    rules = {(row[1], row[3]) for row in outcome.sheets[1].rows}
+    rules = {(row[1], row[3]) for row in outcome.report_tables[1].rows}
     assert {("aged", "max_age"), ("sized", "max_size"), ("orders", "settled")} <= rules
     stored = sum(path.stat().st_size for path in segments(honest, "held"))
     assert outcome.summary["bytes"]["/:held"] == stored
@@ -202,7 +202,7 @@ def test_a_policy_is_told_as_in_the_configuration_and_a_projection_with_what_it_
     spark: SparkSession, honest: Path
 ) -> None:
     outcome = run(spark, honest)
-    queues = next(each for each in outcome.sheets if each.title == "Queues and topics")
+    queues = next(each for each in outcome.report_tables if each.title == "Queues and topics")
     assert list(queues.columns[:3]) == ["vhost", "queue", "partition"]
     assert queues.columns[-2:] == ("in 30 days", "rests on") and "guess" in queues.note
     told = " ".join(str(row[3]) for row in queues.rows)

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from ottermq.audit.failures import first_line
 from ottermq.audit.java import java_home
-from ottermq.audit.run import Order, run
+from ottermq.audit.run import AuditRequest, run
 from ottermq.audit.shipping import pack as packing
 from ottermq.audit.shipping.bootstrap import fits
 from ottermq.config import load
@@ -59,8 +59,10 @@ def at_rest(
 ) -> object:
     """What an audit finds on this machine."""
     out = tmp_path_factory.mktemp("here")
-    order = Order("integrity", harmed.data, out, "local[2]", load(), ["violation"], {}, quiet=True)
-    return judged(json.loads((run(order).folder / "summary.json").read_text()))
+    request = AuditRequest(
+        "integrity", harmed.data, out, "local[2]", load(), ["violation"], {}, quiet=True
+    )
+    return judged(json.loads((run(request).folder / "summary.json").read_text()))
 
 
 def judged(summary: dict[str, object]) -> object:
@@ -139,7 +141,7 @@ def test_a_job_by_spark_submit_whose_driver_has_nothing_either(
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout.splitlines()[-1])
     assert judged(told["summary"]) == at_rest
-    assert told["orders"] == sample_data.ORDERS
+    assert told["requests"] == sample_data.ORDERS
 
 
 def test_workers_without_the_interpreter_are_one_line(

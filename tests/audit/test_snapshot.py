@@ -1,4 +1,4 @@
-"""The picture of a data directory: whole, and never torn, whatever the broker does meanwhile."""
+"""The snapshot of a data directory: whole, and never torn, whatever the broker does meanwhile."""
 
 import signal
 import threading
@@ -9,22 +9,22 @@ import pika
 import pytest
 
 from ottermq.audit import snapshot
-from ottermq.audit.snapshot import Log, NoPicture
+from ottermq.audit.snapshot import Log, NoSnapshot
 from ottermq.audit.source.decode import Reading
-from ottermq.audit.source.plan import Limits, Stretch, stretches
+from ottermq.audit.source.plan import Limits, LogPart, log_parts
 from ottermq.audit.source.stream import stable_end
-from ottermq.wal.file_window import Held
+from ottermq.wal.file_window import MemoryRanges
 from tests.audit import logs
 from tests.brokers import Broker
 
 
-def read(stretch: Stretch) -> tuple[list[int], list[bytes], list[bool]]:
+def read(part: LogPart) -> tuple[list[int], list[bytes], list[bool]]:
     """Offsets, bodies, and which of them are right."""
     offsets, bodies, right = [], [], []
-    window = stretch.home.open(stretch.file) if stretch.file else Held(stretch.held)
+    window = part.home.open(part.file) if part.file else MemoryRanges(part.held)
     assert window
     with window:
-        for columns in Reading(window, stretch.span, stretch.wanted).batches(
+        for columns in Reading(window, part.span, part.wanted).batches(
             ("offset", "body", "crc_ok")
         ):
             offsets += columns.array("offset").to_pylist()
@@ -37,8 +37,8 @@ def records(data: Path) -> dict[int, bytes]:
     """Offset → body of queue `orders`; each once, none torn."""
     found: dict[int, bytes] = {}
     limits = Limits(queues=frozenset(("orders",)))
-    for stretch in stretches(snapshot.take(data), limits, marks=False):
-        offsets, bodies, right = read(stretch)
+    for part in log_parts(snapshot.take(data), limits, marks=False):
+        offsets, bodies, right = read(part)
         assert all(right) and found.keys().isdisjoint(offsets)
         found |= dict(zip(offsets, bodies, strict=True))
     return found
@@ -137,17 +137,17 @@ def test_a_segment_that_somebody_removed_is_told(tmp_path: Path) -> None:
 
 
 def test_what_is_no_data_directory_is_refused_in_a_line(tmp_path: Path) -> None:
-    with pytest.raises(NoPicture, match="no such directory"):
+    with pytest.raises(NoSnapshot, match="no such directory"):
         snapshot.take(tmp_path / "nowhere")
-    with pytest.raises(NoPicture, match="not a data directory"):
+    with pytest.raises(NoSnapshot, match="not a data directory"):
         snapshot.take(tmp_path)
     (tmp_path / "meta.db").write_bytes(b"nonsense" * 1000)
-    with pytest.raises(NoPicture, match="not a database"):
+    with pytest.raises(NoSnapshot, match="not a database"):
         snapshot.take(tmp_path)
 
 
 def test_nothing_of_an_empty_broker_is_an_empty_picture(tmp_path: Path) -> None:
     with Broker(tmp_path / "data", env=logs.SMALL_SEGMENTS):
         pass
-    picture = snapshot.take(tmp_path / "data")
-    assert stretches(picture, Limits(), marks=True) == [] and not picture.problems
+    taken = snapshot.take(tmp_path / "data")
+    assert log_parts(taken, Limits(), marks=True) == [] and not taken.problems

@@ -15,7 +15,7 @@ from ottermq.audit.catalogue import INTERNAL
 from ottermq.audit.failures import first_line
 from ottermq.audit.source.bundles import TASKS, Bundle, bundled
 from ottermq.audit.source.datasource import register
-from ottermq.audit.source.plan import Limits, stretches
+from ottermq.audit.source.plan import Limits, log_parts
 from ottermq.audit.source.reader import Reader
 from ottermq.wal.file_window import Window
 from ottermq.wal.segmentfile import Placed, batches
@@ -103,19 +103,19 @@ def test_aborted_transactions_are_marked_and_so_is_what_is_open(rows: DataFrame)
 
 
 def test_what_is_left_out_by_name_offset_or_time_is_not_even_opened(data: Path) -> None:
-    picture = snapshot.take(data)
+    taken = snapshot.take(data)
     orders = Limits(queues=frozenset(("orders",)))
-    assert {each.queue for each in stretches(picture, orders, marks=False)} == {"orders"}
+    assert {each.queue for each in log_parts(taken, orders, marks=False)} == {"orders"}
     late = Limits(queues=frozenset(("orders",)), offsets=(ORDERS - 1, ORDERS))
-    assert len(stretches(picture, late, marks=False)) == 1
-    future = Limits(times=(picture.taken_at + 3_600_000, 1 << 60))
-    assert all(each.file is None for each in stretches(picture, future, marks=False))
+    assert len(log_parts(taken, late, marks=False)) == 1
+    future = Limits(times=(taken.taken_at + 3_600_000, 1 << 60))
+    assert all(each.file is None for each in log_parts(taken, future, marks=False))
 
 
 def test_many_small_segments_are_a_few_tasks(data: Path) -> None:
-    each = stretches(snapshot.take(data), Limits(), marks=False)
+    each = log_parts(snapshot.take(data), Limits(), marks=False)
     tasks = bundled(each)
-    assert [part for task in tasks if isinstance(task, Bundle) for part in task.stretches] == each
+    assert [part for task in tasks if isinstance(task, Bundle) for part in task.parts] == each
     assert len(tasks) <= min(len(each), 2 * TASKS + 1)
     assert len(bundled(each * 50)) <= 2 * TASKS + 1
 
@@ -144,7 +144,7 @@ def test_a_filter_in_a_query_leaves_out_tasks(spark: SparkSession, rows: DataFra
 
 def test_a_task_is_a_segment_or_what_only_the_wal_has(rows: DataFrame, data: Path) -> None:
     taken = snapshot.take(data)
-    tasks = stretches(taken, Limits(), marks=False)
+    tasks = log_parts(taken, Limits(), marks=False)
     segments = {
         (log.queue, log.partition, segment.base_offset)
         for log in taken.logs
@@ -256,7 +256,7 @@ def test_a_segment_that_goes_meanwhile_is_told_as_gone(
         each
         for bundle in reader.partitions()
         if isinstance(bundle, Bundle)
-        for each in bundle.stretches
+        for each in bundle.parts
         if each.file and each.queue == "events"
     ]
     if not found:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from ottermq.audit import snapshot
 from ottermq.audit.source.datasource import register
-from ottermq.audit.source.plan import LARGE_PIECE, PIECE, Limits, Stretch, piece_of, stretches
+from ottermq.audit.source.plan import LARGE_PIECE, PIECE, Limits, LogPart, log_parts, piece_of
 from tests.audit import logs
 from tests.audit.test_snapshot import read
 from tests.brokers import Broker
@@ -47,8 +47,8 @@ def whole(data: Path, tmp_path: Path) -> Path:
     return copy
 
 
-def pieces(data: Path, limits: Limits | None = None) -> list[Stretch]:
-    return stretches(snapshot.take(data), limits or Limits(), marks=False)
+def pieces(data: Path, limits: Limits | None = None) -> list[LogPart]:
+    return log_parts(snapshot.take(data), limits or Limits(), marks=False)
 
 
 def test_its_pieces_have_each_record_once_and_a_batch_at_each_end(data: Path, whole: Path) -> None:

@@ -15,7 +15,7 @@ from tests.audit.sample_data import STREAMS, SampleData
 from tests.audit.watch_harness import (
     A_MINUTE,
     STARTS_IN,
-    Told,
+    PublishedFinding,
     once,
     soon,
     start_watch,
@@ -57,7 +57,7 @@ def test_a_violation_is_in_the_queue_within_a_minute_and_once_over_kills(
         Broker(tmp_path / "desk", "--amqp", f"{host}:{port}") as desk,
         watching(audited.data, checkpoint, url) as watch,
     ):
-        found: list[Told] = []
+        found: list[PublishedFinding] = []
         deadline = time.monotonic() + A_MINUTE
         while len(found) < 2 and time.monotonic() < deadline:
             # A killed broker forgets acks of the last second: we may get the first again, too.

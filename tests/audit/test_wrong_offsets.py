@@ -3,7 +3,7 @@
 import pytest
 
 from ottermq.audit.source.decode import MOST, Reading, Span, Wanted
-from ottermq.wal.file_window import Held
+from ottermq.wal.file_window import MemoryRanges
 from tests.csrc.batches import Record, build
 
 NAMES = ["crc_ok", "position"]
@@ -16,7 +16,9 @@ def rows(*bases: int, offsets: tuple[int, int] = (0, MOST)) -> tuple[list[int], 
     data = b"".join(batches)
     right: list[int] = []
     damaged: list[int] = []
-    for columns in Reading(Held(data), Span(0, len(data), 0), Wanted(offsets)).batches(NAMES):
+    for columns in Reading(MemoryRanges(data), Span(0, len(data), 0), Wanted(offsets)).batches(
+        NAMES
+    ):
         found = (columns.array(name).to_pylist() for name in ("offset", *NAMES))
         for offset, is_right, at in zip(*found, strict=True):
             if is_right:

@@ -14,7 +14,7 @@ from typing import Any
 import pika
 
 from ottermq.audit.watch import loop
-from ottermq.audit.watch.loop import Order
+from ottermq.audit.watch.loop import WatchRequest
 from ottermq.config import Config, load
 from tests.brokers import Broker, command, environment
 
@@ -24,7 +24,7 @@ STARTS_IN = 120.0  # Spark, on a busy machine
 
 
 @dataclass(frozen=True)
-class Told:
+class PublishedFinding:
     id: str
     kind: str
     queue: str
@@ -35,9 +35,9 @@ def url_of(broker: Broker) -> str:
     return "amqp://guest:guest@{}:{}/%2F".format(*broker.address("amqp"))
 
 
-def told(broker: Broker) -> list[Told]:
+def told(broker: Broker) -> list[PublishedFinding]:
     """What lies in the queue, taken out."""
-    found: list[Told] = []
+    found: list[PublishedFinding] = []
     with pika.BlockingConnection(pika.URLParameters(url_of(broker))) as connection:
         channel = connection.channel()
         channel.queue_declare(QUEUE, durable=True)
@@ -46,10 +46,12 @@ def told(broker: Broker) -> list[Told]:
             if method is None:
                 return found
             said = json.loads(body)
-            found.append(Told(properties.message_id, said["kind"], said["queue"], properties))
+            found.append(
+                PublishedFinding(properties.message_id, said["kind"], said["queue"], properties)
+            )
 
 
-def soon(broker: Broker) -> list[Told]:
+def soon(broker: Broker) -> list[PublishedFinding]:
     deadline = time.monotonic() + A_MINUTE
     while time.monotonic() < deadline:
         if found := told(broker):
@@ -61,8 +63,10 @@ def soon(broker: Broker) -> list[Told]:
 def once(data: Path, checkpoint: Path, url: str | None, config: Config | None = None) -> int:
     """In this process, in the session that is there. Its exit code."""
     every = timedelta(seconds=1)
-    order = Order(data, checkpoint, "local[2]", config or load(), every, url, QUEUE, once=True)
-    return loop.run(order)
+    request = WatchRequest(
+        data, checkpoint, "local[2]", config or load(), every, url, QUEUE, once=True
+    )
+    return loop.run(request)
 
 
 def start_watch(

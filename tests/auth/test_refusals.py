@@ -7,7 +7,7 @@ import pytest
 from ottermq.auth import line_limit
 from ottermq.auth.line_limit import LineLimit
 from ottermq.auth.refusals import Refusals
-from ottermq.auth.strangers import Strangers
+from ottermq.auth.before_hello import BeforeHello
 from ottermq.errors import LoginRefused
 from tests.auth.test_login_throttle import Clock
 
@@ -44,17 +44,17 @@ def test_a_refused_login_names_the_user_if_a_name_was_given(
 def test_who_says_nothing_can_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "ottermq")
     clock = Clock()
-    strangers = Strangers(clock)
+    unseen = BeforeHello(clock)
     for port in range(1000):
         peer = f"[2001:db8::1]:{port}"
-        strangers.closed("amqp", peer, "handshake timeout", unremarkable=False)
-        strangers.closed("amqp", peer, "connection lost", unremarkable=True)  # at debug
+        unseen.closed("amqp", peer, "handshake timeout", unremarkable=False)
+        unseen.closed("amqp", peer, "connection lost", unremarkable=True)  # at debug
     assert len(caplog.messages) == line_limit.FREE
     assert caplog.messages[0] == (
         'connection closed listener=amqp peer=[2001:db8::1]:0 reason="handshake timeout"'
     )
     clock.now += line_limit.INTERVAL
-    strangers.closed("amqp", "[2001:db8::2]:1", "handshake timeout", unremarkable=False)
+    unseen.closed("amqp", "[2001:db8::2]:1", "handshake timeout", unremarkable=False)
     assert caplog.messages[-1].endswith("left_out=990")
 
 

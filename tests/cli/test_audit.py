@@ -104,7 +104,7 @@ def test_a_price_that_is_none(tmp_path: Path, price: str) -> None:
     done = run("audit", "cost", "--data", str(tmp_path), "--price", price)
     assert (done.returncode, done.stdout) == (2, "")
     told = f"--price {price}: it should be TIER=PRICE, as local=0.08; tiers are local, wal"
-    assert done.stderr == f"ottermq: {told} (ottermq audit cost --help tells more)\n"
+    assert done.stderr == f"ottermq: {told} (ottermq audit cost --help says more)\n"
 
 
 @pytest.mark.parametrize(

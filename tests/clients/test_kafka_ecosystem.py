@@ -40,7 +40,7 @@ LOGIN = {
 Settings = dict[str, str]
 
 
-class Mortal:
+class KillableBroker:
     """A broker that is killed and comes back at the same address."""
 
     def __init__(self, data: Path) -> None:
@@ -51,7 +51,7 @@ class Mortal:
     def _start(self) -> Broker:
         return Broker(self._data, "--kafka", self.address).__enter__()
 
-    def die_and_come_back(self) -> None:
+    def kill_and_restart(self) -> None:
         self._broker.stop(signal.SIGKILL)
         self._broker = self._start()
 
@@ -71,8 +71,8 @@ class Mortal:
 
 
 @pytest.fixture
-def mortal(tmp_path: Path) -> Iterator[Mortal]:
-    broker = Mortal(tmp_path / "data")
+def killable(tmp_path: Path) -> Iterator[KillableBroker]:
+    broker = KillableBroker(tmp_path / "data")
     yield broker
     broker.stop()
 
@@ -161,7 +161,9 @@ class Reader:
         self._consumer.close()
 
 
-def test_streams_count_exactly_once_through_a_kill(mortal: Mortal, tmp_path: Path) -> None:
+def test_streams_count_exactly_once_through_a_kill(
+    killable: KillableBroker, tmp_path: Path
+) -> None:
     """Each record makes one new count: neither a count twice nor one left out."""
     source = Path(__file__).with_name("StreamsCount.java")
     jars = f"{apache_kafka.jars()}/*"
@@ -171,7 +173,7 @@ def test_streams_count_exactly_once_through_a_kill(mortal: Mortal, tmp_path: Pat
         tmp_path / "streams.properties",
         {
             "application.id": "counting",
-            "bootstrap.servers": mortal.address,
+            "bootstrap.servers": killable.address,
             "processing.guarantee": "exactly_once_v2",
             "commit.interval.ms": "100",
             "statestore.cache.max.bytes": "0",  # every count is told
@@ -182,14 +184,14 @@ def test_streams_count_exactly_once_through_a_kill(mortal: Mortal, tmp_path: Pat
         LOGIN,
     )
     for topic in ("words", "counts"):
-        create(mortal.client, topic, 2)
+        create(killable.client, topic, 2)
     words = [f"word{n % 10}" for n in range(1000)]
-    counts = Reader(mortal.client, "counts")
+    counts = Reader(killable.client, "counts")
     with running(tmp_path, f"{tmp_path}:{jars}", "StreamsCount", str(settings), "words", "counts"):
-        produce(mortal.client, "words", words[:500])
+        produce(killable.client, "words", words[:500])
         eventually(lambda: counts.has(100), "nothing is counted")
-        mortal.die_and_come_back()
-        produce(mortal.client, "words", words[500:])
+        killable.kill_and_restart()
+        produce(killable.client, "words", words[500:])
         eventually(lambda: counts.has(1000), f"counted {len(counts.seen)} of 1000")
     assert counts.has(1000)
     counts.close()
@@ -209,7 +211,7 @@ def ask(method: str, url: str, body: object = None) -> bool:
         return False
 
 
-def test_connect_carries_a_file_through_a_kill(mortal: Mortal, tmp_path: Path) -> None:
+def test_connect_carries_a_file_through_a_kill(killable: KillableBroker, tmp_path: Path) -> None:
     """A distributed worker: its connectors, offsets and status lie in topics of ours."""
     place = f"http://127.0.0.1:{free_port()}"
     converter = "org.apache.kafka.connect.storage.StringConverter"
@@ -217,7 +219,7 @@ def test_connect_carries_a_file_through_a_kill(mortal: Mortal, tmp_path: Path) -
     settings = properties(
         tmp_path / "worker.properties",
         {
-            "bootstrap.servers": mortal.address,
+            "bootstrap.servers": killable.address,
             "group.id": "workers",
             "listeners": place,
             "key.converter": converter,
@@ -250,7 +252,7 @@ def test_connect_carries_a_file_through_a_kill(mortal: Mortal, tmp_path: Path) -
         with source.open("a") as file:
             file.writelines(f"{line}\n" for line in lines[:100])
         eventually(lambda: len(set(arrived())) == 100, "the first lines didn't arrive")
-        mortal.die_and_come_back()
+        killable.kill_and_restart()
         with source.open("a") as file:
             file.writelines(f"{line}\n" for line in lines[100:])
         eventually(lambda: len(set(arrived())) == 200, "the last lines didn't arrive")
@@ -258,12 +260,14 @@ def test_connect_carries_a_file_through_a_kill(mortal: Mortal, tmp_path: Path) -
 
 
 @pytest.mark.long
-def test_mirror_maker_copies_from_and_to_apache_kafka(mortal: Mortal, tmp_path: Path) -> None:
+def test_mirror_maker_copies_from_and_to_apache_kafka(
+    killable: KillableBroker, tmp_path: Path
+) -> None:
     settings = properties(
         tmp_path / "mirror.properties",
         {
             "clusters": "otter, kafka",
-            "otter.bootstrap.servers": mortal.address,
+            "otter.bootstrap.servers": killable.address,
             "otter->kafka.enabled": "true",
             "otter->kafka.topics": "from-otter",
             "kafka->otter.enabled": "true",
@@ -285,18 +289,18 @@ def test_mirror_maker_copies_from_and_to_apache_kafka(mortal: Mortal, tmp_path: 
         there = {"bootstrap.servers": "{}:{}".format(*peer.address)}
         with settings.open("a") as file:
             file.write(f"kafka.bootstrap.servers={there['bootstrap.servers']}\n")
-        create(mortal.client, "from-otter", 1)
+        create(killable.client, "from-otter", 1)
         create(there, "from-kafka", 1)
-        produce(mortal.client, "from-otter", values[:100])
+        produce(killable.client, "from-otter", values[:100])
         produce(there, "from-kafka", values[:100])
         at_kafka = Reader(there, "otter.from-otter")
-        at_otter = Reader(mortal.client, "kafka.from-kafka")
+        at_otter = Reader(killable.client, "kafka.from-kafka")
         main = "org.apache.kafka.connect.mirror.MirrorMaker"
         with running(tmp_path, f"{apache_kafka.jars()}/*", main, str(settings)):
             eventually(lambda: at_kafka.has(100), f"to Kafka came {len(at_kafka.seen)}")
             eventually(lambda: at_otter.has(100), f"from Kafka came {len(at_otter.seen)}")
-            mortal.die_and_come_back()
-            produce(mortal.client, "from-otter", values[100:])
+            killable.kill_and_restart()
+            produce(killable.client, "from-otter", values[100:])
             produce(there, "from-kafka", values[100:])
             for reader in (at_kafka, at_otter):
                 eventually(partial(reader.has, 200), f"after the kill came {len(reader.seen)}")

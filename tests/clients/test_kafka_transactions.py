@@ -148,7 +148,7 @@ def message_count(broker: Broker, queue: str) -> int:
 
 
 def test_a_queues_message_count_is_what_was_committed_also_after_a_kill(tmp_path: Path) -> None:
-    with mortal(tmp_path / "data") as one:
+    with killable(tmp_path / "data") as one:
         assert message_count(one.broker, "work") == 0
         producer = transactional(one.kafka, "id")
         in_transaction(producer, "work", [b"a", b"b"], commit=True)
@@ -167,7 +167,7 @@ def test_a_queues_message_count_is_what_was_committed_also_after_a_kill(tmp_path
 # -- consume, transform, produce
 
 
-class Mortal:
+class KillableBroker:
     """A broker that is killed and comes back, at an address that stays."""
 
     def __init__(self, data: Path) -> None:
@@ -196,8 +196,8 @@ class Mortal:
 
 
 @contextmanager
-def mortal(data: Path) -> Iterator[Mortal]:
-    one = Mortal(data)
+def killable(data: Path) -> Iterator[KillableBroker]:
+    one = KillableBroker(data)
     try:
         yield one
     finally:
@@ -317,7 +317,7 @@ def check(kafka: str, values: list[bytes]) -> None:
 
 @pytest.mark.parametrize("moment", ["produced", "offsets sent", "committed"])
 def test_a_killed_broker_loses_and_doubles_nothing(tmp_path: Path, moment: str) -> None:
-    with mortal(tmp_path / "data") as broker:
+    with killable(tmp_path / "data") as broker:
         values = fill(broker.kafka, 60)
         steps = Counter[str]()
 
@@ -332,7 +332,7 @@ def test_a_killed_broker_loses_and_doubles_nothing(tmp_path: Path, moment: str) 
 
 
 def test_a_client_that_dies_in_the_middle_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    with mortal(tmp_path / "data") as broker:
+    with killable(tmp_path / "data") as broker:
         values = fill(broker.kafka, 60)
         left = Transformer(broker.kafka)
         for moment in ("produced", "offsets sent"):
@@ -354,7 +354,7 @@ def test_a_client_that_dies_in_the_middle_loses_and_doubles_nothing(tmp_path: Pa
 @pytest.mark.parametrize("seed", range(10))
 def test_kills_at_any_time_lose_and_double_nothing(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
-    with mortal(tmp_path / "data") as broker:
+    with killable(tmp_path / "data") as broker:
         values = fill(broker.kafka, 3000)
         over = threading.Event()
 

@@ -13,7 +13,7 @@ from tests.internals import ffi, lib
 CHUNK = 65_536
 LARGEST = 2**63 - 1
 EMPTY_SET = [0]
-NO_TALLY = [0]
+NO_COUNTS = [0]
 
 
 def number(value: int) -> bytes:
@@ -40,10 +40,10 @@ def cursor_bytes(
     weights: tuple[int, int] = (0, 0),
     settled: Sequence[int] = EMPTY_SET,
     returned: Sequence[int] = EMPTY_SET,
-    again: Sequence[int] = NO_TALLY,
-    in_vain: Sequence[int] = NO_TALLY,
+    again: Sequence[int] = NO_COUNTS,
+    failed_counts: Sequence[int] = NO_COUNTS,
 ) -> bytes:
-    return build(1, floor, given_out, fresh, *weights, settled, returned, again, in_vain)
+    return build(1, floor, given_out, fresh, *weights, settled, returned, again, failed_counts)
 
 
 def busy_cursor(seed: int, count: int = 300_000) -> Cursor:
@@ -85,7 +85,7 @@ def test_the_bytes_are_the_documented_ones() -> None:
     settled = [2, 0 << 2 | 0, 2, 7, 1, 2, 0, 11, CHUNK - 1 - 25, 0 << 2 | 2, 5]
     returned = [1, 0, 0, 6, 0]
     again = [1, 1, 0, 0, 6, 0]
-    in_vain = [2, 0, 1, 0, 0, 6, 0]
+    failed_counts = [2, 0, 1, 0, 0, 6, 0]
     assert cursor.encode() == cursor_bytes(
         CHUNK + 5,
         12,
@@ -94,7 +94,7 @@ def test_the_bytes_are_the_documented_ones() -> None:
         settled=settled,
         returned=returned,
         again=again,
-        in_vain=in_vain,
+        failed_counts=failed_counts,
     )
 
 
@@ -106,7 +106,7 @@ def test_a_ragged_chunk_is_written_as_its_bitmap() -> None:
         cursor.settle(offset)
     words = sum(1 << at for at in range(1, CHUNK, 3)).to_bytes(8192, "little")
     head = build(1, 0, CHUNK, 0, 0, 0, 1, 0 << 2 | 1)
-    assert cursor.encode() == head + words + build(EMPTY_SET, NO_TALLY, NO_TALLY)
+    assert cursor.encode() == head + words + build(EMPTY_SET, NO_COUNTS, NO_COUNTS)
 
 
 def test_a_million_holes_take_a_bit_each() -> None:
@@ -179,7 +179,7 @@ def test_a_cursor_at_the_far_end_survives() -> None:
         ("a count for a fresh record", cursor_bytes(0, 4, 4, again=[1, 1, 0, 0, 5, 0])),
         (
             "a count for a settled record",
-            cursor_bytes(0, 9, 4, settled=[1, 0, 0, 5, 0], in_vain=[1, 1, 0, 0, 5, 0]),
+            cursor_bytes(0, 9, 4, settled=[1, 0, 0, 5, 0], failed_counts=[1, 1, 0, 0, 5, 0]),
         ),
         ("an empty plane on top", cursor_bytes(0, 4, 4, again=[2, 1, 0, 0, 2, 0, 0])),
         ("too many planes", cursor_bytes(0, 4, 4, again=[32, *[1, 0, 0, 2, 0] * 32])),
@@ -192,7 +192,7 @@ def test_a_cursor_at_the_far_end_survives() -> None:
         ("a bitmap that stops short", build(1, 0, 9, 9, 0, 0, 1, 1) + b"\xff" * 8000),
         (
             "an empty bitmap",
-            build(1, 0, 9, 9, 0, 0, 1, 1) + bytes(8192) + build(EMPTY_SET, NO_TALLY, NO_TALLY),
+            build(1, 0, 9, 9, 0, 0, 1, 1) + bytes(8192) + build(EMPTY_SET, NO_COUNTS, NO_COUNTS),
         ),
     ],
 )

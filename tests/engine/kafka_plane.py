@@ -206,7 +206,7 @@ class KafkaClient:
         while self._input and self.gone is None:
             taken = self.engine.feed(self.id, self._input)
             self._input = self._input[max(taken, 0) :]
-            self.plane.turn()
+            self.plane.take_events()
             if taken <= 0:
                 return
 
@@ -244,7 +244,7 @@ class KafkaClient:
 
     def is_quiet(self) -> bool:
         """Nothing more has come; asked behind a call, whose tick has done all there was."""
-        self.plane.turn()
+        self.plane.take_events()
         self.engine.stat()
         return not self.drain_responses()
 

@@ -39,7 +39,7 @@ from ottermq.engine.events import (
     RuleBroken,
 )
 from ottermq.engine.types import Consume, EngineOptions, QueueFlags, QueueOptions, RouteFlags
-from ottermq.storage.codecs import NotOpened, open_records
+from ottermq.storage.codecs import NotDecompressed, decompress_records
 from ottermq.wal import Log, LogFlags, Options, Store
 from tests.wal.stores import SMALL
 
@@ -166,8 +166,8 @@ class Plane:
     def events_like(self, kind: type[T]) -> list[T]:
         return [event for event in self.events if isinstance(event, kind)]
 
-    def turn(self) -> None:
-        """Whatever the engine has to tell by now."""
+    def take_events(self) -> None:
+        """The events that the engine has by now."""
         for protocol, event in self.engine.events():
             self.events.append(event)
             self._handle(protocol, event)
@@ -175,7 +175,7 @@ class Plane:
     def wait(self, wanted: Callable[[], T], seconds: float = PATIENCE) -> T:
         limit = time.monotonic() + seconds
         while True:
-            self.turn()
+            self.take_events()
             for client in list(self.clients.values()):
                 client.drain()
             found = wanted()
@@ -186,12 +186,12 @@ class Plane:
             select.select([self.engine.event_fd], [], [], 0.02)
 
     def answer(self, event: Question) -> None:
-        """A question about a route, by the table; a batch to be opened."""
+        """A question about a route, by the table; a batch to be decompressed."""
         if isinstance(event, DecompressWanted):
             records = None
-            with suppress(NotOpened):
-                records = open_records(event.codec, event.records)
-            self.engine.batch_opened(event.log, event.base_offset, records)
+            with suppress(NotDecompressed):
+                records = decompress_records(event.codec, event.records)
+            self.engine.batch_decompressed(event.log, event.base_offset, records)
             return
         names = self.routes.get((event.exchange.decode(), event.key.decode()), [])
         ids = [self.queues[name] for name in names if name in self.queues]
@@ -253,7 +253,7 @@ class Client:
             if taken > 0:
                 self._input = self._input[taken:]
             waits = taken <= 0
-            self.plane.turn()
+            self.plane.take_events()
             if waits:
                 return
 
@@ -288,7 +288,7 @@ class Client:
 
     def is_quiet(self, channel: int = 1) -> bool:
         """Nothing more has come; asked behind a call, whose tick has pumped all there was."""
-        self.plane.turn()
+        self.plane.take_events()
         self.engine.stat()
         self.drain()
         return not self.inboxes.setdefault(channel, Inbox()).items
@@ -327,7 +327,7 @@ class Client:
 
     def _is_gone(self) -> bool:
         self.drain()
-        self.plane.turn()
+        self.plane.take_events()
         return self.gone is not None
 
     def asks(self, event: MethodArrived) -> None:

@@ -58,7 +58,7 @@ def test_a_greeting_may_come_byte_by_byte(plane: Plane) -> None:
     number = plane.engine.virtual("slow")
     for at in range(8):
         assert plane.engine.feed(number, GREETING[at : at + 1]) == 1
-    plane.turn()
+    plane.take_events()
     assert plane.events[-1] == ConnectionHello(number, "slow")
 
 

@@ -497,8 +497,8 @@ def test_segments_that_compaction_has_emptied_are_passed_over(
         to_files(plane)
         log = plane.store.get("keys")
         codecs = Codecs(lambda codec, data: None, lambda codec, data: data)
-        sift = Compaction(log, now_ms=0, delete_retention_ms=0, codecs=codecs)
-        assert sift.run(0, 1 << 62).dropped > 4
+        compaction = Compaction(log, now_ms=0, delete_retention_ms=0, codecs=codecs)
+        assert compaction.run(0, 1 << 62).dropped > 4
         assert sum(each.size == 61 for each in log.segments()) > 1
         for offset in range(12):
             got = client.fetch("keys", offset, partition_bytes=1)

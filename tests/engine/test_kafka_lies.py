@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottermq.engine.types import StreamStart
-from ottermq.storage.codecs import Codec, NotOpened, close_records, open_records
+from ottermq.storage.codecs import Codec, NotDecompressed, compress_records, decompress_records
 from ottermq.wal import Log, LogOptions, Store
 from ottermq.wal.compaction import Codecs, Compaction
 from ottermq.wal.file_window import Window
@@ -21,7 +21,7 @@ PLAIN = batch(b"one", b"two", b"three")
 
 def claims(count: int, records: bytes = PLAIN[OVERHEAD:], codec: Codec = Codec.GZIP) -> bytes:
     """A batch that says it has so many records."""
-    data = bytearray(with_records(PLAIN, codec, close_records(codec, records)))
+    data = bytearray(with_records(PLAIN, codec, compress_records(codec, records)))
     struct.pack_into(">i", data, 23, count - 1)
     struct.pack_into(">i", data, 57, count)
     return sealed(data)
@@ -30,7 +30,7 @@ def claims(count: int, records: bytes = PLAIN[OVERHEAD:], codec: Codec = Codec.G
 LIES = {
     "noise": with_records(PLAIN, Codec.ZSTD, b"this was never zstd"),
     "nothing": with_records(PLAIN, Codec.GZIP, b""),
-    "cut off": with_records(PLAIN, Codec.LZ4, close_records(Codec.LZ4, PLAIN[OVERHEAD:])[:-6]),
+    "cut off": with_records(PLAIN, Codec.LZ4, compress_records(Codec.LZ4, PLAIN[OVERHEAD:])[:-6]),
     "fewer records": claims(2),
     "more records": claims(1000),
     "no records": claims(3, b"\xff" * 500, Codec.SNAPPY),
@@ -76,8 +76,8 @@ def test_a_streams_readers_pass_over_it_and_kafkas_get_what_was_sent(
 
 def opened(codec: int, data: bytes) -> bytes | None:
     try:
-        return open_records(codec, data)
-    except NotOpened:
+        return decompress_records(codec, data)
+    except NotDecompressed:
         return None
 
 
@@ -90,10 +90,10 @@ def test_compaction_leaves_them_alone_and_does_its_work(tmp_path: Path) -> None:
         for _ in range(10):
             append(store, log, batch(b"last" * 5000, key=b"k"))
         store.checkpoint()
-        sift = Compaction(
-            log, now_ms=0, delete_retention_ms=0, codecs=Codecs(opened, close_records)
+        compaction = Compaction(
+            log, now_ms=0, delete_retention_ms=0, codecs=Codecs(opened, compress_records)
         )
-        assert sift.run(0, 1 << 62).dropped >= 2 * len(LIES)
+        assert compaction.run(0, 1 << 62).dropped >= 2 * len(LIES)
         kept, offset = [], 0
         while found := log.read(offset):
             kept += [each.data[16:] for each in found]
@@ -144,7 +144,7 @@ def forged(codec: Codec = Codec.NONE, **how: object) -> bytes:
     if not codec:
         return plain
     attributes = int.from_bytes(plain[21:23], "big") | codec
-    return with_records(plain, attributes, close_records(codec, plain[OVERHEAD:]))
+    return with_records(plain, attributes, compress_records(codec, plain[OVERHEAD:]))
 
 
 @pytest.mark.parametrize("producer", [(-1, -1, -1), (7, 0, 0)], ids=["plain", "idempotent"])

@@ -9,7 +9,7 @@ import pytest
 
 from ottermq.engine.types import KafkaTopicFlags, Repacked
 from ottermq.kafka.errors import Error
-from ottermq.storage.codecs import Codec, close_records
+from ottermq.storage.codecs import Codec, compress_records
 from ottermq.wal.records import OVERHEAD, Batch, batches, sealed, with_records
 from tests.engine.kafka_plane import KafkaPlane, records_of
 from tests.engine.kafka_plane import batch as plain_batch
@@ -36,12 +36,12 @@ def batch(*values: bytes, codec: Codec = Codec.NONE, **how: Any) -> bytes:
     """Compressed also where it doesn't pay."""
     plain = plain_batch(*values, **how)
     attributes = int.from_bytes(plain[21:23], "big") | codec
-    return with_records(plain, attributes, close_records(codec, plain[OVERHEAD:]))
+    return with_records(plain, attributes, compress_records(codec, plain[OVERHEAD:]))
 
 
 def lying(codec: Codec, plain: bytes, *, count: int | None = None) -> bytes:
     """A compressed batch that says something else than its records."""
-    data = bytearray(with_records(plain, codec, close_records(codec, plain[OVERHEAD:])))
+    data = bytearray(with_records(plain, codec, compress_records(codec, plain[OVERHEAD:])))
     if count is not None:
         struct.pack_into(">i", data, 23, count - 1)
         struct.pack_into(">i", data, 57, count)
@@ -142,7 +142,7 @@ def test_one_that_cannot_be_opened_is_corrupt(plane: KafkaPlane) -> None:
     client = plane.kafka()
     plain = batch(b"a", b"b")
     assert client.produce("t", with_records(plain, Codec.GZIP, b"not gzip")).error == 2
-    noise = close_records(Codec.ZSTD, b"\xff" * 100)
+    noise = compress_records(Codec.ZSTD, b"\xff" * 100)
     assert client.produce("t", with_records(plain, Codec.ZSTD, noise)).error == 87
     assert client.produce("t", lying(Codec.ZSTD, plain, count=1)).error == 87
     assert client.produce("t", batch(b"fine", codec=Codec.GZIP)).offset == 0

@@ -48,7 +48,7 @@ def send(plane: Plane, sock: socket.socket, piece: bytes) -> None:
     sock.sendall(piece)
     deadline = time.monotonic() + PATIENCE
     while plane.engine.stat().received_bytes < before + len(piece):
-        plane.turn()
+        plane.take_events()
         assert time.monotonic() < deadline
 
 

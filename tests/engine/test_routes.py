@@ -11,7 +11,7 @@ from tests.engine.plane import VHOST, Client, Plane
 
 def asked(plane: Plane) -> int:
     """How often Python was asked for a route, or whether somebody may publish there."""
-    plane.turn()
+    plane.take_events()
     return len(plane.events_like(RouteWanted))
 
 

@@ -30,7 +30,7 @@ class Model:
     torn_sectors: bool = False
     #: Files whose untraced changes don't matter: SQLite rebuilds its shared memory; what was
     #: handed out is noted for a killed process, and may be anything when the power goes
-    #: (tests/wal/test_handed.py).
+    #: (tests/wal/test_delivered_mark.py).
     may_be_untraced: tuple[str, ...] = ("*-shm", "handed")
 
 

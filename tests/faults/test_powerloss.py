@@ -14,8 +14,8 @@ from tests.faults.trace import Event, Record, SyncKind, Trace
 # -- traces made by hand --
 
 
-class Story:
-    """A trace, told call by call. Files are known by name; a rename moves the name along."""
+class TraceBuilder:
+    """A trace, made call by call. Files are known by name; a rename moves the name along."""
 
     def __init__(self) -> None:
         self.records = [Record(Event.MKDIR, inode=1)]
@@ -73,35 +73,35 @@ def letters(text: str) -> bytes:
 
 
 def test_each_sector_holds_one_of_its_versions_and_all_combinations_occur() -> None:
-    story = Story()
-    story.make("f")
-    story.write("f", letters("ab"))
-    story.sync("f")
-    story.write("f", letters("A"))
-    story.write("f", letters("B"), SECTOR)
-    story.write("f", letters("1"))
-    assert {end["f"] for end in story.ends()} == {
+    builder = TraceBuilder()
+    builder.make("f")
+    builder.write("f", letters("ab"))
+    builder.sync("f")
+    builder.write("f", letters("A"))
+    builder.write("f", letters("B"), SECTOR)
+    builder.write("f", letters("1"))
+    assert {end["f"] for end in builder.ends()} == {
         letters(first + second) for first in "aA1" for second in "bB"
     }
 
 
 def test_a_later_write_to_a_sector_never_comes_without_the_earlier_one() -> None:
-    story = Story()
-    story.make("f")
-    story.sync("")
-    story.write("f", b"one")
-    story.write("f", b"two", 3)
-    assert {end["f"] for end in story.ends()} == {b"", b"one", b"onetwo", bytes(6)}
+    builder = TraceBuilder()
+    builder.make("f")
+    builder.sync("")
+    builder.write("f", b"one")
+    builder.write("f", b"two", 3)
+    assert {end["f"] for end in builder.ends()} == {b"", b"one", b"onetwo", bytes(6)}
 
 
 def test_only_what_was_written_before_a_sync_began_is_sure() -> None:
-    story = Story()
-    story.make("f")
-    story.write("f", letters("a"))
-    running = story.sync_start("f")
-    story.write("f", letters("b"), SECTOR)
-    story.sync_end("f", running)
-    assert {end["f"] for end in story.ends()} == {
+    builder = TraceBuilder()
+    builder.make("f")
+    builder.write("f", letters("a"))
+    running = builder.sync_start("f")
+    builder.write("f", letters("b"), SECTOR)
+    builder.sync_end("f", running)
+    assert {end["f"] for end in builder.ends()} == {
         letters("a"),
         letters("ab"),
         letters("a") + bytes(SECTOR),
@@ -109,72 +109,72 @@ def test_only_what_was_written_before_a_sync_began_is_sure() -> None:
 
 
 def test_a_sync_that_has_not_returned_covers_nothing() -> None:
-    story = Story()
-    story.make("f")
-    story.sync("")
-    story.write("f", letters("a"))
-    story.sync_start("f")
-    assert b"" in {end["f"] for end in story.ends()}
+    builder = TraceBuilder()
+    builder.make("f")
+    builder.sync("")
+    builder.write("f", letters("a"))
+    builder.sync_start("f")
+    assert b"" in {end["f"] for end in builder.ends()}
 
 
 def test_a_write_that_syncs_itself_leaves_the_others_in_doubt() -> None:
-    story = Story()
-    story.make("f")
-    story.write("f", letters("a" * 8))
-    story.write("f", letters("b" * 8), 4096)
-    story.sync_range("f", 4096, 4096)
-    ends = {end["f"] for end in story.ends()}
+    builder = TraceBuilder()
+    builder.make("f")
+    builder.write("f", letters("a" * 8))
+    builder.write("f", letters("b" * 8), 4096)
+    builder.sync_range("f", 4096, 4096)
+    ends = {end["f"] for end in builder.ends()}
     assert all(end[4096:] == letters("b" * 8) for end in ends)
     assert {end[:SECTOR] for end in ends} == {letters("a"), bytes(SECTOR)}
 
 
 def test_after_a_failed_sync_a_later_one_that_succeeds_covers_new_writes_only() -> None:
-    story = Story()
-    story.make("f")
-    story.write("f", letters("a" * 8))
-    story.sync("f", error=errno.EIO)
-    story.write("f", letters("b" * 8), 4096)
-    story.sync("f")
-    ends = {end["f"] for end in story.ends()}
+    builder = TraceBuilder()
+    builder.make("f")
+    builder.write("f", letters("a" * 8))
+    builder.sync("f", error=errno.EIO)
+    builder.write("f", letters("b" * 8), 4096)
+    builder.sync("f")
+    ends = {end["f"] for end in builder.ends()}
     assert all(end[4096:] == letters("b" * 8) for end in ends)
     assert {end[:SECTOR] for end in ends} == {letters("a"), bytes(SECTOR)}
     kind = Model(failed_sync_forgets=False)
-    assert {end["f"] for end in story.ends(model=kind)} == {letters("a" * 8 + "b" * 8)}
+    assert {end["f"] for end in builder.ends(model=kind)} == {letters("a" * 8 + "b" * 8)}
 
 
 def test_a_page_written_again_after_a_failed_sync_takes_its_old_bytes_along() -> None:
-    story = Story()
-    story.make("f")
-    story.write("f", letters("ab"))
-    story.sync("f", error=errno.EIO)
-    story.write("f", letters("c"), 2 * SECTOR)
-    story.sync("f")
-    assert {end["f"] for end in story.ends()} == {letters("abc")}
+    builder = TraceBuilder()
+    builder.make("f")
+    builder.write("f", letters("ab"))
+    builder.sync("f", error=errno.EIO)
+    builder.write("f", letters("c"), 2 * SECTOR)
+    builder.sync("f")
+    assert {end["f"] for end in builder.ends()} == {letters("abc")}
 
 
 def test_sectors_are_torn_only_when_asked_for() -> None:
-    story = Story()
-    story.make("f")
-    story.write("f", letters("a"))
-    story.sync("f")
-    story.write("f", letters("b"))
-    assert {end["f"] for end in story.ends()} == {letters("a"), letters("b")}
-    torn = {end["f"] for end in story.ends(model=Model(torn_sectors=True))}
+    builder = TraceBuilder()
+    builder.make("f")
+    builder.write("f", letters("a"))
+    builder.sync("f")
+    builder.write("f", letters("b"))
+    assert {end["f"] for end in builder.ends()} == {letters("a"), letters("b")}
+    torn = {end["f"] for end in builder.ends(model=Model(torn_sectors=True))}
     assert len(torn) > 10
     assert all(end == b"b" * end.count(b"b") + b"a" * end.count(b"a") for end in torn)
-    story.write("f", letters("c"))
-    twice = {end["f"] for end in story.ends(model=Model(torn_sectors=True))}
+    builder.write("f", letters("c"))
+    twice = {end["f"] for end in builder.ends(model=Model(torn_sectors=True))}
     assert not any(b"a" in end and b"c" in end for end in twice)
 
 
 def test_a_lost_truncate_takes_along_what_was_written_beyond_its_cut() -> None:
-    story = Story()
-    story.make("f")
-    story.write("f", letters("abc"))
-    story.sync("f")
-    story.cut("f", SECTOR)
-    story.write("f", letters("B"), SECTOR)
-    ends = {end["f"] for end in story.ends()}
+    builder = TraceBuilder()
+    builder.make("f")
+    builder.write("f", letters("abc"))
+    builder.sync("f")
+    builder.cut("f", SECTOR)
+    builder.write("f", letters("B"), SECTOR)
+    ends = {end["f"] for end in builder.ends()}
     assert ends == {
         letters("abc"),
         letters("a"),
@@ -184,59 +184,59 @@ def test_a_lost_truncate_takes_along_what_was_written_beyond_its_cut() -> None:
 
 
 def test_bytes_cut_off_for_sure_do_not_come_back() -> None:
-    story = Story()
-    story.make("f", "other")
-    story.write("f", letters("abc"))
-    story.cut("f", SECTOR)
-    story.make("later")
-    story.sync("later")
-    assert {end["f"] for end in story.ends()} == {letters("a"), bytes(SECTOR)}
+    builder = TraceBuilder()
+    builder.make("f", "other")
+    builder.write("f", letters("abc"))
+    builder.cut("f", SECTOR)
+    builder.make("later")
+    builder.sync("later")
+    assert {end["f"] for end in builder.ends()} == {letters("a"), bytes(SECTOR)}
 
 
 def test_an_allocated_range_reads_as_zeros_or_is_not_there() -> None:
-    story = Story()
-    story.make("f")
-    story.sync("f")
-    story.then(Event.GROW, "f", size=1000)
-    assert {end["f"] for end in story.ends()} == {b"", bytes(1000)}
-    story.sync("f", SyncKind.FDATASYNC)
-    assert {end["f"] for end in story.ends()} == {bytes(1000)}
+    builder = TraceBuilder()
+    builder.make("f")
+    builder.sync("f")
+    builder.then(Event.GROW, "f", size=1000)
+    assert {end["f"] for end in builder.ends()} == {b"", bytes(1000)}
+    builder.sync("f", SyncKind.FDATASYNC)
+    assert {end["f"] for end in builder.ends()} == {bytes(1000)}
 
 
 def test_names_survive_in_order_on_ext4_and_by_folder_on_any_disk() -> None:
-    story = Story()
-    story.make("x", "y", folder=True)
-    story.sync("")
-    story.make("x/1", "y/2", "x/3")
-    ext4 = {frozenset(end) for end in story.ends()}
+    builder = TraceBuilder()
+    builder.make("x", "y", folder=True)
+    builder.sync("")
+    builder.make("x/1", "y/2", "x/3")
+    ext4 = {frozenset(end) for end in builder.ends()}
     assert ext4 == {
         frozenset(names) for names in ([], ["x/1"], ["x/1", "y/2"], ["x/1", "y/2", "x/3"])
     }
-    anywhere = {frozenset(end) for end in story.ends(model=POSIX)}
+    anywhere = {frozenset(end) for end in builder.ends(model=POSIX)}
     assert anywhere == ext4 | {frozenset(["y/2"]), frozenset(["x/1", "x/3"])}
 
 
 def test_a_rename_between_folders_is_atomic_and_follows_both() -> None:
-    story = Story()
-    story.make("x", "y", folder=True)
-    story.sync("")
-    story.make("x/1", "y/2")
-    story.rename("x/1", "y/3")
-    assert {frozenset(end) for end in story.ends(model=POSIX)} == {
+    builder = TraceBuilder()
+    builder.make("x", "y", folder=True)
+    builder.sync("")
+    builder.make("x/1", "y/2")
+    builder.rename("x/1", "y/3")
+    assert {frozenset(end) for end in builder.ends(model=POSIX)} == {
         frozenset(names) for names in ([], ["x/1"], ["y/2"], ["x/1", "y/2"], ["y/2", "y/3"])
     }
 
 
 def test_a_folders_sync_keeps_a_rename_into_it_and_all_that_the_rename_follows() -> None:
-    story = Story()
-    story.make("x", "y", "z", folder=True)
-    story.sync("")
-    story.make("x/1", "z/1", "x/2")
-    story.rename("x/2", "y/2")
-    story.make("x/3")
-    story.sync("y")
+    builder = TraceBuilder()
+    builder.make("x", "y", "z", folder=True)
+    builder.sync("")
+    builder.make("x/1", "z/1", "x/2")
+    builder.rename("x/2", "y/2")
+    builder.make("x/3")
+    builder.sync("y")
     sure = {"x/1", "y/2"}
-    assert {frozenset(end) for end in story.ends(model=POSIX)} == {
+    assert {frozenset(end) for end in builder.ends(model=POSIX)} == {
         frozenset(sure | more) for more in (set(), {"z/1"}, {"x/3"}, {"z/1", "x/3"})
     }
 
@@ -244,25 +244,25 @@ def test_a_folders_sync_keeps_a_rename_into_it_and_all_that_the_rename_follows()
 @pytest.mark.parametrize("kind", [SyncKind.FSYNC, SyncKind.SYNCFS])
 @pytest.mark.parametrize("model", [EXT4, POSIX])
 def test_a_name_given_while_a_sync_runs_is_not_covered(kind: SyncKind, model: Model) -> None:
-    story = Story()
-    story.make("early")
-    running = story.sync_start("", kind)
-    story.make("late")
-    story.sync_end("", running)
-    assert {frozenset(end) for end in story.ends(model=model)} == {
+    builder = TraceBuilder()
+    builder.make("early")
+    running = builder.sync_start("", kind)
+    builder.make("late")
+    builder.sync_end("", running)
+    assert {frozenset(end) for end in builder.ends(model=model)} == {
         frozenset(["early"]),
         frozenset(["early", "late"]),
     }
 
 
 def test_a_files_sync_keeps_its_name_on_ext4_but_not_on_any_disk() -> None:
-    story = Story()
-    story.make("f")
-    story.sync("f")
-    assert {frozenset(end) for end in story.ends()} == {frozenset(["f"])}
-    assert {frozenset(end) for end in story.ends(model=POSIX)} == {frozenset(), frozenset(["f"])}
-    story.sync("")
-    assert {frozenset(end) for end in story.ends(model=POSIX)} == {frozenset(["f"])}
+    builder = TraceBuilder()
+    builder.make("f")
+    builder.sync("f")
+    assert {frozenset(end) for end in builder.ends()} == {frozenset(["f"])}
+    assert {frozenset(end) for end in builder.ends(model=POSIX)} == {frozenset(), frozenset(["f"])}
+    builder.sync("")
+    assert {frozenset(end) for end in builder.ends(model=POSIX)} == {frozenset(["f"])}
 
 
 @pytest.mark.parametrize(
@@ -270,31 +270,31 @@ def test_a_files_sync_keeps_its_name_on_ext4_but_not_on_any_disk() -> None:
     [(SyncKind.FSYNC, {"new"}), (SyncKind.FDATASYNC, {"old", "new"}), (SyncKind.SYNCFS, {"new"})],
 )
 def test_which_sync_of_a_file_keeps_its_rename(kind: SyncKind, names: set[str]) -> None:
-    story = Story()
-    story.make("old")
-    story.sync("")
-    story.rename("old", "new")
-    story.sync("new", kind)
-    assert {name for end in story.ends() for name in end} == names
+    builder = TraceBuilder()
+    builder.make("old")
+    builder.sync("")
+    builder.rename("old", "new")
+    builder.sync("new", kind)
+    assert {name for end in builder.ends() for name in end} == names
 
 
 def test_a_renamed_file_that_was_not_synced_may_be_empty() -> None:
-    story = Story()
-    story.make("old")
-    story.write("old", letters("a"))
-    story.rename("old", "new")
-    story.sync("")
-    assert {b"", letters("a")} <= {end["new"] for end in story.ends()}
+    builder = TraceBuilder()
+    builder.make("old")
+    builder.write("old", letters("a"))
+    builder.rename("old", "new")
+    builder.sync("")
+    assert {b"", letters("a")} <= {end["new"] for end in builder.ends()}
 
 
 def test_a_removed_name_may_come_back_until_its_folder_is_synced() -> None:
-    story = Story()
-    story.make("f")
-    story.sync("")
-    story.then(Event.UNLINK, "f")
-    assert {frozenset(end) for end in story.ends()} == {frozenset(), frozenset(["f"])}
-    story.sync("")
-    assert {frozenset(end) for end in story.ends()} == {frozenset()}
+    builder = TraceBuilder()
+    builder.make("f")
+    builder.sync("")
+    builder.then(Event.UNLINK, "f")
+    assert {frozenset(end) for end in builder.ends()} == {frozenset(), frozenset(["f"])}
+    builder.sync("")
+    assert {frozenset(end) for end in builder.ends()} == {frozenset()}
 
 
 # -- against a plain model of one file --
@@ -308,10 +308,10 @@ def test_every_sector_is_as_the_cache_had_it_at_some_time_since_it_was_made_sure
     steps: list[tuple[int, int] | str], seed: int, forgets: bool
 ) -> None:
     size = 6144
-    story = Story()
-    story.make("f")
-    story.write("f", b"\xff" * size)
-    story.sync("f")
+    builder = TraceBuilder()
+    builder.make("f")
+    builder.write("f", b"\xff" * size)
+    builder.sync("f")
     cache = bytearray(b"\xff" * size)
     history = [bytes(cache)]  # what the cache held, write by write
     sure = 0  # the oldest version that may still be on disk
@@ -320,19 +320,19 @@ def test_every_sector_is_as_the_cache_had_it_at_some_time_since_it_was_made_sure
         if isinstance(step, tuple):
             offset, length = step
             data = bytes([number]) * length
-            story.write("f", data, offset)
+            builder.write("f", data, offset)
             cache[offset : offset + length] = data
             history.append(bytes(cache))
         elif step == "start":
-            running = running or (story.sync_start("f"), len(history) - 1)
+            running = running or (builder.sync_start("f"), len(history) - 1)
         elif running:
-            story.sync_end("f", running[0], errno.EIO if step == "fail" else 0)
+            builder.sync_end("f", running[0], errno.EIO if step == "fail" else 0)
             if step == "end":
                 sure = running[1]
             elif forgets:
                 break  # from here on sectors go their own ways: other tests tell which
             running = None
-    trace = Trace(story.records)
+    trace = Trace(builder.records)
     model = Model(failed_sync_forgets=forgets)
     for state in crash_states(trace, seed, n=12, model=model, points=[len(trace)]):
         (content,) = state.files().values()
@@ -349,24 +349,24 @@ def test_every_sector_is_as_the_cache_had_it_at_some_time_since_it_was_made_sure
 # -- the states themselves --
 
 
-def busy_story() -> Story:
-    story = Story()
-    story.make("d", folder=True)
-    story.make("d/a", "b")
+def busy_builder() -> TraceBuilder:
+    builder = TraceBuilder()
+    builder.make("d", folder=True)
+    builder.make("d/a", "b")
     for number in range(30):
-        story.write("d/a", bytes([number]) * 700, number * 700)
-        story.write("b", bytes([number]) * 100, number * 50)
-        story.then(Event.MARK, data=b"%d" % number)
+        builder.write("d/a", bytes([number]) * 700, number * 700)
+        builder.write("b", bytes([number]) * 100, number * 50)
+        builder.then(Event.MARK, data=b"%d" % number)
         if number % 7 == 0:
-            story.sync("d/a")
-    story.then(Event.LINK, "c")
-    story.records[-1] = Record(Event.LINK, inode=story.inodes["b"], path="c")
-    story.then(Event.SYMLINK, "s", data=b"d/a")
-    return story
+            builder.sync("d/a")
+    builder.then(Event.LINK, "c")
+    builder.records[-1] = Record(Event.LINK, inode=builder.inodes["b"], path="c")
+    builder.then(Event.SYMLINK, "s", data=b"d/a")
+    return builder
 
 
 def test_the_same_seed_gives_the_same_states_in_whatever_order_they_are_looked_at() -> None:
-    trace = Trace(busy_story().records)
+    trace = Trace(busy_builder().records)
     forward = [state.files() for state in crash_states(trace, seed=5, n=60)]
     kept = list(crash_states(trace, seed=5, n=60))
     assert [state.files() for state in reversed(kept)] == forward[::-1]
@@ -374,7 +374,7 @@ def test_the_same_seed_gives_the_same_states_in_whatever_order_they_are_looked_a
 
 
 def test_every_style_is_drawn_and_the_end_is_among_the_points() -> None:
-    trace = Trace(busy_story().records)
+    trace = Trace(busy_builder().records)
     states = list(crash_states(trace, seed=5, n=200))
     assert len(states) == 200
     assert {state.style for state in states} == STYLES.keys()
@@ -386,14 +386,14 @@ def test_every_style_is_drawn_and_the_end_is_among_the_points() -> None:
 
 
 def test_a_state_knows_what_had_been_said() -> None:
-    trace = Trace(busy_story().records)
+    trace = Trace(busy_builder().records)
     for state in crash_states(trace, seed=5, n=40):
         said = [r.data for r in trace[: state.index] if r.event is Event.MARK]
         assert state.markers == said
 
 
 def test_a_materialised_folder_is_what_the_state_told(tmp_path: Path) -> None:
-    trace = Trace(busy_story().records)
+    trace = Trace(busy_builder().records)
     for number, state in enumerate(crash_states(trace, seed=5, n=40)):
         target = state.materialise(tmp_path / f"{number}")
         found = {

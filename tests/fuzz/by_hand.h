@@ -1,7 +1,7 @@
-/* by_hand.h -- the engine without a thread of its own: a fuzz target takes its turns, and moves its clock.
+/* by_hand.h -- the engine without a thread of its own: a fuzz target calls its ticks, and moves its clock.
  *
  * Handing the engine's lock to and fro between two threads took most of an input's time, and what an
- * input did hung on who came first. Here a turn is a call, in the target's own thread; delays and
+ * input did hung on who came first. Here a tick is a call, in the target's own thread; delays and
  * expiries of a few milliseconds are due at the next one, so that what an input causes happens
  * before the next begins. The disk's threads live as ever, by the real clock.
  *
@@ -12,7 +12,7 @@
 
 #include "engine/engine.h"
 
-#define TURN_MS 5 /* longer than any delay a seed asks for */
+#define TICK_MS 5 /* longer than any delay a seed asks for */
 
 static __thread int64_t hand_ahead_ms = 0; /* of this thread's clock */
 
@@ -35,8 +35,8 @@ void *__wrap_om_engine_main(void *engine) {
     return NULL;
 }
 
-static inline void take_turn(om_engine *engine) {
-    hand_ahead_ms += TURN_MS;
-    PROMISE(om_engine_turn(engine, 0) == OM_OK);
+static inline void tick(om_engine *engine) {
+    hand_ahead_ms += TICK_MS;
+    PROMISE(om_engine_tick(engine, 0) == OM_OK);
 }
 #endif

@@ -93,8 +93,8 @@ static void try(const uint8_t *data, size_t size, uint32_t wanted, int64_t limit
         PROMISE(om_columns_rows(columns) >= rows);
         at = (size_t)reading.position;
         if (result == OM_E_COMPRESSED)
-            result = om_columns_opened(columns, &reading, data + at, data + at + OM_BATCH_OVERHEAD,
-                                       size - at - OM_BATCH_OVERHEAD);
+            result = om_columns_decompressed(columns, &reading, data + at, data + at + OM_BATCH_OVERHEAD,
+                                             size - at - OM_BATCH_OVERHEAD);
         if (result == OM_E_FULL)
             columns = next_columns(columns, wanted, limit);
         else if (result != OM_OK) {

@@ -87,7 +87,7 @@ static void feed(uint64_t conn, const uint8_t *data, size_t len, size_t pace, in
         len -= (size_t)taken;
         int busy = answer_events(&server);
         if (!taken)
-            take_turn(server.engine);
+            tick(server.engine);
         if (reads && !drain_some(&server, conn, check))
             return;
         /* Closed, waiting for its client's last word, or for the disk: not for ever. */
@@ -114,7 +114,7 @@ static void serve_other(void) {
         if (after.published > before.published)
             break;
         PROMISE(tries < 20000);
-        take_turn(server.engine);
+        tick(server.engine);
         usleep(1000);
     }
     PROMISE(after.consumers == 0 && drain_some(&server, other, &other_check));
@@ -167,7 +167,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     uint8_t room[16384];
     while (om_conn_drain(server.engine, conn, room, sizeof room) >= 0)
         answer_events(&server);
-    take_turn(server.engine);
+    tick(server.engine);
     answer_events(&server);
     serve_other();
     clear_queues();

@@ -397,7 +397,7 @@ static int feed(client *client, const uint8_t *data, size_t len, size_t pace, in
         len -= (size_t)taken;
         int busy = answer_kafka();
         if (!taken)
-            take_turn(server.engine);
+            tick(server.engine);
         if (reads && !drain_responses(client))
             return 0;
         idle = taken || busy ? 0 : idle + 1;
@@ -449,7 +449,7 @@ static void wait_for_answer(client *client) {
         answer_kafka();
         PROMISE(drain_responses(client));
         PROMISE(tries < 20000);
-        take_turn(server.engine);
+        tick(server.engine);
         if (tries > 10)
             usleep(500);
     }
@@ -522,7 +522,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     om_conn_close(server.engine, client->conn, NULL, 0);
     while (drain_responses(client))
         answer_kafka();
-    take_turn(server.engine);
+    tick(server.engine);
     answer_kafka();
     serve_other();
     clear_topics();

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.csrc.batches import OVERHEAD, Record, encode
 from tests.csrc.contents import property_part, record, template
 from tests.csrc.test_content import nested
-from tests.csrc.test_death import Death, die
+from tests.csrc.test_x_death import Death, die
 from tests.fuzz.odd_tables import tables
 
 FOLDER = Path(__file__).resolve().parent / "corpus" / "content"

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from ottermq.kafka.errors import Error
 from ottermq.kafka.groups.group import Assignments, Group
-from ottermq.kafka.groups.member import Joined, Joining, Protocols, Synced, Who
+from ottermq.kafka.groups.member import Joined, Joining, MemberIdentity, Protocols, Synced
 from ottermq.kafka.groups.settings import GroupSettings
 from ottermq.kafka.wheel import TICK, Wheel
 
@@ -78,7 +78,7 @@ class GroupHarness:
     ) -> Ticket[Synced]:
         ticket: Ticket[Synced] = Ticket()
         generation = changes.pop("generation", self.group.generation)
-        who = Who(member_id, generation, changes.pop("instance_id", None))
+        who = MemberIdentity(member_id, generation, changes.pop("instance_id", None))
         asked = {"protocol_type": None, "protocol": None, **changes}
         self.group.sync(who, asked["protocol_type"], asked["protocol"], assignments or {}, ticket)
         return ticket
@@ -88,7 +88,7 @@ class GroupHarness:
     ) -> Error:
         if generation is None:
             generation = self.group.generation
-        return self.group.heartbeat(Who(member_id, generation, instance_id))
+        return self.group.heartbeat(MemberIdentity(member_id, generation, instance_id))
 
     def stable(self, count: int = 1, **changes: Any) -> list[str]:
         """So many members in a stable group: their ids, the leader's first."""

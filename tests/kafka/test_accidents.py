@@ -56,5 +56,5 @@ def test_a_panic_in_a_codec_is_a_batch_that_cannot_be_opened(
         raise Panic("index out of bounds")
 
     monkeypatch.setitem(codecs.STREAMS, codecs.Codec.ZSTD, panics)
-    with pytest.raises(codecs.NotOpened):
-        codecs.open_records(codecs.Codec.ZSTD, b"abc")
+    with pytest.raises(codecs.NotDecompressed):
+        codecs.decompress_records(codecs.Codec.ZSTD, b"abc")

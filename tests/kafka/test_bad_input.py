@@ -20,13 +20,13 @@ MANY = 5000
 PATIENCE_OF_OTHERS = 10.0  # seconds for a round trip, on a machine that is busy with other tests
 
 
-class Witness(threading.Thread):
-    """Somebody else: produces one record after the other and reads each back."""
+class BackgroundClient(threading.Thread):
+    """Another client: produces one record after the other and reads each back."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         super().__init__(daemon=True)
         self.link = Link(address)
-        self.link.create("witness")
+        self.link.create("background")
         self.rounds = 0
         self.slowest = 0.0
         self.failure: BaseException | None = None
@@ -37,11 +37,11 @@ class Witness(threading.Thread):
         try:
             while not self.over.wait(0.001):
                 began = time.monotonic()
-                self.link.send_produce("witness", 0, batch(b"%d" % self.rounds), acks=1)
+                self.link.send_produce("background", 0, batch(b"%d" % self.rounds), acks=1)
                 assert self.link.produced() == (0, self.rounds)
                 self.rounds += 1
                 self.slowest = max(self.slowest, time.monotonic() - began)
-            assert [int(value) for _, value in self.link.read_all("witness", 0)] == [
+            assert [int(value) for _, value in self.link.read_all("background", 0)] == [
                 *range(self.rounds)
             ]
         except BaseException as failure:
@@ -58,20 +58,20 @@ class Witness(threading.Thread):
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker that serves a witness, whatever the tests do to it."""
+    """A broker that serves a background client, whatever the tests do to it."""
     with Broker(tmp_path_factory.mktemp("bad") / "data") as broker:
-        witness = Witness(broker.address("kafka"))
+        background = BackgroundClient(broker.address("kafka"))
         with Link(broker.address("kafka")) as link:
             link.create("small")
         try:
             yield broker
         finally:
-            witness.close()
+            background.close()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def half(watched: Broker) -> Iterator[RawClient]:
-    """Who stopped in the middle of a request before all others came; half a minute is allowed."""
+    """A client that stopped in the middle of a request, before the others came."""
     with RawClient(watched.address("kafka")) as raw_client:
         raw_client.metadata("small")
         raw_client.send(codec.encode_request(Api.METADATA, 4, 9, "half", {"topics": None})[:-3])

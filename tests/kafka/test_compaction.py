@@ -1,4 +1,4 @@
-"""When a compacted topic is sifted, and that its configs decide what stays."""
+"""When a compacted topic is compacted, and that its configs decide what stays."""
 
 from dataclasses import replace
 from errno import ENOSPC

@@ -8,7 +8,7 @@ import trio
 
 from ottermq.kafka.api import Api
 from ottermq.kafka.errors import Error
-from ottermq.kafka.groups import Committed, Place, Who
+from ottermq.kafka.groups import Committed, MemberIdentity, Place
 from ottermq.kafka.request import Body
 from ottermq.kafka.schema import MESSAGES
 from tests.kafka.broker_harness import Harness, open_harness
@@ -206,7 +206,7 @@ async def test_fetching_all_offsets(harness: Harness, version: int) -> None:
 
 async def test_an_offset_that_a_transaction_holds_is_not_certain(harness: Harness) -> None:
     held = {Place("orders", 0): Committed(5)}
-    await harness.context.groups.hold_offsets(1, "g", Who(""), held)
+    await harness.context.groups.hold_offsets(1, "g", MemberIdentity(""), held)
     certain = await fetch(harness, 9, require_stable=True)
     assert certain["error_code"] == Error.UNSTABLE_OFFSET_COMMIT
     assert (await fetch(harness, 9))["committed_offset"] == -1

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ottermq.kafka.errors import Error
 from ottermq.kafka.groups.group import State
-from ottermq.kafka.groups.member import Joined, Protocols, Synced, Who
+from ottermq.kafka.groups.member import Joined, MemberIdentity, Protocols, Synced
 from ottermq.kafka.groups.settings import GroupSettings
 from tests.kafka.group_harness import GroupHarness, Ticket
 
@@ -98,7 +98,9 @@ class Groups(RuleBasedStateMachine):
 
     @rule(some=st.sets(clients, max_size=3))
     def leave(self, some: set[int]) -> None:
-        who = [Who(self.clients[n].member_id, -1, self.clients[n].instance_id) for n in some]
+        who = [
+            MemberIdentity(self.clients[n].member_id, -1, self.clients[n].instance_id) for n in some
+        ]
         errors = self.harness.group.leave(who)
         assert len(errors) == len(who)
         for each, error in zip(who, errors, strict=True):

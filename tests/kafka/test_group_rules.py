@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ottermq.kafka.errors import Error
 from ottermq.kafka.groups.group import State
-from ottermq.kafka.groups.member import Who
+from ottermq.kafka.groups.member import MemberIdentity
 from ottermq.kafka.groups.settings import GroupSettings
 from tests.kafka.group_harness import AT_ONCE, RANGE, GroupHarness
 
@@ -53,7 +53,7 @@ def test_a_round_goes_on_when_the_id_that_was_given_is_given_up() -> None:
     promised = harness.join(needs_id=True).answer.member_id
     again = harness.join(first)
     assert not again.answered
-    assert harness.group.leave([Who(promised)]) == [Error.NONE]
+    assert harness.group.leave([MemberIdentity(promised)]) == [Error.NONE]
     assert again.answered
 
 
@@ -111,7 +111,7 @@ def test_a_silent_member_is_out_and_the_others_go_on() -> None:
 def test_a_leader_that_is_gone_is_followed_by_another() -> None:
     harness = GroupHarness()
     first, second = harness.stable(2)
-    harness.group.leave([Who(first)])
+    harness.group.leave([MemberIdentity(first)])
     joined = harness.join(second).answer
     assert joined.leader == second and len(joined.members) == 1
 
@@ -167,7 +167,7 @@ def test_all_leave_while_the_first_round_waits() -> None:
     harness = GroupHarness(GroupSettings(initial_rebalance_delay=3))
     first = harness.join(needs_id=False)
     [member] = harness.group.roster
-    harness.group.leave([Who(member.id)])
+    harness.group.leave([MemberIdentity(member.id)])
     assert first.answer.error is Error.UNKNOWN_MEMBER_ID
     harness.wait(4)
     assert harness.group.state is State.EMPTY
@@ -320,13 +320,20 @@ def test_strangers_and_yesterdays_members_are_refused() -> None:
     assert harness.sync("nobody").answer.error is Error.UNKNOWN_MEMBER_ID
     assert harness.sync(first, generation=7).answer.error is Error.ILLEGAL_GENERATION
     assert harness.join("nobody").answer.error is Error.UNKNOWN_MEMBER_ID
-    assert harness.group.leave([Who("nobody")]) == [Error.UNKNOWN_MEMBER_ID]
+    assert harness.group.leave([MemberIdentity("nobody")]) == [Error.UNKNOWN_MEMBER_ID]
 
 
 def test_several_leave_at_once() -> None:
     harness = GroupHarness()
     first, second, third = harness.stable(3)
-    left = harness.group.leave([Who(first), Who("nobody"), Who(third), Who(third)])
+    left = harness.group.leave(
+        [
+            MemberIdentity(first),
+            MemberIdentity("nobody"),
+            MemberIdentity(third),
+            MemberIdentity(third),
+        ]
+    )
     assert left == [Error.NONE, Error.UNKNOWN_MEMBER_ID, Error.NONE, Error.NONE]
     assert len(harness.join(second).answer.members) == 1
 
@@ -334,7 +341,7 @@ def test_several_leave_at_once() -> None:
 def test_the_last_one_leaves_an_empty_group_that_begins_again() -> None:
     harness = GroupHarness()
     [first] = harness.stable()
-    harness.group.leave([Who(first)])
+    harness.group.leave([MemberIdentity(first)])
     assert harness.group.state is State.EMPTY
     assert harness.saved[-1] == (2, {})
     assert harness.join(protocol_type="connect").answer.generation == 3
@@ -380,8 +387,10 @@ def test_the_old_self_of_a_static_member_is_fenced_off() -> None:
     assert harness.heartbeat(first, instance_id="a") is Error.FENCED_INSTANCE_ID
     assert harness.sync(first, instance_id="a").answer.error is Error.FENCED_INSTANCE_ID
     assert harness.join(first, instance_id="a").answer.error is Error.FENCED_INSTANCE_ID
-    assert harness.group.leave([Who(first, instance_id="a")]) == [Error.FENCED_INSTANCE_ID]
-    assert harness.group.may_commit(Who(first, 1, "a")) is Error.FENCED_INSTANCE_ID
+    assert harness.group.leave([MemberIdentity(first, instance_id="a")]) == [
+        Error.FENCED_INSTANCE_ID
+    ]
+    assert harness.group.may_commit(MemberIdentity(first, 1, "a")) is Error.FENCED_INSTANCE_ID
     assert harness.heartbeat(first, instance_id="b") is Error.UNKNOWN_MEMBER_ID
 
 
@@ -430,8 +439,8 @@ def test_a_static_member_that_is_away_stays_until_its_session_ends() -> None:
 def test_an_operator_removes_a_static_member_by_its_instance() -> None:
     harness = GroupHarness()
     harness.join(instance_id="a")
-    assert harness.group.leave([Who("", instance_id="b")]) == [Error.UNKNOWN_MEMBER_ID]
-    assert harness.group.leave([Who("", instance_id="a")]) == [Error.NONE]
+    assert harness.group.leave([MemberIdentity("", instance_id="b")]) == [Error.UNKNOWN_MEMBER_ID]
+    assert harness.group.leave([MemberIdentity("", instance_id="a")]) == [Error.NONE]
     assert harness.group.state is State.EMPTY
 
 
@@ -440,19 +449,19 @@ def test_an_operator_removes_a_static_member_by_its_instance() -> None:
 
 def test_who_may_commit() -> None:
     harness = GroupHarness()
-    stranger = Who("")
+    stranger = MemberIdentity("")
     assert harness.group.may_commit(stranger) is Error.NONE  # nobody is in the group
     [first] = harness.stable()
-    assert harness.group.may_commit(Who(first, 1)) is Error.NONE
+    assert harness.group.may_commit(MemberIdentity(first, 1)) is Error.NONE
     assert harness.group.may_commit(stranger) is Error.UNKNOWN_MEMBER_ID
     assert harness.group.may_commit(stranger, transactional=True) is Error.NONE
-    assert harness.group.may_commit(Who("nobody", 1)) is Error.UNKNOWN_MEMBER_ID
-    assert harness.group.may_commit(Who(first, 0)) is Error.ILLEGAL_GENERATION
+    assert harness.group.may_commit(MemberIdentity("nobody", 1)) is Error.UNKNOWN_MEMBER_ID
+    assert harness.group.may_commit(MemberIdentity(first, 0)) is Error.ILLEGAL_GENERATION
     second = harness.join()
-    assert harness.group.may_commit(Who(first, 1)) is Error.NONE  # before it joins again
+    assert harness.group.may_commit(MemberIdentity(first, 1)) is Error.NONE  # before it joins again
     harness.join(first)
-    assert harness.group.may_commit(Who(first, 2)) is Error.REBALANCE_IN_PROGRESS
-    assert harness.group.may_commit(Who(second.answer.member_id, 2), True) is Error.NONE
+    assert harness.group.may_commit(MemberIdentity(first, 2)) is Error.REBALANCE_IN_PROGRESS
+    assert harness.group.may_commit(MemberIdentity(second.answer.member_id, 2), True) is Error.NONE
 
 
 def test_a_commit_is_as_good_as_a_heartbeat() -> None:
@@ -460,7 +469,7 @@ def test_a_commit_is_as_good_as_a_heartbeat() -> None:
     [first] = harness.stable()
     for _ in range(5):
         harness.wait(8)
-        assert harness.group.may_commit(Who(first, 1)) is Error.NONE
+        assert harness.group.may_commit(MemberIdentity(first, 1)) is Error.NONE
     assert harness.group.state is State.STABLE
 
 

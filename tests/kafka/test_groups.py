@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ottermq.kafka.errors import Error
 from ottermq.kafka.groups.coordinator import LOG, Groups
 from ottermq.kafka.groups.group import State
-from ottermq.kafka.groups.member import Joined, Joining, Member, Who
+from ottermq.kafka.groups.member import Joined, Joining, Member, MemberIdentity
 from ottermq.kafka.groups.records import (
     Committed,
     GroupKey,
@@ -41,7 +41,7 @@ from tests.wal.stores import SMALL, die
 
 AT_ONCE = GroupSettings(initial_rebalance_delay=0)
 ORDERS = Place("orders", 0)
-STRANGER = Who("")
+STRANGER = MemberIdentity("")
 DAY = 24 * 3600 * 1000
 
 
@@ -87,7 +87,7 @@ async def member_of(groups: Groups, id: str, **changes: Any) -> Joined:
     """One that has joined an empty group and got its assignment."""
     joined = await groups.join(id, joining(**changes))
     assert joined.error is Error.NONE
-    who = Who(joined.member_id, joined.generation, changes.get("instance_id"))
+    who = MemberIdentity(joined.member_id, joined.generation, changes.get("instance_id"))
     synced = await groups.sync(id, who, None, None, {joined.member_id: b"all"})
     assert (synced.error, synced.assignment) == (Error.NONE, b"all")
     return joined
@@ -120,8 +120,8 @@ def test_members_and_generations_come_back_after_a_kill(tmp_path: Path) -> None:
     async def again(groups: Groups) -> None:
         entry = groups.find("g")
         assert entry is not None and entry.group.state is State.STABLE
-        assert groups.heartbeat("g", Who(id, 1, "i")) is Error.NONE
-        synced = await groups.sync("g", Who(id, 1), "consumer", "range", {})
+        assert groups.heartbeat("g", MemberIdentity(id, 1, "i")) is Error.NONE
+        synced = await groups.sync("g", MemberIdentity(id, 1), "consumer", "range", {})
         assert synced.assignment == b"all"
         [member] = entry.group.roster
         assert (member.client_id, member.client_host, member.session_timeout) == ("c", "/::1", 60)
@@ -171,10 +171,13 @@ def test_committed_offsets_come_back_after_a_kill(tmp_path: Path) -> None:
 def test_a_deleted_group_does_not_come_back(tmp_path: Path) -> None:
     async def life(groups: Groups) -> None:
         joined = await member_of(groups, "g")
-        assert await groups.commit("g", Who(joined.member_id, 1), {ORDERS: Committed(1)}) == 0
+        assert (
+            await groups.commit("g", MemberIdentity(joined.member_id, 1), {ORDERS: Committed(1)})
+            == 0
+        )
         assert await groups.hold_offsets(7, "g", STRANGER, {ORDERS: Committed(2)}) is Error.NONE
         assert await groups.delete("g") is Error.NON_EMPTY_GROUP
-        assert groups.leave("g", [Who(joined.member_id)]) == [Error.NONE]
+        assert groups.leave("g", [MemberIdentity(joined.member_id)]) == [Error.NONE]
         assert await groups.delete("g") is Error.NONE
         assert await groups.delete("g") is Error.GROUP_ID_NOT_FOUND
         await groups.end_transaction(7, commit=True)
@@ -207,9 +210,14 @@ async def test_an_unknown_group_knows_nobody(tmp_path: Path) -> None:
     with Store.open(tmp_path, SMALL) as store:
         async with opened(store) as groups:
             assert (await groups.join("g", joining("x"))).error is Error.UNKNOWN_MEMBER_ID
-            assert (await groups.sync("g", Who("x"), None, None, {})).error is not Error.NONE
-            assert groups.heartbeat("g", Who("x")) is Error.UNKNOWN_MEMBER_ID
-            assert groups.leave("g", [Who("x"), Who("y")]) == [Error.UNKNOWN_MEMBER_ID] * 2
+            assert (
+                await groups.sync("g", MemberIdentity("x"), None, None, {})
+            ).error is not Error.NONE
+            assert groups.heartbeat("g", MemberIdentity("x")) is Error.UNKNOWN_MEMBER_ID
+            assert (
+                groups.leave("g", [MemberIdentity("x"), MemberIdentity("y")])
+                == [Error.UNKNOWN_MEMBER_ID] * 2
+            )
             nothing = await groups.join("g", joining(protocols=()))
             assert nothing.error is Error.INCONSISTENT_GROUP_PROTOCOL
             assert list(groups) == []
@@ -247,7 +255,7 @@ async def test_members_wait_for_each_other(tmp_path: Path) -> None:
 async def test_who_may_not_commit_commits_nothing(tmp_path: Path) -> None:
     with Store.open(tmp_path, SMALL) as store:
         async with opened(store) as groups:
-            late = await groups.commit("g", Who("x", 3), {ORDERS: Committed(1)})
+            late = await groups.commit("g", MemberIdentity("x", 3), {ORDERS: Committed(1)})
             assert late is Error.ILLEGAL_GENERATION
             await member_of(groups, "g")
             stranger = await groups.commit("g", STRANGER, {ORDERS: Committed(1)})
@@ -331,12 +339,15 @@ async def test_offsets_of_a_transaction_are_forgotten_when_it_aborts(tmp_path: P
 async def test_a_producer_of_an_older_generation_holds_nothing(tmp_path: Path) -> None:
     with Store.open(tmp_path, SMALL) as store:
         async with opened(store) as groups:
-            held = await groups.hold_offsets(7, "g", Who("x", 4), {ORDERS: Committed(2)})
+            held = await groups.hold_offsets(7, "g", MemberIdentity("x", 4), {ORDERS: Committed(2)})
             assert held is Error.ILLEGAL_GENERATION
             joined = await member_of(groups, "g")
-            held = await groups.hold_offsets(7, "g", Who(joined.member_id, 0), {})
+            held = await groups.hold_offsets(7, "g", MemberIdentity(joined.member_id, 0), {})
             assert held is Error.ILLEGAL_GENERATION
-            assert await groups.hold_offsets(7, "g", Who(joined.member_id, 1), {}) is Error.NONE
+            assert (
+                await groups.hold_offsets(7, "g", MemberIdentity(joined.member_id, 1), {})
+                is Error.NONE
+            )
 
 
 # -- forgetting
@@ -355,13 +366,13 @@ async def test_offsets_expire_when_nobody_is_in_the_group(tmp_path: Path) -> Non
         async with opened(store, clock_ms=clock) as groups:
             joined = await member_of(groups, "g")
             old = Committed(1, time_ms=clock.now)
-            who = Who(joined.member_id, 1)
+            who = MemberIdentity(joined.member_id, 1)
             await groups.commit("g", who, {ORDERS: old, Place("other", 0): old})
             clock.now += 8 * DAY
             await groups.expire()
             # Its member still reads orders; nobody reads the other.
             assert list(groups.committed("g")) == [ORDERS]
-            groups.leave("g", [Who(joined.member_id)])
+            groups.leave("g", [MemberIdentity(joined.member_id)])
             entry = groups.find("g")
             assert entry is not None
             await until(lambda: not entry.is_saving)
@@ -396,7 +407,7 @@ async def test_what_others_than_consumers_commit_is_kept_while_they_are_there(
     with Store.open(tmp_path, SMALL) as store:
         async with opened(store, clock_ms=clock) as groups:
             joined = await member_of(groups, "g", protocol_type="connect")
-            await groups.commit("g", Who(joined.member_id, 1), {ORDERS: Committed(1)})
+            await groups.commit("g", MemberIdentity(joined.member_id, 1), {ORDERS: Committed(1)})
             await groups.expire()
             assert ORDERS in groups.committed("g")
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from ottermq.kafka.errors import Error
-from ottermq.kafka.groups import Committed, Groups, Place, Who
+from ottermq.kafka.groups import Committed, Groups, MemberIdentity, Place
 from ottermq.kafka.groups.coordinator import LOG
 from ottermq.wal import Store
 from ottermq.wal.catalog import INTERNAL_VHOST
@@ -21,7 +21,7 @@ RECORD = re.compile(r"\| offset: .* key: (\{.*\}) payload: (\{.*\}|<DELETE>|null
 def test_groups_and_offsets_are_decoded(tmp_path: Path, jars: Path) -> None:  # noqa: F811
     async def life(groups: Groups) -> None:
         joined = await member_of(groups, "g", instance_id="i")
-        who = Who(joined.member_id, 1, "i")
+        who = MemberIdentity(joined.member_id, 1, "i")
         offsets = {Place("orders", 3): Committed(42, 7, "noted", 99)}
         assert await groups.commit("g", who, offsets) is Error.NONE
         assert await groups.hold_offsets(5, "h", STRANGER, offsets) is Error.NONE

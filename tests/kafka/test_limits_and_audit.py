@@ -145,7 +145,7 @@ def test_who_leaves_during_its_login_is_not_counted(start: Start) -> None:
             assert raw_client.log_in()["error_code"] == 0
             broker.wait_for(f"connection opened listener=kafka peer={raw_client.name}")
         broker.wait_for(f"connection closed listener=kafka peer={raw_client.name}")
-        # Who was let in may be counted out later than the last one.
+        # A client that was let in may be counted out later than the last one.
         for peer in peers(broker, OPENED):
             broker.wait_for(CLOSED.replace(PEER, re.escape(peer)))
         assert peers(broker, CLOSED) <= peers(broker, OPENED)

@@ -14,7 +14,7 @@ from ottermq.kafka.offsets import (
     LATEST_TIERED,
     MAX_TIMESTAMP,
 )
-from ottermq.storage.codecs import Codec, close_records
+from ottermq.storage.codecs import Codec, compress_records
 from ottermq.wal import Log, Record
 from ottermq.wal.records import OVERHEAD, with_records
 from tests.kafka.broker_harness import Harness, open_harness
@@ -78,7 +78,7 @@ async def test_a_time_is_found_inside_a_compressed_batch(
 ) -> None:
     await put(harness, log, 10, 20, 40, 30)
     plain = log.read(0)[0].data
-    done = log.append_raw(with_records(plain, codec, close_records(codec, plain[OVERHEAD:])))
+    done = log.append_raw(with_records(plain, codec, compress_records(codec, plain[OVERHEAD:])))
     await harness.store.wait_durable(done.seq)
     log.trim(4)
     assert await offset(harness, 5) == (4, 10)

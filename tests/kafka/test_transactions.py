@@ -32,7 +32,7 @@ class Died(Exception):
 
 
 @dataclass
-class Fate:
+class CrashPoint:
     """Lets a process live for so many steps."""
 
     steps: int = -1
@@ -45,13 +45,13 @@ class Fate:
 
 @dataclass
 class Groups:
-    fate: Fate
+    crash_point: CrashPoint
     ended: dict[int, list[bool]] = field(default_factory=dict)
 
     async def end_transaction(self, producer_id: int, commit: bool) -> None:
-        self.fate.step()
+        self.crash_point.step()
         self.ended.setdefault(producer_id, []).append(commit)
-        self.fate.step()
+        self.crash_point.step()
 
 
 @dataclass
@@ -62,56 +62,56 @@ class Topics:
         return self.topics.get(name)
 
 
-class MortalLog:
+class CrashingLog:
     """A log whose markers may be the last thing its process does."""
 
-    def __init__(self, log: Log, fate: Fate) -> None:
-        self._log, self._fate = log, fate
+    def __init__(self, log: Log, crash_point: CrashPoint) -> None:
+        self._log, self._crash_point = log, crash_point
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 
     def mark(self, producer_id: int, epoch: int, *, commit: bool) -> Any:
-        self._fate.step()
+        self._crash_point.step()
         done = self._log.mark(producer_id, epoch, commit=commit)
-        self._fate.step()
+        self._crash_point.step()
         return done
 
 
-class MortalState(StateLog):
-    fate: Fate
+class CrashingStateLog(StateLog):
+    crash_point: CrashPoint
 
     async def put(self, *args: Any, **kwargs: Any) -> int:
-        self.fate.step()
+        self.crash_point.step()
         offset = await super().put(*args, **kwargs)
-        self.fate.step()
+        self.crash_point.step()
         return offset
 
 
 @dataclass
 class TransactionHarness:
     store: Store
-    fate: Fate = field(default_factory=Fate)
+    crash_point: CrashPoint = field(default_factory=CrashPoint)
     topics: Topics = field(default_factory=Topics)
     now: int = 1_000_000
 
     def __post_init__(self) -> None:
-        self.groups = Groups(self.fate)
+        self.groups = Groups(self.crash_point)
         self.settings = TransactionSettings()
 
     def topic(self, name: str, partitions: int, *, is_stream: bool = True) -> list[Log]:
         flags = LogFlags.NO_CURSOR if is_stream else LogFlags(0)
         logs = [self.store.create(f"{name}-{i}", flags=flags) for i in range(partitions)]
-        mortal: list[Any] = [MortalLog(log, self.fate) for log in logs]
-        parts = tuple(Partition(log.id, 0, each) for log, each in zip(logs, mortal, strict=True))
+        crashing: list[Any] = [CrashingLog(log, self.crash_point) for log in logs]
+        parts = tuple(Partition(log.id, 0, each) for log, each in zip(logs, crashing, strict=True))
         self.topics.topics[name] = Topic(name, uuid4(), parts, is_stream)
         return logs
 
     async def coordinator(self) -> Transactions:
         """A new life, with all that is on disk."""
-        self.fate.steps = -1
-        state = await trio.to_thread.run_sync(MortalState.open, self.store, LOG)
-        state.fate = self.fate
+        self.crash_point.steps = -1
+        state = await trio.to_thread.run_sync(CrashingStateLog.open, self.store, LOG)
+        state.crash_point = self.crash_point
         return Transactions(
             self.store, self.topics, self.groups, state, self.settings, lambda: self.now
         )
@@ -283,16 +283,16 @@ async def test_a_marker_that_finds_no_room_waits_until_the_disk_gets_on(
     await transactions.join("tx", producer, TWO[:1])
     write(log, producer)
     full, tries = True, 0
-    mark = MortalLog.mark
+    mark = CrashingLog.mark
 
-    def refuse(self: MortalLog, *who: int, commit: bool) -> Any:
+    def refuse(self: CrashingLog, *who: int, commit: bool) -> Any:
         nonlocal tries
         tries += 1
         if full:
             raise Full("no room")
         return mark(self, *who, commit=commit)
 
-    monkeypatch.setattr(MortalLog, "mark", refuse)
+    monkeypatch.setattr(CrashingLog, "mark", refuse)
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(transactions.end, "tx", producer, commit=True))
@@ -379,13 +379,13 @@ async def test_a_restart_goes_on_with_what_is_open(harness: TransactionHarness) 
 
 async def lives(harness: TransactionHarness, steps: int, life: Awaitable[object]) -> bool:
     """Did it get to the end within so many steps?"""
-    harness.fate.steps = steps
+    harness.crash_point.steps = steps
     try:
         await life
     except Died:
         return False
     finally:
-        harness.fate.steps = -1
+        harness.crash_point.steps = -1
     return True
 
 

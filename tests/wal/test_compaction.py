@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ottermq.storage.codecs import Codec, NotOpened, close_records, open_records
+from ottermq.storage.codecs import Codec, NotDecompressed, compress_records, decompress_records
 from ottermq.wal import Log, LogFlags, Record, ReportKind, Store
 from ottermq.wal.compaction import Codecs, Compaction, Outcome
 from ottermq.wal.errors import Deleted, Unreadable
@@ -23,8 +23,8 @@ DAY = 86_400_000
 
 def opened(codec: int, data: bytes) -> bytes | None:
     try:
-        return open_records(codec, data)
-    except NotOpened:
+        return decompress_records(codec, data)
+    except NotDecompressed:
         return None
 
 
@@ -41,7 +41,7 @@ def compact(
         log,
         now_ms=now,
         delete_retention_ms=retention,
-        codecs=Codecs(opened, close_records),
+        codecs=Codecs(opened, compress_records),
         **how,
     )
     return compaction.run(dirty_from, end)
@@ -49,7 +49,7 @@ def compact(
 
 def squeezed(batch: bytes, codec: Codec) -> bytes:
     """The same batch as a producer with that codec would have sent it."""
-    return with_records(batch, codec, close_records(codec, batch[61:]))
+    return with_records(batch, codec, compress_records(codec, batch[61:]))
 
 
 def stream(store: Store) -> Log:
@@ -157,7 +157,7 @@ def test_a_kill_in_the_middle_leaves_old_or_new(tmp_path: Path, batches_written:
                 raise Killed
 
         compaction = Compaction(
-            log, now_ms=0, delete_retention_ms=DAY, codecs=Codecs(opened, close_records),
+            log, now_ms=0, delete_retention_ms=DAY, codecs=Codecs(opened, compress_records),
             breathe=breathe,
         )  # fmt: skip
         with suppress(Killed):
@@ -175,7 +175,7 @@ def test_a_kill_in_the_middle_leaves_old_or_new(tmp_path: Path, batches_written:
     assert verify(tmp_path / "data").problems == 0
 
 
-def test_what_was_cleaned_once_is_only_sifted_by_what_is_new(store: Store) -> None:
+def test_what_was_cleaned_once_is_only_filtered_by_what_is_new(store: Store) -> None:
     with store:
         log = stream(store)
         fill(store, log, keys=4, rounds=4)
@@ -244,7 +244,9 @@ def test_a_batch_keeps_its_first_and_last_offset_and_headers(store: Store) -> No
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_compressed_batches_are_sifted_too_and_stay_compressed(store: Store, codec: Codec) -> None:
+def test_compressed_batches_are_filtered_too_and_stay_compressed(
+    store: Store, codec: Codec
+) -> None:
     with store:
         log = stream(store)
         put(store, log, [Record(b"%d" % n * 100, key=b"k%d" % (n % 2)) for n in range(8)])
@@ -298,7 +300,7 @@ def test_a_segment_that_is_trimmed_or_deleted_meanwhile_is_no_harm(store: Store)
                 log.trim(20)
 
         Compaction(
-            log, now_ms=0, delete_retention_ms=DAY, codecs=Codecs(opened, close_records),
+            log, now_ms=0, delete_retention_ms=DAY, codecs=Codecs(opened, compress_records),
             breathe=trim,
         ).run(0, 1 << 62)  # fmt: skip
         flush(store)
@@ -387,7 +389,7 @@ def test_damage_costs_a_compaction_its_segment_and_no_other(store: Store) -> Non
         left = {record for places in readable(log).values() for record in places}
         assert {76, 77, 78, 79} <= left
         kept = range(*bounds(log, path))
-        assert left - {76, 77, 78, 79} <= set(kept), "all others were sifted"
+        assert left - {76, 77, 78, 79} <= set(kept), "all others were filtered"
         assert outcome.cleaned_to > 79
         assert len(segment_files(store, log)) <= 6
         assert [r.kind for r in store.reports()] == [ReportKind.UNREADABLE]

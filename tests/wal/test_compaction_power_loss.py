@@ -88,38 +88,38 @@ a_log_that_is_compacted_again_and_again.options = OPTIONS  # type: ignore[attr-d
 
 
 @dataclass
-class Told:
+class Expected:
     """What the marks say by a moment."""
 
     may: dict[int, Word] = field(default_factory=dict)
     newest: dict[str, Word] = field(default_factory=dict)  # of each key, on disk
 
     @classmethod
-    def by(cls, marks: Iterable[bytes]) -> "Told":
-        told = cls()
+    def by(cls, marks: Iterable[bytes]) -> "Expected":
+        expected = cls()
         for mark in marks:
             kind, word = json.loads(mark)
             if kind == "may":
-                told.may[word[0]] = tuple(word)
+                expected.may[word[0]] = tuple(word)
             elif kind == "must":
-                told.newest[word[1]] = tuple(word)
-        return told
+                expected.newest[word[1]] = tuple(word)
+        return expected
 
 
-def check(log: Log, told: Told) -> None:
+def check(log: Log, expected: Expected) -> None:
     seen: dict[str, int] = {}
     last = -1
     for record in log.records():
         offset, key = record.offset, (record.key or b"").decode()
         assert offset > last, "offsets are kept, and in order"
         last = offset
-        assert offset in told.may, f"nobody wrote {key} at {offset}"
-        _, written, number = told.may[offset]
+        assert offset in expected.may, f"nobody wrote {key} at {offset}"
+        _, written, number = expected.may[offset]
         assert (key, record.value) == (written, value_of(number)), f"{offset} is another record"
         seen[key] = offset
         at = log.read(offset)[0]
         assert at.base_offset <= offset <= at.last_offset, f"{offset} is not found"
-    for key, (offset, _, number) in told.newest.items():
+    for key, (offset, _, number) in expected.newest.items():
         if number is not None:
             assert seen.get(key, -1) >= offset, f"{key} at {offset} is lost"
         else:
@@ -135,15 +135,15 @@ def problems(data: Path) -> list[Finding]:
 def survive(states: Iterable[CrashState], folder: Path) -> None:
     for state in states:
         data = state.materialise(folder / "disk")
-        told = Told.by(state.markers)
+        expected = Expected.by(state.markers)
         try:
             with Store.open(data, OPTIONS) as store:
                 assert not [r for r in store.reports() if r.kind in DAMAGE]
                 if ("/", "topic") in store:
                     log = store.get("topic")
-                    check(log, told)
+                    check(log, expected)
                     compact(log, now=1000, retention=RETENTION)
-                    check(log, told)
+                    check(log, expected)
             assert not problems(data)
         except Exception as error:
             raise AssertionError(f"{error}\nafter a {state}") from error

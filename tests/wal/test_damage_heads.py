@@ -17,7 +17,7 @@ import pytest
 from ottermq.wal import Log, LogFlags, Report, ReportKind, Store
 from ottermq.wal.compaction import Codecs, Compaction
 from ottermq.wal.errors import NotResident, Unreadable
-from ottermq.wal.file_window import Held, Window
+from ottermq.wal.file_window import MemoryRanges, Window
 from ottermq.wal.repair import repair
 from ottermq.wal.segmentfile import Placed, batches
 from ottermq.wal.verify import verify
@@ -234,7 +234,7 @@ def by_file(log: Log, end: int) -> Found:
             refused |= set(range(at, told.value.next_offset))
             at = told.value.next_offset
             continue
-        for batch in batches(Held(raw)):
+        for batch in batches(MemoryRanges(raw)):
             assert isinstance(batch, Placed) and batch.problem is None, batch
             found += range(batch.base_offset, batch.last_offset + 1)
     return found, refused

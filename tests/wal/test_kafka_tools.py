@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from ottermq.storage.codecs import Codec, close_records
+from ottermq.storage.codecs import Codec, compress_records
 from ottermq.wal import Log, LogFlags, LogOptions, Record, Store
 from ottermq.wal.compaction import Codecs, Compaction
 from ottermq.wal.records import OVERHEAD, with_records
@@ -124,7 +124,7 @@ def test_what_we_compressed_is_read(jars: Path, tmp_path: Path) -> None:
         log = store.create("packed", flags=LogFlags.NO_CURSOR)
         plain = batch(-1, -1, 3, epoch=-1, value=b"value" * 50_000)
         for codec in Codec:
-            data = with_records(plain, codec, close_records(codec, plain[OVERHEAD:]))
+            data = with_records(plain, codec, compress_records(codec, plain[OVERHEAD:]))
             store.wait(log.append_raw(data).seq)
         store.checkpoint()
         folder = folder_of(tmp_path, log)
@@ -149,10 +149,10 @@ def test_a_compacted_log_is_read_without_complaint(
             records = [Record(value, b"k%d" % (i % 10), (), T0 + i), Record(b"x", b"y", (), T0 + i)]
             store.wait(log.append(records).seq)
         store.checkpoint()
-        sift = Compaction(
+        compaction = Compaction(
             log, now_ms=T0, delete_retention_ms=1000, codecs=Codecs(lambda *_: None, lambda *_: b"")
         )
-        assert sift.run(0, 1 << 62).dropped > 100
+        assert compaction.run(0, 1 << 62).dropped > 100
         folder = folder_of(tmp_path, log)
     lines = dumped(jars, folder, "--print-data-log")
     assert merged or any("count: 0 " in line for line in lines)

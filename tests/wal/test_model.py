@@ -60,7 +60,7 @@ def pick(choices: Iterable[T], number: int) -> T:
     return there[number % len(there)]
 
 
-class Lives(RuleBasedStateMachine):
+class StoreMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.place = Path(tempfile.mkdtemp(prefix="ottermq-model-", dir=in_memory()))
@@ -486,10 +486,10 @@ HOW: dict[str, Any] = {
 def test_a_store_lives_and_dies_as_its_model() -> None:
     # The same lives each time: whoever changes something else must not meet a new one here.
     how = settings(max_examples=30, stateful_step_count=30, derandomize=True, **HOW)
-    run_state_machine_as_test(Lives, settings=how)
+    run_state_machine_as_test(StoreMachine, settings=how)
 
 
 @pytest.mark.soak
 def test_a_store_lives_and_dies_as_its_model_for_long() -> None:
     how = settings(max_examples=1500, stateful_step_count=60, **HOW)
-    run_state_machine_as_test(Lives, settings=how)
+    run_state_machine_as_test(StoreMachine, settings=how)

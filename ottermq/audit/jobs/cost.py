@@ -13,7 +13,7 @@ import pyarrow as pa
 from ottermq.audit.expiry import due
 from ottermq.audit.findings import Kind
 from ottermq.audit.growth import BANDS, RESTS_ON, Stock, projected, rests_on, stocks
-from ottermq.audit.outcome import Bars, Context, Outcome, Sheet
+from ottermq.audit.outcome import Bars, Context, Outcome, ReportTable
 from ottermq.audit.policies import Policies
 from ottermq.audit.report.formatting import cell, size, span
 from ottermq.audit.snapshot import Log, take
@@ -58,7 +58,7 @@ def run(context: Context) -> Outcome:
     return Outcome(
         headline=headline,
         verdict=f"{a_month} a month",
-        sheets=[_sheet(logs, totals, costs, saved, prices, currency)],
+        report_tables=[_report_table(logs, totals, costs, saved, prices, currency)],
         charts=[_chart(logs, totals, prices, currency, context.now)],
         tables={"cost": _table(logs, totals, prices, context.now)},
         summary={
@@ -92,14 +92,14 @@ def _saved(log: Log, rules: Policies, what_if: Config, now: datetime) -> int:
     return sum(each.segment.size for each in due(log, other, int(now.timestamp() * 1000)))
 
 
-def _sheet(
+def _report_table(
     logs: Sequence[Log],
     totals: Mapping[int, Stock],
     costs: Mapping[int, float],
     saved: Mapping[int, int],
     prices: Mapping[str, float],
     currency: str,
-) -> Sheet:
+) -> ReportTable:
     rows = [
         (
             log.vhost, log.queue, log.partition, size(totals[log.id].bytes), costs[log.id],
@@ -112,7 +112,7 @@ def _sheet(
         f"and saves, {currency} a month",
     )  # fmt: skip
     listed = ", ".join(f"{each:g} {currency} ({tier})" for tier, each in prices.items())
-    return Sheet("Cost", columns, rows, f"A GiB and month: {listed}. {RESTS_ON}")
+    return ReportTable("Cost", columns, rows, f"A GiB and month: {listed}. {RESTS_ON}")
 
 
 def _chart(

@@ -16,13 +16,13 @@ from ottermq.audit.findings import Finding, Severity
 from ottermq.audit.outcome import Context
 from ottermq.audit.records import LOG, records
 from ottermq.audit.report.formatting import plural
-from ottermq.audit.snapshot import Picture
+from ottermq.audit.snapshot import Snapshot
 
 MOST = 200  # batches, reported one by one
 
 
-def duplicates(context: Context, picture: Picture) -> Iterator[Finding]:
-    if not any(log.segments or log.wal for log in picture.logs):
+def duplicates(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
+    if not any(log.segments or log.wal for log in snapshot.logs):
         return
     yield from sequences_twice(context)
     yield from _ids_twice(context)

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ottermq.audit.findings import Finding, Kind, Severity
-from ottermq.audit.outcome import Bars, Context, Outcome, Sheet
+from ottermq.audit.outcome import Bars, Context, Outcome, ReportTable
 from ottermq.audit.policies import Policies
 from ottermq.audit.records import records
 from ottermq.audit.report.formatting import plural, queue_label, vhost_name
@@ -46,10 +46,10 @@ def run(context: Context) -> Outcome:
     found = []
     if any(log.segments or log.wal for log in take(context.data).logs):
         found = _found(context, keys, context.options.get("headers", ())).collect()
-    # After the records: a broker at work may have declared a queue since the picture before.
-    picture = take(context.data)
-    logs = {(log.vhost, log.queue, log.partition): log for log in picture.logs}
-    policies = Policies(context.data, picture.logs, context.config)
+    # After the records: a broker at work may have declared a queue since the snapshot before.
+    snapshot = take(context.data)
+    logs = {(log.vhost, log.queue, log.partition): log for log in snapshot.logs}
+    policies = Policies(context.data, snapshot.logs, context.config)
     rows = [
         _row(each, log, _keeping(policies, log))
         for each in found
@@ -139,7 +139,7 @@ def _outcome(keys: Sequence[str], rows: list[dict[str, Any]]) -> Outcome:
             "queues": len(queues),
         },
         findings=[_finding(list(some)) for _, some in groupby(rows, key=_whose)],
-        sheets=[Sheet("Where they are", shown, [_cells(row, shown) for row in rows])],
+        report_tables=[ReportTable("Where they are", shown, [_cells(row, shown) for row in rows])],
         charts=charts,
         tables={"places": pa.Table.from_pylist(rows, schema=TABLE)},
         summary={"subjects": {"asked": list(keys), "still_there": there}, "places": rows},

@@ -19,7 +19,7 @@ from ottermq.audit.growth import BANDS, band_of
 from ottermq.audit.keys import Key, top_keys
 from ottermq.audit.late_data import Late, late
 from ottermq.audit.lineage import Deaths, lineage
-from ottermq.audit.outcome import Bars, Context, Lines, Outcome, Sheet
+from ottermq.audit.outcome import Bars, Context, Lines, Outcome, ReportTable
 from ottermq.audit.report.formatting import moment, plural, queue_label, size, span, vhost_name
 from ottermq.audit.snapshot import take
 from ottermq.audit.volume import SIZES, Backlog, Hour, backlogs, hours
@@ -36,7 +36,7 @@ KINDS = {
     ),
     "poison": Kind(
         "Dead letters fail again and again in the same queue.",
-        "Look at one of them: whoever handles that queue can't. Take them out of the circle.",
+        "Look at one of them: its consumers can't handle it. Take it out of the cycle.",
     ),
     "late": Kind(
         "Records have timestamps far behind those that came before them.",
@@ -164,12 +164,12 @@ def _outcome(flow: _Flow, findings: Sequence[Finding], now: datetime) -> Outcome
             "late": sum(each.records for each in flow.late),
         },
         findings=findings,
-        sheets=[
-            _volume_sheet(flow),
-            _backlog_sheet(flow.backlogs, now),
-            _death_sheet(flow.deaths),
-            _key_sheet(flow.keys),
-            _late_sheet(flow.late),
+        report_tables=[
+            _volume_table(flow),
+            _backlog_table(flow.backlogs, now),
+            _death_table(flow.deaths),
+            _key_table(flow.keys),
+            _late_table(flow.late),
         ],
         charts=[_growth(flow), _sizes(flow), _ages(flow.backlogs, now)],
         tables={
@@ -201,7 +201,7 @@ def _told(each: Backlog) -> dict[str, Any]:
     }
 
 
-def _volume_sheet(flow: _Flow) -> Sheet:
+def _volume_table(flow: _Flow) -> ReportTable:
     rows = []
     for (vhost, queue, partition), some in flow.by_log().items():
         records, whole = sum(each.records for each in some), sum(each.bytes for each in some)
@@ -221,10 +221,10 @@ def _volume_sheet(flow: _Flow) -> Sheet:
         "in the busiest",
         "first hour", "last hour",
     )  # fmt: skip
-    return Sheet("Volume", columns, rows, "what is still there; sizes before compression")
+    return ReportTable("Volume", columns, rows, "what is still there; sizes before compression")
 
 
-def _backlog_sheet(found: Sequence[Backlog], now: datetime) -> Sheet:
+def _backlog_table(found: Sequence[Backlog], now: datetime) -> ReportTable:
     rows = [
         (
             *each.log, each.waiting, size(each.bytes), moment(each.oldest) if each.oldest else None,
@@ -237,14 +237,14 @@ def _backlog_sheet(found: Sequence[Backlog], now: datetime) -> Sheet:
         "vhost", "queue", "partition", "not settled", "bytes", "oldest", "age", "given out",
         "redeliveries", "most of one",
     )  # fmt: skip
-    return Sheet("Not settled", columns, rows)
+    return ReportTable("Not settled", columns, rows)
 
 
 def _age(now: datetime, since: datetime | None) -> str | None:
     return None if since is None else span(now - since)
 
 
-def _death_sheet(found: Sequence[Deaths]) -> Sheet:
+def _death_table(found: Sequence[Deaths]) -> ReportTable:
     rows = [
         (
             each.vhost, each.died_in, each.reason, each.exchange or "(default)", each.queue,
@@ -256,19 +256,19 @@ def _death_sheet(found: Sequence[Deaths]) -> Sheet:
         "vhost", "died in", "reason", "published to", "now in", "partition", "messages",
         "deaths", "most of one",
     )  # fmt: skip
-    return Sheet("Dead letters", columns, rows, "those that are not settled")
+    return ReportTable("Dead letters", columns, rows, "those that are not settled")
 
 
-def _key_sheet(found: Sequence[Key]) -> Sheet:
+def _key_table(found: Sequence[Key]) -> ReportTable:
     rows = [
         (each.vhost, each.queue, each.key, each.records, size(each.bytes), f"{each.share:.1%}")
         for each in found
     ]
     columns = ("vhost", "queue", "key", "records", "bytes", "share")
-    return Sheet("Top keys", columns, rows, "of all partitions together")
+    return ReportTable("Top keys", columns, rows, "of all partitions together")
 
 
-def _late_sheet(found: Sequence[Late]) -> Sheet:
+def _late_table(found: Sequence[Late]) -> ReportTable:
     rows = [
         (
             each.vhost, each.queue, each.partition, each.records, span(each.behind),
@@ -279,7 +279,7 @@ def _late_sheet(found: Sequence[Late]) -> Sheet:
     columns = (
         "vhost", "queue", "partition", "records", "most behind", "first offset", "last offset",
     )  # fmt: skip
-    return Sheet("Late", columns, rows)
+    return ReportTable("Late", columns, rows)
 
 
 def _growth(flow: _Flow) -> Lines:

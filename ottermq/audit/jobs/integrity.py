@@ -23,10 +23,10 @@ from ottermq.audit.failures import first_line
 from ottermq.audit.findings import Finding, Kind, Severity
 from ottermq.audit.gaps import Settled, is_explained, known_since
 from ottermq.audit.jobs.duplicates import duplicates
-from ottermq.audit.outcome import Bars, Context, Outcome, Sheet
+from ottermq.audit.outcome import Bars, Context, Outcome, ReportTable
 from ottermq.audit.policies import Policies
 from ottermq.audit.report.formatting import queue_label, size, vhost_name
-from ottermq.audit.snapshot import Log, Picture, Segment, take
+from ottermq.audit.snapshot import Log, Segment, Snapshot, take
 from ottermq.wal.manifest import Sealed
 from ottermq.wal.segmentcheck import Flaw, SegmentCheck, Trusted, trusted_part
 from ottermq.wal.segmentfile import MERGE, MERGED, Gap, base_offset_of
@@ -35,7 +35,7 @@ KINDS = {
     "damage": Kind(
         "Bytes of a segment aren't what was written: a wrong checksum, or a file that was cut.",
         "Look for the cause (disk, memory, a tool that wrote there) and restore the segment from a "
-        "backup. `ottermq segment verify` tells the bytes, `ottermq segment dump` all the rest.",
+        "backup. `ottermq segment verify` shows the bytes, `ottermq segment dump` all the rest.",
     ),
     "index": Kind(
         "An index doesn't point where it says. The records themselves are whole.",
@@ -51,7 +51,7 @@ KINDS = {
     ),
     "gap": Kind(
         "Offsets are missing, and nothing in the log says why.",
-        "Compare with a backup; `ottermq audit retention` tells whether a removal was recorded.",
+        "Compare with a backup; `ottermq audit retention` shows whether a removal was recorded.",
     ),
     "overlap": Kind(
         "Two segments hold the same offsets.",
@@ -63,7 +63,7 @@ KINDS = {
     ),
     "orphan": Kind(
         "Files or folders that belong to no log.",
-        "Whoever put them there may take them away; the broker doesn't use them.",
+        "The broker doesn't use them: they can be moved away.",
     ),
     "left-over": Kind(
         "Files that are about to go, or that an earlier recovery set aside.",
@@ -95,7 +95,7 @@ class Task:
     base: int
     sealed: Sealed | None
     trusted: Trusted | None
-    log: int  # its place in the picture
+    log: int  # its place in the snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,28 +115,28 @@ class Answer:
 
 
 def run(context: Context) -> Outcome:
-    picture = take(context.data)
-    tasks = sorted(_tasks(picture), key=lambda each: each.base)
+    snapshot = take(context.data)
+    tasks = sorted(_tasks(snapshot), key=lambda each: each.base)
     workers = context.spark.sparkContext
     slices = max(min(len(tasks), workers.defaultParallelism * SLICES_A_CORE), 1)
     answers = workers.parallelize(tasks, slices).map(check).collect()
-    of_log: dict[int, list[Answer]] = {at: [] for at in range(len(picture.logs))}
+    of_log: dict[int, list[Answer]] = {at: [] for at in range(len(snapshot.logs))}
     for answer in answers:  # in the order of the tasks: by offset
         of_log[answer.log].append(answer)
-    policies = Policies(context.data, picture.logs, context.config)
-    later = known_since(picture, context.data)
-    findings = list(_of_directory(picture))
-    for at, log in enumerate(picture.logs):
+    policies = Policies(context.data, snapshot.logs, context.config)
+    later = known_since(snapshot, context.data)
+    findings = list(_of_directory(snapshot))
+    for at, log in enumerate(snapshot.logs):
         compacted = log.kind == INTERNAL or policies.is_compacted(log)
-        findings += _LogFindings(log, later[log.id], of_log[at], compacted, picture).all()
+        findings += _LogFindings(log, later[log.id], of_log[at], compacted, snapshot).all()
     try:
-        findings += duplicates(context, picture)
+        findings += duplicates(context, snapshot)
     except PySparkException as error:
         if not any(answer.unreadable for answer in answers):
             raise
         what = f"duplicates can't be looked for: {first_line(error)}"
         findings.append(Finding("unreadable", Severity.VIOLATION, what))
-    return _outcome(picture, of_log, findings)
+    return _outcome(snapshot, of_log, findings)
 
 
 # -- on a worker
@@ -184,13 +184,13 @@ def _whole(home: ByteSource, name: str) -> bytes:
 # -- what to look at
 
 
-def _tasks(picture: Picture) -> Iterator[Task]:
-    for at, log in enumerate(picture.logs):
+def _tasks(snapshot: Snapshot) -> Iterator[Task]:
+    for at, log in enumerate(snapshot.logs):
         for segment in log.segments:
             if not segment.missing:
                 sealed = _sealed(segment) if segment.sealed else None
                 trusted = trusted_part(segment.base_offset, sealed, log.saved)
-                yield Task(picture.home, log.folder, segment.base_offset, sealed, trusted, at)
+                yield Task(snapshot.home, log.folder, segment.base_offset, sealed, trusted, at)
 
 
 def _sealed(segment: Segment) -> Sealed:
@@ -206,23 +206,23 @@ def _sealed(segment: Segment) -> Sealed:
 # -- findings
 
 
-def _of_directory(picture: Picture) -> Iterator[Finding]:
-    for problem in picture.problems:
+def _of_directory(snapshot: Snapshot) -> Iterator[Finding]:
+    for problem in snapshot.problems:
         yield Finding("unreadable", Severity.VIOLATION, problem)
-    for folder in picture.orphans:
-        severity = Severity.NOTE if picture.running else Severity.WARNING
+    for folder in snapshot.orphans:
+        severity = Severity.NOTE if snapshot.running else Severity.WARNING
         yield Finding("orphan", severity, f"{folder}: a folder that no log has")
 
 
 class _LogFindings:
     def __init__(
-        self, log: Log, later: Log, answers: Sequence[Answer], compacted: bool, picture: Picture
+        self, log: Log, later: Log, answers: Sequence[Answer], compacted: bool, snapshot: Snapshot
     ) -> None:
         self.log = log
         self.later = later  # the same, after the segments were read
         self.answers = [each for each in answers if each.there]
         self.compacted = compacted
-        self.picture = picture
+        self.snapshot = snapshot
         self.times = {each.base_offset: each.max_timestamp for each in log.segments}
 
     def all(self) -> Iterator[Finding]:
@@ -326,7 +326,7 @@ class _LogFindings:
     # -- files
 
     def _files(self) -> Iterator[Finding]:
-        """Of the later picture: a broker at work makes files and lets them go."""
+        """Of the later snapshot: a broker at work makes files and lets them go."""
         left = {each.name for each in (*self.log.leftovers, *self.later.leftovers)}
         segments = {each.base_offset for each in (*self.log.segments, *self.later.segments)}
         for name in self.later.files:
@@ -337,7 +337,7 @@ class _LogFindings:
             elif base is None and name not in OURS or base is not None and not _belongs(name):
                 yield self.finding("orphan", Severity.WARNING, f"{name}: not a file of a log")
             elif base is not None and base not in segments and not name.endswith(".snapshot"):
-                severity = Severity.NOTE if self.picture.running else Severity.WARNING
+                severity = Severity.NOTE if self.snapshot.running else Severity.WARNING
                 yield self.finding("orphan", severity, f"{name}: its segment isn't there")
 
 
@@ -355,14 +355,16 @@ def _belongs(name: str) -> bool:
 # -- the outcome
 
 
-def _outcome(picture: Picture, of_log: dict[int, list[Answer]], findings: list[Finding]) -> Outcome:
+def _outcome(
+    snapshot: Snapshot, of_log: dict[int, list[Answer]], findings: list[Finding]
+) -> Outcome:
     problems = Counter(
         (each.vhost, each.queue, each.partition)
         for each in findings
         if each.severity is not Severity.NOTE
     )
     rows: list[dict[str, Any]] = []
-    for at, log in enumerate(picture.logs):
+    for at, log in enumerate(snapshot.logs):
         there = [each for each in of_log[at] if each.there]
         rows.append(
             {
@@ -384,8 +386,8 @@ def _outcome(picture: Picture, of_log: dict[int, list[Answer]], findings: list[F
     return Outcome(
         headline={"logs": len(rows), **total, "read": size(bytes_)},
         findings=findings,
-        sheets=[
-            Sheet(
+        report_tables=[
+            ReportTable(
                 "Logs",
                 columns,
                 [[vhost_name(row["vhost"]), *(row[name] for name in columns[1:])] for row in shown],
@@ -393,7 +395,7 @@ def _outcome(picture: Picture, of_log: dict[int, list[Answer]], findings: list[F
         ],
         charts=[_bars(shown)] if shown else [],
         tables={"logs": pa.Table.from_pylist(rows, schema=LOGS)},
-        summary={"logs": rows, "running": picture.running},
+        summary={"logs": rows, "running": snapshot.running},
     )
 
 

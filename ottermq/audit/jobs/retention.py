@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from ottermq.audit.findings import Finding, Kind
 from ottermq.audit.growth import BANDS, RESTS_ON, Stock, projected, rests_on, stocks
-from ottermq.audit.outcome import Bars, Context, Lines, Outcome, Sheet
+from ottermq.audit.outcome import Bars, Context, Lines, Outcome, ReportTable
 from ottermq.audit.report.formatting import queue_label, size
 from ottermq.audit.report.formatting import span as spoken
-from ottermq.audit.retention_check import Kept, RetentionCheck, moment, span, when
+from ottermq.audit.retention_check import AppliedRules, RetentionCheck, moment, span, when
 from ottermq.audit.snapshot import Log
 from ottermq.topology import QueueType
 from ottermq.topology.log_names import queue_and_priority
@@ -56,7 +56,7 @@ KINDS = {
     ),
     "hold-broken": Kind(
         "Something went while a legal hold stood.",
-        "Tell whoever ordered the hold, and restore it from a backup.",
+        "Inform the owner of the hold, and restore it from a backup.",
     ),
     "lost": Kind(
         "Recovery found a damaged segment and set it aside.",
@@ -82,7 +82,7 @@ def run(context: Context) -> Outcome:
 def _outcome(
     context: Context,
     logs: Sequence[Log],
-    kept: Mapping[int, Kept],
+    kept: Mapping[int, AppliedRules],
     history: History,
     counted: Mapping[int, Stock],
     findings: Sequence[Finding],
@@ -103,7 +103,7 @@ def _outcome(
             "segments removed": len(history.removals),
         },
         findings=findings,
-        sheets=[
+        report_tables=[
             _queues(logs, kept, totals, later, history_of),
             _removed(history.removals, logs),
         ],
@@ -124,11 +124,11 @@ def _outcome(
 
 def _queues(
     logs: Sequence[Log],
-    kept: Mapping[int, Kept],
+    kept: Mapping[int, AppliedRules],
     totals: Mapping[int, Stock],
     later: Mapping[int, int],
     history: Mapping[int, timedelta],
-) -> Sheet:
+) -> ReportTable:
     rows = [
         (
             log.vhost, log.queue, log.partition, _said(log, kept[log.id]), totals[log.id].records,
@@ -141,10 +141,10 @@ def _queues(
         "vhost", "queue", "partition", "policy", "records", "stored", "oldest", "newest",
         "in 30 days", "rests on",
     )  # fmt: skip
-    return Sheet("Queues and topics", columns, rows, RESTS_ON)
+    return ReportTable("Queues and topics", columns, rows, RESTS_ON)
 
 
-def _said(log: Log, kept: Kept) -> str:
+def _said(log: Log, kept: AppliedRules) -> str:
     policy = kept.policy
     words = ["legal hold"] if policy.legal_hold else []
     if policy.max_age_ms is not None:
@@ -163,7 +163,7 @@ def _whose(each: Removal, logs: Mapping[int, Log]) -> tuple[str, str, int]:
     return each.vhost, *queue_and_priority(each.name)
 
 
-def _removed(gone: Iterable[Removal], logs: Sequence[Log]) -> Sheet:
+def _removed(gone: Iterable[Removal], logs: Sequence[Log]) -> ReportTable:
     by_id = {log.id: log for log in logs}
     by: dict[tuple[str, str, int, str], list[Removal]] = {}
     for each in gone:
@@ -173,7 +173,7 @@ def _removed(gone: Iterable[Removal], logs: Sequence[Log]) -> Sheet:
         for key, some in sorted(by.items())
     ]
     columns = ("vhost", "queue", "partition", "rule", "segments", "bytes", "last")
-    return Sheet("Removed", columns, rows)
+    return ReportTable("Removed", columns, rows)
 
 
 def _bands(logs: Sequence[Log], totals: Mapping[int, Stock], now: datetime) -> Bars:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from ottermq.audit.findings import Finding, OfKind, Severity, grouped
-from ottermq.audit.outcome import Bars, Lines, Outcome, Sheet
+from ottermq.audit.outcome import Bars, Lines, Outcome, ReportTable
 from ottermq.audit.report import charts
 from ottermq.audit.report.files import Run
 from ottermq.audit.report.formatting import cell, moment, plural, vhost_name
@@ -25,7 +25,7 @@ def page(run: Run, outcome: Outcome) -> str:
         _headline(outcome.headline),
         _timeline(outcome.findings),
         *(_chart(each) for each in outcome.charts),
-        *(_sheet(each) for each in outcome.sheets),
+        *(_report_table(each) for each in outcome.report_tables),
     ]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -135,14 +135,14 @@ def _segments(each: Finding) -> str:
     return f"{shown}<br>and {left:,} more" if left > 0 else shown
 
 
-def _sheet(sheet: Sheet) -> str:
+def _report_table(table: ReportTable) -> str:
     numeric = [
-        any(isinstance(row[at], int | float) for row in sheet.rows)
-        for at in range(len(sheet.columns))
+        any(isinstance(row[at], int | float) for row in table.rows)
+        for at in range(len(table.columns))
     ]
     kinds = [' class="number"' if each else "" for each in numeric]
     heads = "".join(
-        f"<th{kind}>{escape(name)}</th>" for kind, name in zip(kinds, sheet.columns, strict=True)
+        f"<th{kind}>{escape(name)}</th>" for kind, name in zip(kinds, table.columns, strict=True)
     )
     body = "".join(
         "<tr>"
@@ -150,11 +150,11 @@ def _sheet(sheet: Sheet) -> str:
             f"<td{kind}>{escape(cell(value))}</td>" for kind, value in zip(kinds, row, strict=True)
         )
         + "</tr>"
-        for row in sheet.rows[:MOST_ROWS]
+        for row in table.rows[:MOST_ROWS]
     )
-    left = len(sheet.rows) - MOST_ROWS
-    note = f"{sheet.note} … and {plural(left, 'more row')}".strip() if left > 0 else sheet.note
-    return _card(sheet.title, _table(heads, body), note)
+    left = len(table.rows) - MOST_ROWS
+    note = f"{table.note} … and {plural(left, 'more row')}".strip() if left > 0 else table.note
+    return _card(table.title, _table(heads, body), note)
 
 
 def _table(heads: str, body: str) -> str:

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ottermq.audit.findings import OfKind, Severity, grouped
-from ottermq.audit.outcome import Outcome, Sheet
+from ottermq.audit.outcome import Outcome, ReportTable
 from ottermq.audit.report.files import Run
 from ottermq.audit.report.formatting import cell, extent, place, plural
 
@@ -37,8 +37,8 @@ def show(run: Run, outcome: Outcome) -> None:
         console.print()
     for group in grouped(outcome.findings):
         _show_kind(console, run, group)
-    for sheet in outcome.sheets:
-        _show_sheet(console, sheet)
+    for table in outcome.report_tables:
+        _show_table(console, table)
     numbers = [f"{escape(cell(value))} {escape(name)}" for name, value in outcome.headline.items()]
     console.print(f"{', '.join(numbers)}: {_verdict(outcome)}", soft_wrap=True)
 
@@ -78,21 +78,21 @@ def _show_kind(console: Console, run: Run, group: OfKind) -> None:
     console.print()
 
 
-def _show_sheet(console: Console, sheet: Sheet) -> None:
-    if not sheet.rows:
+def _show_table(console: Console, shown: ReportTable) -> None:
+    if not shown.rows:
         return
-    console.print(f"[bold]{escape(sheet.title)}[/]")
+    console.print(f"[bold]{escape(shown.title)}[/]")
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for at, name in enumerate(sheet.columns):
-        numeric = any(isinstance(row[at], int | float) for row in sheet.rows)
+    for at, name in enumerate(shown.columns):
+        numeric = any(isinstance(row[at], int | float) for row in shown.rows)
         table.add_column(name, justify="right" if numeric else "left", overflow="fold")
-    for row in sheet.rows[:MOST_ROWS]:
+    for row in shown.rows[:MOST_ROWS]:
         table.add_row(*(escape(cell(value)) for value in row))
     console.print(table)
-    if len(sheet.rows) > MOST_ROWS:
-        console.print(f"… and {plural(len(sheet.rows) - MOST_ROWS, 'more row')}")
-    if sheet.note:
-        console.print(f"[dim]{escape(sheet.note)}[/]", soft_wrap=True)
+    if len(shown.rows) > MOST_ROWS:
+        console.print(f"… and {plural(len(shown.rows) - MOST_ROWS, 'more row')}")
+    if shown.note:
+        console.print(f"[dim]{escape(shown.note)}[/]", soft_wrap=True)
     console.print()
 
 

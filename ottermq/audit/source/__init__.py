@@ -2,7 +2,7 @@
 
 schema.py        the columns
 datasource.py    its options, and `register`
-plan.py          a picture of the directory as tasks: stretches of segments
+plan.py          a snapshot of the directory as tasks: parts of segments
 filters.py       what Spark's filters leave out of it
 transactions.py  which transactions were aborted
 reader.py        a task's rows, as Arrow batches

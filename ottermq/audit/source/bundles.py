@@ -1,11 +1,11 @@
-"""Small stretches share a task: a task costs Spark some 25 ms, whatever it reads, and a broker may
-have a hundred thousand queues with a few messages each."""
+"""Small parts of logs share a task: a task costs Spark some 25 ms, whatever it reads, and a broker
+may have a hundred thousand queues with a few messages each."""
 
 from collections.abc import Sequence
 
 from pyspark.sql.datasource import InputPartition
 
-from ottermq.audit.source.plan import Stretch
+from ottermq.audit.source.plan import LogPart
 
 TASKS = 16  # so that every core has some; more only where they'd be larger than this
 LARGEST = 16 << 20  # bytes
@@ -14,20 +14,20 @@ LARGEST = 16 << 20  # bytes
 class Bundle(InputPartition):
     """What one task reads, in order."""
 
-    def __init__(self, stretches: Sequence[Stretch]) -> None:
-        self.stretches = stretches
+    def __init__(self, parts: Sequence[LogPart]) -> None:
+        self.parts = parts
 
     def __repr__(self) -> str:
-        return f"Bundle({', '.join(map(repr, self.stretches))})"
+        return f"Bundle({', '.join(map(repr, self.parts))})"
 
 
-def bundled(stretches: Sequence[Stretch]) -> list[InputPartition]:
+def bundled(parts: Sequence[LogPart]) -> list[InputPartition]:
     """Neighbours in the same order, at most so large together; one that is larger is alone."""
-    most = min(sum(map(_size, stretches)) // TASKS, LARGEST)
+    most = min(sum(map(_size, parts)) // TASKS, LARGEST)
     out: list[InputPartition] = []
-    some: list[Stretch] = []
+    some: list[LogPart] = []
     size = 0
-    for each in stretches:
+    for each in parts:
         if some and size + _size(each) > most:
             out.append(Bundle(some))
             some, size = [], 0
@@ -36,5 +36,5 @@ def bundled(stretches: Sequence[Stretch]) -> list[InputPartition]:
     return [*out, Bundle(some)] if some else out
 
 
-def _size(stretch: Stretch) -> int:
-    return stretch.span.stop - stretch.span.start
+def _size(part: LogPart) -> int:
+    return part.span.stop - part.span.start

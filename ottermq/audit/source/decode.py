@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ottermq._core import ffi, lib
-from ottermq.storage.codecs import Codec, NotOpened, open_records
+from ottermq.storage.codecs import Codec, NotDecompressed, decompress_records
 from ottermq.wal.errors import CorruptData
 from ottermq.wal.file_window import Ranges
 from ottermq.wal.log import Aborted
@@ -186,12 +186,14 @@ class Reading:
         lib.om_batch_peek(pointer, have, info)
         batch = self._window.read(position, info.size)
         try:
-            records = open_records(
+            records = decompress_records(
                 info.attributes & lib.OM_ATTR_CODEC_MASK, batch[lib.OM_BATCH_OVERHEAD :]
             )
-        except NotOpened:
+        except NotDecompressed:
             return int(lib.OM_E_CORRUPT)
-        return int(lib.om_columns_opened(columns.handle, self._state, batch, records, len(records)))
+        return int(
+            lib.om_columns_decompressed(columns.handle, self._state, batch, records, len(records))
+        )
 
     def _step_over(self, columns: Columns) -> None:
         state = self._state

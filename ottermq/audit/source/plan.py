@@ -1,4 +1,4 @@
-"""The tasks of a read: one stretch of a segment per task, large segments split at index entries.
+"""The tasks of a read: one part of a segment per task, large segments split at index entries.
 
 A task costs Spark about 25 ms, whatever it reads. So a large directory gets large pieces; those of
 a small one are small, so that every core has some.
@@ -11,7 +11,7 @@ from pyspark.sql.datasource import InputPartition
 
 from ottermq.audit.byte_source import ByteSource
 from ottermq.audit.catalogue import INTERNAL
-from ottermq.audit.snapshot import Log, Picture, Segment
+from ottermq.audit.snapshot import Log, Segment, Snapshot
 from ottermq.audit.source import transactions
 from ottermq.audit.source.decode import LEAST, MOST, Span, Wanted
 from ottermq.wal.log import Aborted
@@ -42,7 +42,7 @@ class Limits:
         )
 
 
-class Stretch(InputPartition):
+class LogPart(InputPartition):
     """Some batches of one log, for one task: in a segment, or (`held`) in the WAL alone."""
 
     def __init__(
@@ -57,16 +57,16 @@ class Stretch(InputPartition):
         self.held = place if isinstance(place, bytes) else b""
 
     def __repr__(self) -> str:
-        return f"Stretch({self.vhost} {self.queue}/{self.partition}, {self.segment}, {self.span})"
+        return f"LogPart({self.vhost} {self.queue}/{self.partition}, {self.segment}, {self.span})"
 
 
-def stretches(picture: Picture, limits: Limits, *, marks: bool) -> list[Stretch]:
+def log_parts(snapshot: Snapshot, limits: Limits, *, marks: bool) -> list[LogPart]:
     """marks: whether a transaction was aborted is asked for."""
-    logs = [log for log in picture.logs if limits.take(log)]
+    logs = [log for log in snapshot.logs if limits.take(log)]
     piece = piece_of(sum(segment.size for log in logs for segment in log.segments))
-    out: list[Stretch] = []
+    out: list[LogPart] = []
     for log in logs:
-        out += of_log(picture.home, log, limits, piece, marks=marks)
+        out += of_log(snapshot.home, log, limits, piece, marks=marks)
     return out
 
 
@@ -77,7 +77,7 @@ def piece_of(size: int) -> int:
 
 def of_log(
     home: ByteSource, log: Log, limits: Limits, piece: int, *, marks: bool
-) -> Iterator[Stretch]:
+) -> Iterator[LogPart]:
     aborted = transactions.of_log(home, log) if marks else ()
     first, end = max(limits.offsets[0], log.start_offset), limits.offsets[1]
     wanted = Wanted((first, end), limits.times)
@@ -91,10 +91,10 @@ def of_log(
         for (start, least), (stop, behind) in zip(places, ends, strict=True):
             if first < behind and least < end:
                 span = Span(start, stop, least, log.cursor, _reaching(aborted, least))
-                yield Stretch(home, log, span, wanted, segment)
+                yield LogPart(home, log, span, wanted, segment)
     for held in _held(log, first, end):
         span = Span(0, len(held), 0, log.cursor, aborted)
-        yield Stretch(home, log, span, wanted, held)
+        yield LogPart(home, log, span, wanted, held)
 
 
 def _reaching(aborted: tuple[Aborted, ...], offset: int) -> tuple[Aborted, ...]:

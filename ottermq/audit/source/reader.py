@@ -1,4 +1,4 @@
-"""Reading: a picture of the directory becomes tasks, a task's stretch becomes Arrow batches."""
+"""Reading: a snapshot of the directory becomes tasks, a task's part becomes Arrow batches."""
 
 import gc
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,8 +14,8 @@ from ottermq.audit import snapshot
 from ottermq.audit.source import filters
 from ottermq.audit.source.bundles import Bundle, bundled
 from ottermq.audit.source.decode import ROWS, Columns, Reading
-from ottermq.audit.source.plan import Limits, Stretch, stretches
-from ottermq.wal.file_window import Held
+from ottermq.audit.source.plan import Limits, LogPart, log_parts
+from ottermq.wal.file_window import MemoryRanges
 
 WAL, GONE = "wal", "gone"
 
@@ -33,16 +33,16 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         marks = "aborted" in self._schema.names
-        return bundled(stretches(snapshot.take(self._path), self._limits, marks=marks))
+        return bundled(log_parts(snapshot.take(self._path), self._limits, marks=marks))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return rows_of(partition, self._schema)
 
 
 def rows_of(partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
-    # Of no stretch at all Spark makes a partition that is none of ours.
-    for stretch in partition.stretches if isinstance(partition, Bundle) else ():
-        yield from rows(stretch, schema)
+    # Of no part at all Spark makes a partition that is none of ours.
+    for part in partition.parts if isinstance(partition, Bundle) else ():
+        yield from rows(part, schema)
 
 
 @cache
@@ -52,27 +52,27 @@ def _settle_in() -> None:
     gc.freeze()
 
 
-def rows(stretch: Stretch, schema: StructType) -> Iterator[pa.RecordBatch]:
+def rows(part: LogPart, schema: StructType) -> Iterator[pa.RecordBatch]:
     _settle_in()
     arrow = to_arrow_schema(schema, timezone="UTC")
-    window = stretch.home.open(stretch.file) if stretch.file else Held(stretch.held)
+    window = part.home.open(part.file) if part.file else MemoryRanges(part.held)
     if window is None:
-        yield _gone(stretch, arrow)
+        yield _gone(part, arrow)
         return
-    tier = stretch.home.tier if stretch.file else WAL
-    constants = _constants(stretch, tier)
+    tier = part.home.tier if part.file else WAL
+    constants = _constants(part, tier)
     with window:
-        for columns in Reading(window, stretch.span, stretch.wanted).batches(arrow.names):
-            yield _batch(columns, constants, arrow, is_held=not stretch.file)
+        for columns in Reading(window, part.span, part.wanted).batches(arrow.names):
+            yield _batch(columns, constants, arrow, is_held=not part.file)
 
 
-def _constants(stretch: Stretch, tier: str) -> dict[str, pa.Array]:
+def _constants(part: LogPart, tier: str) -> dict[str, pa.Array]:
     """Made once: a batch takes as many of them as it has rows."""
     return {
-        "vhost": pa.repeat(stretch.vhost, ROWS),
-        "queue": pa.repeat(stretch.queue, ROWS),
-        "partition": pa.repeat(pa.scalar(stretch.partition, pa.int32()), ROWS),
-        "segment": pa.repeat(pa.scalar(stretch.segment, pa.int64()), ROWS),
+        "vhost": pa.repeat(part.vhost, ROWS),
+        "queue": pa.repeat(part.queue, ROWS),
+        "partition": pa.repeat(pa.scalar(part.partition, pa.int32()), ROWS),
+        "segment": pa.repeat(pa.scalar(part.segment, pa.int64()), ROWS),
         "tier": pa.repeat(tier, ROWS),
     }
 
@@ -98,16 +98,16 @@ def _repeated(constant: pa.Array, count: int) -> pa.Array:
     return pa.repeat(constant[0], count)  # the last batch of a piece may be a long one
 
 
-def _gone(stretch: Stretch, schema: pa.Schema) -> pa.RecordBatch:
-    """The file went since the picture was taken: a row that says so, neither right nor wrong."""
+def _gone(part: LogPart, schema: pa.Schema) -> pa.RecordBatch:
+    """The file went since the snapshot was taken: a row that says so, neither right nor wrong."""
     known = {
-        "vhost": stretch.vhost,
-        "queue": stretch.queue,
-        "partition": stretch.partition,
-        "segment": stretch.segment,
-        "position": stretch.span.start,
-        "offset": stretch.span.first_offset,
-        "size": min(stretch.span.stop - stretch.span.start, 2**31 - 1),
+        "vhost": part.vhost,
+        "queue": part.queue,
+        "partition": part.partition,
+        "segment": part.segment,
+        "position": part.span.start,
+        "offset": part.span.first_offset,
+        "size": min(part.span.stop - part.span.start, 2**31 - 1),
         "tier": GONE,
     }
     arrays = [pa.array([known.get(field.name)], field.type) for field in schema]

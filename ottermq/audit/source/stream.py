@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from ottermq.audit import snapshot
 from ottermq.audit.snapshot import Log
 from ottermq.audit.source.bundles import bundled
-from ottermq.audit.source.plan import PIECE, Limits, Stretch, of_log
+from ottermq.audit.source.plan import PIECE, Limits, LogPart, of_log
 from ottermq.audit.source.reader import rows_of
 
 Offsets = dict[str, int]
@@ -63,17 +63,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {str(log.id): stable_end(log) for log in self._logs()}
 
     def _logs(self) -> list[Log]:
-        self._picture = snapshot.take(self._path)
-        return [log for log in self._picture.logs if self._limits.take(log)]
+        self._snapshot = snapshot.take(self._path)
+        return [log for log in self._snapshot.logs if self._limits.take(log)]
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        out: list[Stretch] = []
+        out: list[LogPart] = []
         for log in self._logs():
             first, last = start.get(str(log.id), 0), end.get(str(log.id), 0)
             if first < last:
                 limits = replace(self._limits, offsets=(first, last))
                 marks = "aborted" in self._schema.names
-                out += of_log(self._picture.home, log, limits, PIECE, marks=marks)
+                out += of_log(self._snapshot.home, log, limits, PIECE, marks=marks)
         return bundled(out)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -10,7 +10,7 @@ from ottermq.audit.byte_source import ByteSource
 from ottermq.audit.snapshot import Log
 from ottermq.audit.source.decode import STILL_OPEN, Columns, Reading, Span, Wanted
 from ottermq.wal import checkpoint
-from ottermq.wal.file_window import Held
+from ottermq.wal.file_window import MemoryRanges
 from ottermq.wal.log import Aborted
 
 NAMES = ("offset", "batch_base_offset", "producer_id", "transactional", "control", "key")
@@ -50,7 +50,9 @@ def _tail(home: ByteSource, log: Log) -> Iterator[Columns]:
         with window:
             yield from Reading(window, Span(start, segment.size, 0), Wanted()).batches(NAMES)
     for batch in log.wal:
-        yield from Reading(Held(batch.data), Span(0, len(batch.data), 0), Wanted()).batches(NAMES)
+        yield from Reading(MemoryRanges(batch.data), Span(0, len(batch.data), 0), Wanted()).batches(
+            NAMES
+        )
 
 
 def _transactional(columns: Columns) -> Iterator[tuple[int, int, int, bytes | None]]:

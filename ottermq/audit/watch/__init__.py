@@ -1,7 +1,7 @@
 """`ottermq audit watch`: an audit that doesn't end.
 
 arrivals.py   checks of each micro-batch: damage, gaps, sequences that are there twice
-ledger.py     reported findings and how far each log was seen; beside Spark's own checkpoint
+ledger.py     reported findings and how far each log was seen; next to Spark's own checkpoint
 publisher.py  to a queue of a broker, confirmed
 loop.py       one watch from start to end
 

@@ -1,6 +1,6 @@
 """Checks of a micro-batch: damage, missing offsets, sequences that are there twice.
 
-Spark finds the exceptions; this module works out whether the log explains them, with a picture
+Spark finds the exceptions; this module works out whether the log explains them, with a snapshot
 taken after the rows were read: by then it shows what was settled or removed meanwhile.
 """
 
@@ -17,7 +17,7 @@ from ottermq.audit.outcome import Context
 from ottermq.audit.records import LOG
 from ottermq.audit.report.formatting import size
 from ottermq.audit.retention_check import RetentionCheck
-from ottermq.audit.snapshot import Log, Picture
+from ottermq.audit.snapshot import Log, Snapshot
 from ottermq.audit.watch.ledger import Ledger, Reached, Seen, Sequence, identity
 from ottermq.wal.segmentfile import Gap
 
@@ -43,27 +43,27 @@ def seen(context: Context, rows: "DataFrame", ledger: Ledger) -> Seen:
     audit = RetentionCheck(context)
     before = ledger.reached()
     gaps = list(_gaps(audit, found, before))
-    if gaps and audit.picture.running:
+    if gaps and audit.snapshot.running:
         time.sleep(ACKS_ARE_SYNCED)  # a queue's records may be settled, and nobody knows it yet
         audit = RetentionCheck(context)
         gaps = list(_gaps(audit, found, before))
-    logs = by_name(audit.picture)
+    logs = by_name(audit.snapshot)
     sequences, suspects = _sequences(found.steps, logs, ledger)
     findings = [*map(_damage, found.damaged), *gaps]
     for vhost, queue, partition, producer in suspects:
         findings += sequences_twice(
             context, vhost=vhost, queue=queue, partition=partition, producer_id=producer
         )
-    return Seen(identified(findings, audit.picture), _reached(found, logs, before), sequences)
+    return Seen(identified(findings, audit.snapshot), _reached(found, logs, before), sequences)
 
 
-def by_name(picture: Picture) -> dict[Name, Log]:
-    return {(log.vhost, log.queue, log.partition): log for log in picture.logs}
+def by_name(snapshot: Snapshot) -> dict[Name, Log]:
+    return {(log.vhost, log.queue, log.partition): log for log in snapshot.logs}
 
 
-def identified(findings: Iterable[Finding], picture: Picture) -> dict[str, Finding]:
+def identified(findings: Iterable[Finding], snapshot: Snapshot) -> dict[str, Finding]:
     """Violations, by their identity."""
-    ids: dict[tuple[Any, ...], int] = {name: log.id for name, log in by_name(picture).items()}
+    ids: dict[tuple[Any, ...], int] = {name: log.id for name, log in by_name(snapshot).items()}
     return {
         identity(each, ids.get((each.vhost, each.queue, each.partition))): each
         for each in findings
@@ -142,7 +142,7 @@ def _damage(row: "Row") -> Finding:
 
 
 def _gaps(audit: RetentionCheck, found: _Rows, before: Mapping[int, Reached]) -> Iterator[Finding]:
-    logs = by_name(audit.picture)
+    logs = by_name(audit.snapshot)
     damaged: dict[Name, list[int]] = {}
     for row in found.damaged:
         damaged.setdefault(_name(row), []).append(row.offset)
@@ -174,7 +174,7 @@ def _unexplained(audit: RetentionCheck, log: Log, gap: Gap) -> list[Range]:
     known: list[Range] = [(0, max(gap.first, log.start_offset))]
     known += [(each.base_offset, each.next_offset) for each in log.segments if each.missing]
     known += [(each.first, each.next) for each in told if each.rule not in STILL_THERE]
-    known += unaccounted(audit.picture.home, log, told)
+    known += unaccounted(audit.snapshot.home, log, told)
     below = [(first, min(end, gap.end)) for first, end in known if first < gap.end]
     with Settled(log.cursor) as settled:
         return [

@@ -1,4 +1,4 @@
-"""The memory of a watch across restarts: a SQLite file beside Spark's checkpoint.
+"""The memory of a watch across restarts: a SQLite file next to Spark's checkpoint.
 
 A micro-batch is in it as a whole or not at all, so that one which Spark brings again after a kill
 is either new or known.
@@ -74,7 +74,7 @@ class Notice:
 
 def identity(finding: Finding, log: int | None) -> str:
     """The same for the same violation, whenever it is found. log: its id, since a queue that was
-    deleted and declared again is another one."""
+    deleted and declared again is a new one."""
     parts: list[object] = [finding.kind, finding.vhost, finding.queue, finding.partition]
     parts += [finding.first_offset, finding.last_offset]
     parts.append(None if finding.kind in BY_OFFSETS else finding.segment)

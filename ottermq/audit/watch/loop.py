@@ -38,7 +38,7 @@ SETTINGS = {"spark.sql.shuffle.partitions": "8"}
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class WatchRequest:
     """What was asked for."""
 
     data: Path
@@ -52,18 +52,18 @@ class Order:
     options: Mapping[str, Any] | None = None
 
 
-def run(order: Order) -> int:
+def run(request: WatchRequest) -> int:
     """The exit code: 0; with `once`, 1 when something was found. CantRun: one line says why."""
-    check_installed(*NEEDED, *(["pika"] if order.publish else []))
-    look_at(order.data)
+    check_installed(*NEEDED, *(["pika"] if request.publish else []))
+    look_at(request.data)
     from ottermq.audit.failures import first_line
 
-    folder = order.checkpoint.absolute()
-    if folder.is_relative_to(order.data.absolute()):
-        raise CantRun(f"--checkpoint {order.checkpoint}: not in the data directory, please")
+    folder = request.checkpoint.absolute()
+    if folder.is_relative_to(request.data.absolute()):
+        raise CantRun(f"--checkpoint {request.checkpoint}: not in the data directory, please")
     with _Stop() as stop:
         try:
-            return _run(order, folder, stop)
+            return _run(request, folder, stop)
         except CantRun:
             raise
         except Exception as error:
@@ -76,26 +76,26 @@ def run(order: Order) -> int:
             raise CantRun(f"{first_line(error)} (all of it: {folder / LOG})") from error
 
 
-def _run(order: Order, folder: Path, stop: "_Stop") -> int:
+def _run(request: WatchRequest, folder: Path, stop: "_Stop") -> int:
     from ottermq.audit.spark import session
     from ottermq.audit.watch.ledger import Ledger
 
     with ExitStack() as ending:
         publisher = None
-        if order.publish:
+        if request.publish:
             from ottermq.audit.watch.publisher import Publisher
 
-            publisher = Publisher(order.publish, order.queue)
+            publisher = Publisher(request.publish, request.queue)
             ending.callback(publisher.close)
         folder.parent.mkdir(parents=True, exist_ok=True)
         ending.enter_context(claim(folder, "checkpoint", "watch"))
-        ledger = Ledger(folder, order.data.absolute())
+        ledger = Ledger(folder, request.data.absolute())
         ending.callback(ledger.close)
-        spark = ending.enter_context(session(folder / LOG, order.master, SETTINGS))
+        spark = ending.enter_context(session(folder / LOG, request.master, SETTINGS))
         stop.listen()  # Spark has taken Ctrl-C for itself
-        watch = _Watch(order, spark, ledger, _Teller(ledger, publisher), stop)
+        watch = _Watch(request, spark, ledger, _Teller(ledger, publisher), stop)
         watch.run(folder / "stream")
-        return 1 if order.once and watch.found else 0
+        return 1 if request.once and watch.found else 0
 
 
 class _Stop:
@@ -125,13 +125,13 @@ class _Stop:
 class _Watch:
     def __init__(
         self,
-        order: Order,
+        request: WatchRequest,
         spark: "SparkSession",
         ledger: "Ledger",
         teller: "_Teller",
         stop: _Stop,
     ) -> None:
-        self.order = order
+        self.request = request
         self.spark = spark
         self.ledger = ledger
         self.teller = teller
@@ -141,15 +141,15 @@ class _Watch:
 
     def run(self, checkpoint: Path) -> None:
         query = self._start(checkpoint)
-        if not self.order.once:
-            _log(f"watching {self.order.data}")
+        if not self.request.once:
+            _log(f"watching {self.request.data}")
         try:
-            self._until(lambda: not query.isActive, look=not self.order.once)
+            self._until(lambda: not query.isActive, look=not self.request.once)
             if error := query.exception():
                 raise error
         finally:
             query.stop()
-        if self.order.once and not self.stop.asked:
+        if self.request.once and not self.stop.asked:
             self._look()
             self._tell_all()
 
@@ -157,7 +157,7 @@ class _Watch:
         next_look = time.monotonic()
         while not self.stop.asked and not is_over():
             if look and time.monotonic() >= next_look:
-                next_look = time.monotonic() + self.order.interval.total_seconds()
+                next_look = time.monotonic() + self.request.interval.total_seconds()
                 self._look()
             self.teller.tell()
             time.sleep(TICK)
@@ -180,15 +180,15 @@ class _Watch:
 
         register(self.spark)
         rows = self.spark.readStream.format("ottermq").options(
-            path=str(self.order.data.absolute()),
+            path=str(self.request.data.absolute()),
             columns=",".join(COLUMNS),
             maxOffsetsPerTrigger=str(MOST_ROWS),
         )
         query = rows.load().writeStream.foreachBatch(self._take)
         query = query.option("checkpointLocation", str(checkpoint))
-        if self.order.once:
+        if self.request.once:
             return query.trigger(availableNow=True).start()
-        every = f"{int(self.order.interval.total_seconds() * 1000)} milliseconds"
+        every = f"{int(self.request.interval.total_seconds() * 1000)} milliseconds"
         return query.trigger(processingTime=every).start()
 
     def _take(self, rows: "DataFrame", batch: int) -> None:
@@ -198,9 +198,9 @@ class _Watch:
             self.found += self.ledger.note_batch(batch, seen(self._context(), rows, self.ledger))
 
     def _context(self) -> Context:
-        options = self.order.options or {}
-        data, now = self.order.data.absolute(), datetime.now(UTC)
-        return Context(self.spark, data, now, self.order.config, options)
+        options = self.request.options or {}
+        data, now = self.request.data.absolute(), datetime.now(UTC)
+        return Context(self.spark, data, now, self.request.config, options)
 
     # -- what lies there
 
@@ -209,9 +209,11 @@ class _Watch:
         from ottermq.audit.watch.arrivals import identified
 
         audit = RetentionCheck(self._context())
-        late = audit.too_long() if self.order.once else map(audit.kept_too_long, self._late(audit))
-        self.found += self.ledger.note(identified([*audit.gone(), *late], audit.picture))
-        self.ledger.forget_all_but(log.id for log in audit.picture.logs)
+        late = (
+            audit.too_long() if self.request.once else map(audit.kept_too_long, self._late(audit))
+        )
+        self.found += self.ledger.note(identified([*audit.gone(), *late], audit.snapshot))
+        self.ledger.forget_all_but(log.id for log in audit.snapshot.logs)
 
     def _late(self, audit: "RetentionCheck") -> "Iterator[Due]":
         """Sudden findings are reported if they are still there once the keeper has had its time."""
@@ -244,7 +246,7 @@ class _Teller:
             self._publish(self._publisher)
 
     def _publish(self, publisher: "Publisher") -> None:
-        from ottermq.audit.watch.publisher import Away
+        from ottermq.audit.watch.publisher import BrokerUnavailable
 
         publisher.stay()
         try:
@@ -252,7 +254,7 @@ class _Teller:
                 publisher.publish(notice)
                 self._ledger.published(notice)
                 self._say("")
-        except Away as error:
+        except BrokerUnavailable as error:
             self._next_try = time.monotonic() + TRY_AGAIN
             self._say(str(error))
 

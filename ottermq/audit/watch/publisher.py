@@ -15,13 +15,13 @@ BLOCKED_FOR = 30.0  # seconds that a broker may block us before it counts as awa
 TYPE = "ottermq.audit.violation"
 
 
-class Away(Exception):
+class BrokerUnavailable(Exception):
     """The broker can't be reached, or doesn't take it. The text says why."""
 
 
 class Publisher:
     def __init__(self, url: str, queue: str) -> None:
-        logging.getLogger("pika").setLevel(logging.CRITICAL)  # what matters is in Away
+        logging.getLogger("pika").setLevel(logging.CRITICAL)  # BrokerUnavailable says why
         try:
             if not url.startswith(("amqp://", "amqps://")):
                 raise ValueError
@@ -39,7 +39,7 @@ class Publisher:
         return f"{self._where.host}:{self._where.port}"
 
     def publish(self, notice: Notice) -> None:
-        """When it returns, the broker has it. Away: it may have it, too."""
+        """When it returns, the broker has it. BrokerUnavailable: it may have it, too."""
         properties = pika.BasicProperties(
             content_type="application/json",
             delivery_mode=pika.DeliveryMode.Persistent.value,
@@ -55,7 +55,7 @@ class Publisher:
             self._channel.basic_publish("", self._queue, body, properties, mandatory=True)
         except (AMQPError, OSError) as error:
             self.close()
-            raise Away(_reason(error)) from None
+            raise BrokerUnavailable(_reason(error)) from None
 
     def stay(self) -> None:
         """Heartbeats, while there is nothing to publish."""

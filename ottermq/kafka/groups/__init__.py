@@ -18,8 +18,8 @@ of a group's offset: `x-stream-offset` takes a number, and the consumer itself k
 """
 
 from ottermq.kafka.groups.coordinator import Groups
-from ottermq.kafka.groups.member import Who
+from ottermq.kafka.groups.member import MemberIdentity
 from ottermq.kafka.groups.records import Committed, Place
 from ottermq.kafka.groups.settings import GroupSettings, group_settings
 
-__all__ = ["Committed", "GroupSettings", "Groups", "Place", "Who", "group_settings"]
+__all__ = ["Committed", "GroupSettings", "Groups", "Place", "MemberIdentity", "group_settings"]

@@ -9,7 +9,8 @@ before its commit is answered, and not visible before that.
 
 Transactions hold offsets here until they end:
 
-    await groups.hold_offsets(producer_id, "group", Who(…), {Place("orders", 0): Committed(42)})
+    member = MemberIdentity(…)
+    await groups.hold_offsets(producer_id, "group", member, {Place("orders", 0): Committed(42)})
     await groups.end_transaction(producer_id, commit=True)      # twice does no harm
 """
 
@@ -27,7 +28,7 @@ from ottermq.contained import contained, is_failure
 from ottermq.errors import Malformed
 from ottermq.kafka.errors import Error, error_of
 from ottermq.kafka.groups.group import Assignments, Group, State
-from ottermq.kafka.groups.member import Joined, Joining, Synced, Who
+from ottermq.kafka.groups.member import Joined, Joining, MemberIdentity, Synced
 from ottermq.kafka.groups.offsets import Offsets, Writes
 from ottermq.kafka.groups.records import (
     Committed,
@@ -43,7 +44,7 @@ from ottermq.kafka.groups.records import (
     encode_key,
     subscribed,
 )
-from ottermq.kafka.groups.roster import Held, size_of
+from ottermq.kafka.groups.roster import MemberBytes, size_of
 from ottermq.kafka.groups.settings import GroupSettings
 from ottermq.kafka.statelog import StateLog
 from ottermq.kafka.topics import Topic, Topics
@@ -91,7 +92,7 @@ class Groups:
         self.now_ms = clock_ms or state.now_ms
         self._wheel = Wheel()
         self._entries: dict[str, Entry] = {}
-        self._held = Held()
+        self._memory = MemberBytes()
         self._holders: dict[int, set[str]] = {}  # producer id → groups it holds offsets for
         self._nursery: trio.Nursery | None = None
         self._restore()
@@ -123,7 +124,7 @@ class Groups:
     def _find_or_make(self, id: str) -> Entry:
         entry = self._entries.get(id)
         if entry is None:
-            group = Group(id, self._wheel, self._save, self.settings, self._held)
+            group = Group(id, self._wheel, self._save, self.settings, self._memory)
             entry = self._entries[id] = Entry(group, Offsets(id), self.now_ms())
         return entry
 
@@ -171,7 +172,7 @@ class Groups:
         memory together has a limit. Usual members, which need little, have a higher one: a client
         that fills the lower one with large members doesn't keep them out."""
         most = MOST_HELD if size > LITTLE * members else MOST_OF_ALL
-        return self._held.bytes + size <= most
+        return self._memory.bytes + size <= most
 
     def _forget_unused(self, entry: Entry) -> None:
         """A join was refused, and the group is nothing but a name: it isn't kept."""
@@ -186,7 +187,7 @@ class Groups:
         return self.settings.min_session_timeout <= seconds <= self.settings.max_session_timeout
 
     async def sync(
-        self, id: str, who: Who, protocol_type: str | None, protocol: str | None,
+        self, id: str, who: MemberIdentity, protocol_type: str | None, protocol: str | None,
         assignments: Assignments,
     ) -> Synced:  # fmt: skip
         entry = self._entries.get(id)
@@ -199,11 +200,11 @@ class Groups:
         entry.group.sync(who, protocol_type, protocol, assignments, answer.set)
         return await answer.wait()
 
-    def heartbeat(self, id: str, who: Who) -> Error:
+    def heartbeat(self, id: str, who: MemberIdentity) -> Error:
         entry = self._entries.get(id)
         return Error.UNKNOWN_MEMBER_ID if entry is None else entry.group.heartbeat(who)
 
-    def leave(self, id: str, leaving: list[Who]) -> list[Error]:
+    def leave(self, id: str, leaving: list[MemberIdentity]) -> list[Error]:
         entry = self._entries.get(id)
         if entry is None:
             return [Error.UNKNOWN_MEMBER_ID] * len(leaving)
@@ -248,7 +249,9 @@ class Groups:
 
     # -- offsets
 
-    async def commit(self, id: str, who: Who, offsets: Mapping[Place, Committed]) -> Error:
+    async def commit(
+        self, id: str, who: MemberIdentity, offsets: Mapping[Place, Committed]
+    ) -> Error:
         """On disk when it returns NONE."""
         entry = self._entries.get(id)
         if entry is None:
@@ -307,7 +310,7 @@ class Groups:
     # -- transactions
 
     async def hold_offsets(
-        self, producer_id: int, id: str, who: Who, offsets: Mapping[Place, Committed]
+        self, producer_id: int, id: str, who: MemberIdentity, offsets: Mapping[Place, Committed]
     ) -> Error:
         """On disk when it returns NONE, and committed when the transaction is."""
         entry = self._entries.get(id)

@@ -31,11 +31,11 @@ from ottermq.kafka.groups.member import (
     Joining,
     JoinReply,
     Member,
+    MemberIdentity,
     Synced,
     SyncReply,
-    Who,
 )
-from ottermq.kafka.groups.roster import Held, Roster
+from ottermq.kafka.groups.roster import MemberBytes, Roster
 from ottermq.kafka.groups.settings import GroupSettings
 from ottermq.kafka.wheel import Timer
 
@@ -62,13 +62,13 @@ Save = Callable[["Group", Assignments, Callable[[bool], None]], None]
 class Group:
     def __init__(
         self, id: str, timers: Timers, save: Save, settings: GroupSettings,
-        held: Held | None = None,
+        memory: MemberBytes | None = None,
     ) -> None:  # fmt: skip
         self.id = id
         self.state = State.EMPTY
         self.generation = 0
         self.protocol: str | None = None
-        self.roster = Roster(held)
+        self.roster = Roster(memory)
         self._timers = timers
         self._save = save
         self._settings = settings
@@ -330,7 +330,7 @@ class Group:
     # -- SyncGroup
 
     def sync(
-        self, who: Who, protocol_type: str | None, protocol: str | None,
+        self, who: MemberIdentity, protocol_type: str | None, protocol: str | None,
         assignments: Assignments, reply: SyncReply,
     ) -> None:  # fmt: skip
         error = self._check(who)
@@ -393,7 +393,7 @@ class Group:
 
     # -- the others
 
-    def heartbeat(self, who: Who) -> Error:
+    def heartbeat(self, who: MemberIdentity) -> Error:
         error = self._check(who)
         member = self.roster.get(who.member_id)
         if error is not Error.NONE or member is None:
@@ -401,7 +401,7 @@ class Group:
         self._watch(member, member.session_timeout)
         return Error.REBALANCE_IN_PROGRESS if self.state is State.PREPARING else Error.NONE
 
-    def leave(self, leaving: Iterable[Who]) -> list[Error]:
+    def leave(self, leaving: Iterable[MemberIdentity]) -> list[Error]:
         """One answer each. An instance's name alone removes a member: an operator does that."""
         errors: list[Error] = []
         gone: dict[Member, None] = {}
@@ -421,7 +421,7 @@ class Group:
         self._remove(gone)
         return errors
 
-    def may_commit(self, who: Who, transactional: bool = False) -> Error:
+    def may_commit(self, who: MemberIdentity, transactional: bool = False) -> Error:
         """May offsets be committed in its name?"""
         stranger = who.generation < 0 and not who.member_id and who.instance_id is None
         if self.state is State.DEAD:
@@ -441,7 +441,7 @@ class Group:
             self._watch(member, member.session_timeout)
         return Error.NONE
 
-    def _check(self, who: Who) -> Error:
+    def _check(self, who: MemberIdentity) -> Error:
         if self.state is State.DEAD:
             return Error.COORDINATOR_NOT_AVAILABLE
         error = self.roster.check(who.member_id, who.instance_id)

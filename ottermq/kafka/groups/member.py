@@ -43,7 +43,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
+class MemberIdentity:
     """The sender of a request: a member, and the generation it believes to be in."""
 
     member_id: str

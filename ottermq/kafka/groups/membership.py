@@ -10,7 +10,7 @@ from ottermq.kafka import ids
 from ottermq.kafka.api import Api
 from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error
-from ottermq.kafka.groups.member import Joining, Who
+from ottermq.kafka.groups.member import Joining, MemberIdentity
 from ottermq.kafka.pace import LARGE, paced
 from ottermq.kafka.request import Body, Handler, Request
 
@@ -123,7 +123,7 @@ async def sync_group(kafka: KafkaContext, request: Request) -> Body:
         return {"error_code": refused}
     synced = await kafka.groups.sync(
         body["group_id"],
-        Who(body["member_id"], body["generation_id"], body["group_instance_id"]),
+        MemberIdentity(body["member_id"], body["generation_id"], body["group_instance_id"]),
         body["protocol_type"],
         body["protocol_name"],
         {each["member_id"]: each["assignment"] for each in body["assignments"]},
@@ -141,7 +141,7 @@ def heartbeat(kafka: KafkaContext, request: Request) -> Body:
     refused = refusal(request, body["group_id"])
     if refused is not Error.NONE:
         return {"error_code": refused}
-    who = Who(body["member_id"], body["generation_id"], body["group_instance_id"])
+    who = MemberIdentity(body["member_id"], body["generation_id"], body["group_instance_id"])
     return {"error_code": kafka.groups.heartbeat(body["group_id"], who)}
 
 
@@ -151,10 +151,11 @@ def leave_group(kafka: KafkaContext, request: Request) -> Body:
     if refused is not Error.NONE:
         return {"error_code": refused}
     if request.version < 3:
-        [error] = kafka.groups.leave(body["group_id"], [Who(body["member_id"])])
+        [error] = kafka.groups.leave(body["group_id"], [MemberIdentity(body["member_id"])])
         return {"error_code": error}
     leaving = [
-        Who(each["member_id"], instance_id=each["group_instance_id"]) for each in body["members"]
+        MemberIdentity(each["member_id"], instance_id=each["group_instance_id"])
+        for each in body["members"]
     ]
     errors = kafka.groups.leave(body["group_id"], leaving)
     return {

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from ottermq.kafka.api import Api
 from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error
-from ottermq.kafka.groups.member import Who
+from ottermq.kafka.groups.member import MemberIdentity
 from ottermq.kafka.groups.membership import refusal
 from ottermq.kafka.groups.records import Committed, Place
 from ottermq.kafka.request import Body, Handler, Request
@@ -16,7 +16,9 @@ Wanted = dict[Place, Committed]
 
 async def offset_commit(kafka: KafkaContext, request: Request) -> Body:
     body = request.body
-    who = Who(body["member_id"], body["generation_id_or_member_epoch"], body["group_instance_id"])
+    who = MemberIdentity(
+        body["member_id"], body["generation_id_or_member_epoch"], body["group_instance_id"]
+    )
     refused = refusal(request, body["group_id"])
     if refused is not Error.NONE:
         return commit_answer(request, {}, refused)

@@ -13,21 +13,21 @@ def size_of(protocols: Protocols) -> int:
 
 
 @dataclass(slots=True)
-class Held:
+class MemberBytes:
     """The memory for members: their metadata and their assignments."""
 
     bytes: int = 0
 
 
 class Roster:
-    def __init__(self, held: Held | None = None) -> None:
-        """held: of this and other groups together."""
+    def __init__(self, memory: MemberBytes | None = None) -> None:
+        """memory: of this and other groups together."""
         self.leader: str | None = None
         self.protocol_type: str | None = None
         self._members: dict[str, Member] = {}  # in the order they came
         self._static: dict[str, str] = {}  # instance id → member id
         self._supported: Counter[str] = Counter()  # by how many members
-        self._held = held or Held()
+        self._memory = memory or MemberBytes()
 
     def __len__(self) -> int:
         return len(self._members)
@@ -65,12 +65,12 @@ class Roster:
         if member.instance_id is not None:
             self._static[member.instance_id] = member.id
         self._count(member.protocols, 1)
-        self._held.bytes += len(member.assignment)
+        self._memory.bytes += len(member.assignment)
 
     def remove(self, member: Member) -> None:
         del self._members[member.id]
         self._count(member.protocols, -1)
-        self._held.bytes -= len(member.assignment)
+        self._memory.bytes -= len(member.assignment)
         if member.instance_id is not None:
             del self._static[member.instance_id]
         if self.leader == member.id:
@@ -92,11 +92,11 @@ class Roster:
         self._count(protocols, 1)
 
     def assign(self, member: Member, share: bytes) -> None:
-        self._held.bytes += len(share) - len(member.assignment)
+        self._memory.bytes += len(share) - len(member.assignment)
         member.assignment = share
 
     def _count(self, protocols: Protocols, step: int) -> None:
-        self._held.bytes += step * size_of(protocols)
+        self._memory.bytes += step * size_of(protocols)
         for name in {name for name, _ in protocols}:
             self._supported[name] += step
             if not self._supported[name]:

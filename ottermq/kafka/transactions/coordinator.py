@@ -61,7 +61,7 @@ class Entry:
     busy: bool = False
 
 
-class Held(NamedTuple):
+class BlockedPartition(NamedTuple):
     """A partition, and the transaction its last stable offset waits for."""
 
     by: Transaction
@@ -135,7 +135,7 @@ class Transactions:
     def all(self) -> Iterator[Transaction]:
         return (entry.now for entry in self._entries.values())
 
-    def holding(self, older_than_ms: int) -> Iterator[Held]:
+    def holding(self, older_than_ms: int) -> Iterator[BlockedPartition]:
         """Partitions whose readers wait for a transaction to end, and for which: those that began
         so long ago, the oldest first. With thousands of partitions, not all are looked at."""
         now = self._clock()
@@ -147,7 +147,7 @@ class Transactions:
             topic = self._topics.find(place.topic)
             partition = topic.partition(place.partition) if topic else None
             if topic and partition and _holds(by, partition):
-                yield Held(by, place, topic.is_stream, now - by.started_ms)
+                yield BlockedPartition(by, place, topic.is_stream, now - by.started_ms)
 
     # -- producers
 

@@ -9,7 +9,7 @@ from ottermq.kafka import ids
 from ottermq.kafka.api import Api
 from ottermq.kafka.context import KafkaContext
 from ottermq.kafka.errors import Error, KafkaError
-from ottermq.kafka.groups.member import Who
+from ottermq.kafka.groups.member import MemberIdentity
 from ottermq.kafka.groups.membership import refusal as group_refusal
 from ottermq.kafka.groups.offset_commit import commit_answer, wanted_offsets
 from ottermq.kafka.groups.records import Place
@@ -134,7 +134,7 @@ async def commit_offsets(kafka: KafkaContext, request: Request) -> Body:
     offsets, errors = wanted_offsets(kafka, request)
     others = refusal(request, id) or group_refusal(request, group)
     if others is Error.NONE:
-        who = Who(body["member_id"], body["generation_id"], body["group_instance_id"])
+        who = MemberIdentity(body["member_id"], body["generation_id"], body["group_instance_id"])
         try:
             with kafka.transactions.committing(id, producer, group):
                 others = await kafka.groups.hold_offsets(producer.id, group, who, offsets)

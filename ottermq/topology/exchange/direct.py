@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from ottermq.topology.exchange.binding import Binding, Destination
+from ottermq.topology.exchange.destination_counts import DestinationCounts
 from ottermq.topology.exchange.router import Message, Router
-from ottermq.topology.exchange.tally import Tally
 from ottermq.topology.values import Table
 
 
@@ -12,10 +12,10 @@ class Direct(Router):
     by_key = True
 
     def __init__(self, arguments: Table) -> None:
-        self._by_key: dict[str, Tally] = {}
+        self._by_key: dict[str, DestinationCounts] = {}
 
     def add(self, binding: Binding) -> None:
-        self._by_key.setdefault(binding.key, Tally()).add(binding.destination)
+        self._by_key.setdefault(binding.key, DestinationCounts()).add(binding.destination)
 
     def remove(self, binding: Binding) -> None:
         bound = self._by_key[binding.key]

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from ottermq.topology.exchange.binding import Binding, Destination
+from ottermq.topology.exchange.destination_counts import DestinationCounts
 from ottermq.topology.exchange.router import Message, Router
-from ottermq.topology.exchange.tally import Tally
 from ottermq.topology.values import Table
 
 
@@ -12,7 +12,7 @@ class Fanout(Router):
     by_key = True
 
     def __init__(self, arguments: Table) -> None:
-        self._bound = Tally()
+        self._bound = DestinationCounts()
 
     def add(self, binding: Binding) -> None:
         self._bound.add(binding.destination)

@@ -4,14 +4,14 @@ from abc import abstractmethod
 from collections.abc import Iterable
 
 from ottermq.topology.exchange.binding import Binding, Destination
+from ottermq.topology.exchange.destination_counts import DestinationCounts
 from ottermq.topology.exchange.router import Message, Router
-from ottermq.topology.exchange.tally import Tally
 from ottermq.topology.values import Table
 
 
 class OneOf(Router):
     def __init__(self, arguments: Table) -> None:
-        self._bound = Tally()
+        self._bound = DestinationCounts()
         self._choices: list[Destination] | None = None
 
     def add(self, binding: Binding) -> None:

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 
 from ottermq.errors import PreconditionFailed
 from ottermq.topology.exchange.binding import Binding, Destination
+from ottermq.topology.exchange.destination_counts import DestinationCounts
 from ottermq.topology.exchange.router import Budget, Message, Router
-from ottermq.topology.exchange.tally import Tally
 from ottermq.topology.values import Table
 
 WILD = ("*", "#")
@@ -27,7 +27,7 @@ class _Node:
 
     def __init__(self) -> None:
         self.next: dict[str, _Node] = {}
-        self.bound: Tally | None = None
+        self.bound: DestinationCounts | None = None
 
 
 class Topic(Router):
@@ -48,7 +48,7 @@ class Topic(Router):
                 step = node.next[word] = _Node()
             node = step
         if node.bound is None:
-            node.bound = Tally()
+            node.bound = DestinationCounts()
         node.bound.add(binding.destination)
 
     def remove(self, binding: Binding) -> None:

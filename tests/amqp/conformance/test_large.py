@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pamqp.commands import Basic
 
-from tests.amqp.conformance.test_tls import Tower
+from tests.amqp.conformance.test_tls import TlsSetup
 from tests.amqp.wire import Address, Channel, Client, Message, eventually
 from tests.brokers import Broker
 
@@ -160,11 +160,11 @@ def test_what_is_on_its_way_arrives_though_its_queue_is_deleted(start: Start) ->
 
 
 def test_large_messages_of_a_file_over_tls(tmp_path: Path, amqp_address: Address) -> None:
-    tower, bodies = Tower(tmp_path), messages(21)
-    with tower.start(**COLD) as broker:
+    tls_setup, bodies = TlsSetup(tmp_path), messages(21)
+    with tls_setup.start(**COLD) as broker:
         fill(Client(broker.address("amqp")).channel(), "large", bodies)
         assert all_but_the_last(broker.data, bodies)
-        channel = Client(broker.address("amqps"), tls=tower.context()).channel()
+        channel = Client(broker.address("amqps"), tls=tls_setup.context()).channel()
         channel.consume("large", no_ack=True)
         assert [message.body for message in channel.deliveries(21)] == bodies
         channel.client.close()

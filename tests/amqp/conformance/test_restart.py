@@ -1,7 +1,7 @@
 """What a restart brings back, clean or by SIGKILL: topology, messages, cursors, counts.
 
-Each story has two halves: what is done before the broker ends, and what must be there when it is
-back. All stories share the two lives of one broker, each in a vhost of its own.
+Each scenario has two halves: what is done before the broker ends, and what must be there when it is
+back. All scenarios share the two lives of one broker, each in a vhost of its own.
 """
 
 import json
@@ -16,15 +16,15 @@ import pytest
 from tests.amqp.wire import Address, Channel, Client, Gone, Refused, refused
 from tests.brokers import Broker
 
-Story = Generator[None, Channel, None]
+Scenario = Generator[None, Channel, None]
 
 ENDS = {"stop": signal.SIGTERM, "kill": signal.SIGKILL}
-STORIES: dict[str, Callable[[Channel], Story]] = {}
+SCENARIOS: dict[str, Callable[[Channel], Scenario]] = {}
 
 
-def story(tell: Callable[[Channel], Story]) -> Callable[[Channel], Story]:
-    STORIES[tell.__name__] = tell
-    return tell
+def scenario(run: Callable[[Channel], Scenario]) -> Callable[[Channel], Scenario]:
+    SCENARIOS[run.__name__] = run
+    return run
 
 
 def publish(channel: Channel, queue: str, *bodies: bytes, **properties: Any) -> None:
@@ -37,8 +37,8 @@ def publish(channel: Channel, queue: str, *bodies: bytes, **properties: Any) -> 
     sender.close()
 
 
-@story
-def durable_topology_comes_back(channel: Channel) -> Story:
+@scenario
+def durable_topology_comes_back(channel: Channel) -> Scenario:
     channel.declare_exchange("lasting", "topic", durable=True)
     channel.declare_exchange("inner", "fanout", durable=True, internal=True)
     channel.declare_exchange("brief", "topic")
@@ -59,8 +59,8 @@ def durable_topology_comes_back(channel: Channel) -> Story:
         client.channel().declare_exchange("brief", passive=True)
 
 
-@story
-def what_was_deleted_and_unbound_stays_so(channel: Channel) -> Story:
+@scenario
+def what_was_deleted_and_unbound_stays_so(channel: Channel) -> Scenario:
     channel.declare_exchange("x", "fanout", durable=True)
     for queue in ("gone", "unbound"):
         channel.declare(queue, durable=True)
@@ -75,8 +75,8 @@ def what_was_deleted_and_unbound_stays_so(channel: Channel) -> Story:
     assert channel.count("gone") == 0
 
 
-@story
-def persistent_messages_come_back_in_order(channel: Channel) -> Story:
+@scenario
+def persistent_messages_come_back_in_order(channel: Channel) -> Scenario:
     bodies = [b"%d" % number for number in range(500)]
     channel.declare("kept", durable=True)
     publish(channel, "kept", *bodies, content_type="text/plain", headers={"a": [1, {"b": 2}]})
@@ -89,8 +89,8 @@ def persistent_messages_come_back_in_order(channel: Channel) -> Story:
     assert channel.drain("kept") == bodies[1:]
 
 
-@story
-def messages_from_nothing_to_a_megabyte_come_back_whole(channel: Channel) -> Story:
+@scenario
+def messages_from_nothing_to_a_megabyte_come_back_whole(channel: Channel) -> Scenario:
     bodies = [bytes(size) + b"!" for size in (0, 1, 4096, 65_536, 300_000, 1 << 20)]
     channel.declare("kept", durable=True)
     publish(channel, "kept", *bodies)
@@ -98,8 +98,8 @@ def messages_from_nothing_to_a_megabyte_come_back_whole(channel: Channel) -> Sto
     assert channel.drain("kept") == bodies
 
 
-@story
-def unacked_messages_come_back_as_redelivered_in_their_place(channel: Channel) -> Story:
+@scenario
+def unacked_messages_come_back_as_redelivered_in_their_place(channel: Channel) -> Scenario:
     channel.declare("kept", durable=True)
     publish(channel, "kept", *(b"%d" % number for number in range(10)))
     channel.qos(6)
@@ -118,8 +118,8 @@ def unacked_messages_come_back_as_redelivered_in_their_place(channel: Channel) -
     assert [m.redelivered for m in back] == [True] * 6 + [False]
 
 
-@story
-def acked_messages_stay_away(channel: Channel) -> Story:
+@scenario
+def acked_messages_stay_away(channel: Channel) -> Scenario:
     channel.declare("kept", durable=True)
     publish(channel, "kept", *(b"%d" % number for number in range(100)))
     assert len(channel.drain("kept")) == 100
@@ -128,8 +128,8 @@ def acked_messages_stay_away(channel: Channel) -> Story:
     assert channel.drain("kept") == [b"last"]
 
 
-@story
-def purged_messages_stay_away(channel: Channel) -> Story:
+@scenario
+def purged_messages_stay_away(channel: Channel) -> Scenario:
     channel.declare("kept", durable=True)
     publish(channel, "kept", b"1", b"2")
     assert channel.purge("kept") == 2
@@ -138,8 +138,8 @@ def purged_messages_stay_away(channel: Channel) -> Story:
     assert channel.drain("kept") == [b"3"]
 
 
-@story
-def a_committed_transaction_comes_back(channel: Channel) -> Story:
+@scenario
+def a_committed_transaction_comes_back(channel: Channel) -> Scenario:
     for queue in ("from", "to"):
         channel.declare(queue, durable=True)
     publish(channel, "from", b"job")
@@ -155,8 +155,8 @@ def a_committed_transaction_comes_back(channel: Channel) -> Story:
     assert (channel.drain("from"), channel.drain("to")) == ([], [b"done"])
 
 
-@story
-def priorities_come_back(channel: Channel) -> Story:
+@scenario
+def priorities_come_back(channel: Channel) -> Scenario:
     channel.declare("ranked", {"x-max-priority": 9}, durable=True)
     for priority in (1, 9, 5, 9, 1):
         publish(channel, "ranked", b"%d" % priority, priority=priority)
@@ -164,8 +164,8 @@ def priorities_come_back(channel: Channel) -> Story:
     assert channel.drain("ranked") == [b"9", b"9", b"5", b"1", b"1"]
 
 
-@story
-def streams_come_back_with_their_offsets(channel: Channel) -> Story:
+@scenario
+def streams_come_back_with_their_offsets(channel: Channel) -> Scenario:
     channel.declare("news", {"x-queue-type": "stream"}, durable=True)
     publish(channel, "news", b"0", b"1", b"2")
     channel = yield
@@ -180,8 +180,8 @@ def streams_come_back_with_their_offsets(channel: Channel) -> Story:
     assert offsets[:3] == [0, 1, 2] and offsets[3] >= 3
 
 
-@story
-def delivery_counts_survive(channel: Channel) -> Story:
+@scenario
+def delivery_counts_survive(channel: Channel) -> Scenario:
     channel.declare("tried", {"x-queue-type": "quorum", "x-delivery-limit": 5}, durable=True)
     publish(channel, "tried", b"x")
     for _ in range(2):
@@ -193,8 +193,8 @@ def delivery_counts_survive(channel: Channel) -> Story:
     assert (message.headers["x-delivery-count"], message.headers["x-acquired-count"]) == (2, 2)
 
 
-@story
-def dead_letters_come_back_where_they_went(channel: Channel) -> Story:
+@scenario
+def dead_letters_come_back_where_they_went(channel: Channel) -> Scenario:
     channel.declare("grave", durable=True)
     channel.declare(
         "short",
@@ -215,8 +215,8 @@ def dead_letters_come_back_where_they_went(channel: Channel) -> Story:
     assert channel.drain("short") == [b"3"]
 
 
-@story
-def messages_that_expire_while_the_broker_is_down_are_gone(channel: Channel) -> Story:
+@scenario
+def messages_that_expire_while_the_broker_is_down_are_gone(channel: Channel) -> Scenario:
     channel.declare("kept", durable=True)
     publish(channel, "kept", b"brief", expiration="100")
     publish(channel, "kept", b"lasting")
@@ -224,8 +224,8 @@ def messages_that_expire_while_the_broker_is_down_are_gone(channel: Channel) -> 
     assert channel.drain("kept") == [b"lasting"]
 
 
-@story
-def delayed_messages_survive(channel: Channel) -> Story:
+@scenario
+def delayed_messages_survive(channel: Channel) -> Scenario:
     channel.declare_exchange(
         "later", "x-delayed-message", {"x-delayed-type": "direct"}, durable=True
     )
@@ -239,8 +239,8 @@ def delayed_messages_survive(channel: Channel) -> Story:
     assert channel.must_get("kept").body == b"x"
 
 
-@story
-def policies_come_back(channel: Channel) -> Story:
+@scenario
+def policies_come_back(channel: Channel) -> Scenario:
     """`definitions` has one that bounds this queue, and is not loaded again."""
     channel.declare("ruled", durable=True)
     publish(channel, "ruled", b"1", b"2", b"3", b"4")
@@ -251,8 +251,8 @@ def policies_come_back(channel: Channel) -> Story:
     assert channel.drain("ruled") == [b"4", b"5"]
 
 
-@story
-def a_restart_of_a_broker_with_much_to_remember_is_whole(channel: Channel) -> Story:
+@scenario
+def a_restart_of_a_broker_with_much_to_remember_is_whole(channel: Channel) -> Scenario:
     names = [f"queue-{number}" for number in range(200)]
     for name in names:
         channel.declare(name, durable=True)
@@ -266,7 +266,7 @@ def a_restart_of_a_broker_with_much_to_remember_is_whole(channel: Channel) -> St
     assert [channel.must_get(name).body.decode() for name in names] == names
 
 
-# -- the two lives
+# -- the two restarted
 
 
 def definitions(folder: Path) -> Path:
@@ -274,8 +274,8 @@ def definitions(folder: Path) -> Path:
     everything = {"configure": ".*", "write": ".*", "read": ".*"}
     written = {
         "users": [{"name": "guest", "password": "guest", "tags": "administrator"}],
-        "vhosts": [{"name": name} for name in ("/", *STORIES)],
-        "permissions": [{"user": "guest", "vhost": name, **everything} for name in STORIES],
+        "vhosts": [{"name": name} for name in ("/", *SCENARIOS)],
+        "permissions": [{"user": "guest", "vhost": name, **everything} for name in SCENARIOS],
         "policies": [
             {
                 "vhost": policies_come_back.__name__,
@@ -291,16 +291,16 @@ def definitions(folder: Path) -> Path:
     return path
 
 
-class Lives:
-    """One broker, ended once; the stories that were begun before, and where to go on with them."""
+class RestartedBroker:
+    """One broker, ended once; the scenarios begun before, and where to go on with them."""
 
     def __init__(self, folder: Path, end: signal.Signals) -> None:
-        self.begun: dict[str, Story] = {}
+        self.begun: dict[str, Scenario] = {}
         self.failed: dict[str, BaseException] = {}
         self.clients: list[Client] = []
         self._data = folder / "data"
         with Broker(self._data, "--definitions", str(definitions(folder))) as broker:
-            for name in STORIES:
+            for name in SCENARIOS:
                 self._begin(name, broker.address("amqp"))
             broker.process.send_signal(end)
             for client in self.clients:
@@ -313,7 +313,7 @@ class Lives:
         client = Client(address, vhost=name)
         self.clients.append(client)  # what it holds stays in its hands
         try:
-            self.begun[name] = STORIES[name](client.channel())
+            self.begun[name] = SCENARIOS[name](client.channel())
             next(self.begun[name])
         except BaseException as failure:
             self.failed[name] = failure
@@ -323,18 +323,18 @@ class Lives:
 
 
 @pytest.fixture(scope="module", params=ENDS)
-def lives(
+def restarted(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Lives, Address]]:
-    both = Lives(tmp_path_factory.mktemp("lives"), ENDS[request.param])
+) -> Iterator[tuple[RestartedBroker, Address]]:
+    both = RestartedBroker(tmp_path_factory.mktemp("restarted"), ENDS[request.param])
     with both.again() as broker:
         yield both, broker.address("amqp")
 
 
 @pytest.mark.ottermq_only("a broker of the test's own")
-@pytest.mark.parametrize("name", STORIES)
-def test_after_a_restart(lives: tuple[Lives, Address], name: str) -> None:
-    both, address = lives
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_after_a_restart(restarted: tuple[RestartedBroker, Address], name: str) -> None:
+    both, address = restarted
     if name in both.failed:
         raise both.failed[name]
     with Client(address, vhost=name) as client, suppress(StopIteration):

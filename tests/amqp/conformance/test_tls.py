@@ -14,7 +14,7 @@ from tests.brokers import Broker
 pytestmark = pytest.mark.ottermq_only("our listener")
 
 
-class Tower:
+class TlsSetup:
     """A broker that speaks TLS, with a CA of its own."""
 
     def __init__(self, folder: Path) -> None:
@@ -51,13 +51,13 @@ class Tower:
 
 
 @pytest.fixture
-def tower(tmp_path: Path, amqp_address: Address) -> Tower:
-    return Tower(tmp_path)
+def tls_setup(tmp_path: Path, amqp_address: Address) -> TlsSetup:
+    return TlsSetup(tmp_path)
 
 
-def test_a_conversation_over_tls(tower: Tower) -> None:
-    with tower.start() as broker:
-        client = Client(broker.address("amqps"), tls=tower.context())
+def test_a_conversation_over_tls(tls_setup: TlsSetup) -> None:
+    with tls_setup.start() as broker:
+        client = Client(broker.address("amqps"), tls=tls_setup.context())
         channel = client.channel()
         queue = channel.declare()
         channel.confirm()
@@ -71,19 +71,19 @@ def test_a_conversation_over_tls(tower: Tower) -> None:
         client.close()
 
 
-def test_large_messages_over_tls(tower: Tower) -> None:
+def test_large_messages_over_tls(tls_setup: TlsSetup) -> None:
     body = bytes(range(256)) * 20_000
-    with tower.start() as broker:
-        channel = Client(broker.address("amqps"), tls=tower.context()).channel()
+    with tls_setup.start() as broker:
+        channel = Client(broker.address("amqps"), tls=tls_setup.context()).channel()
         queue = channel.declare()
         channel.publish(body, key=queue)
         assert channel.must_get(queue).body == body
         channel.client.close()
 
 
-def test_plain_and_tls_clients_meet(tower: Tower) -> None:
-    with tower.start() as broker:
-        secret = Client(broker.address("amqps"), tls=tower.context()).channel()
+def test_plain_and_tls_clients_meet(tls_setup: TlsSetup) -> None:
+    with tls_setup.start() as broker:
+        secret = Client(broker.address("amqps"), tls=tls_setup.context()).channel()
         plain = Client(broker.address("amqp")).channel()
         queue = plain.declare()
         secret.publish(b"x", key=queue)
@@ -92,24 +92,24 @@ def test_plain_and_tls_clients_meet(tower: Tower) -> None:
         plain.client.close()
 
 
-def test_a_client_that_knows_another_ca_stays_away(tower: Tower) -> None:
+def test_a_client_that_knows_another_ca_stays_away(tls_setup: TlsSetup) -> None:
     stranger = ssl.create_default_context()
     trustme.CA().configure_trust(stranger)
-    with tower.start() as broker:
+    with tls_setup.start() as broker:
         with pytest.raises(ssl.SSLError):
             Client(broker.address("amqps"), tls=stranger)
-        Client(broker.address("amqps"), tls=tower.context()).close()
+        Client(broker.address("amqps"), tls=tls_setup.context()).close()
 
 
-def test_a_required_certificate_is_required(tower: Tower) -> None:
-    with tower.start(OTTERMQ_TLS__VERIFY="required") as broker:
+def test_a_required_certificate_is_required(tls_setup: TlsSetup) -> None:
+    with tls_setup.start(OTTERMQ_TLS__VERIFY="required") as broker:
         with pytest.raises((ssl.SSLError, OSError, Gone)):
-            Client(broker.address("amqps"), tls=tower.context())
-        identity = tower.ca.issue_cert("otter@example.org", common_name="otter")
-        Client(broker.address("amqps"), tls=tower.context(identity)).close()
+            Client(broker.address("amqps"), tls=tls_setup.context())
+        identity = tls_setup.ca.issue_cert("otter@example.org", common_name="otter")
+        Client(broker.address("amqps"), tls=tls_setup.context(identity)).close()
 
 
-def test_external_takes_the_user_from_the_certificate(tower: Tower, tmp_path: Path) -> None:
+def test_external_takes_the_user_from_the_certificate(tls_setup: TlsSetup, tmp_path: Path) -> None:
     definitions = tmp_path / "definitions.json"
     definitions.write_text(
         '{"users": [{"name": "otter", "password_hash": "", "tags": ""},'
@@ -118,13 +118,13 @@ def test_external_takes_the_user_from_the_certificate(tower: Tower, tmp_path: Pa
         ' "permissions": [{"user": "otter", "vhost": "/", "configure": ".*", "write": ".*",'
         ' "read": ".*"}]}'
     )
-    with tower.start(
+    with tls_setup.start(
         OTTERMQ_TLS__VERIFY="optional",
         OTTERMQ_TLS__LOGIN_FROM="common_name",
         OTTERMQ_DEFINITIONS=str(definitions),
     ) as broker:
-        identity = tower.ca.issue_cert("otter@example.org", common_name="otter")
-        client = Client(broker.address("amqps"), tls=tower.context(identity), open=False)
+        identity = tls_setup.ca.issue_cert("otter@example.org", common_name="otter")
+        client = Client(broker.address("amqps"), tls=tls_setup.context(identity), open=False)
         started = client.start(mechanism="EXTERNAL", response="")
         assert "EXTERNAL" in started.mechanisms.split()
         client.tune()
@@ -134,27 +134,27 @@ def test_external_takes_the_user_from_the_certificate(tower: Tower, tmp_path: Pa
         channel.publish(b"x", key=queue, user_id="otter")
         assert channel.must_get(queue).body == b"x"
         client.close()
-        unknown = tower.ca.issue_cert("stranger@example.org", common_name="stranger")
-        client = Client(broker.address("amqps"), tls=tower.context(unknown), open=False)
+        unknown = tls_setup.ca.issue_cert("stranger@example.org", common_name="stranger")
+        client = Client(broker.address("amqps"), tls=tls_setup.context(unknown), open=False)
         client.start(mechanism="EXTERNAL", response="")
         with pytest.raises((Refused, Gone)):
             client.tune()
         client.drop()
 
 
-def test_new_files_count_without_a_restart(tower: Tower) -> None:
-    with tower.start() as broker:
-        old = Client(broker.address("amqps"), tls=tower.context())
+def test_new_files_count_without_a_restart(tls_setup: TlsSetup) -> None:
+    with tls_setup.start() as broker:
+        old = Client(broker.address("amqps"), tls=tls_setup.context())
 
         def serial() -> str:
-            client = Client(broker.address("amqps"), tls=tower.context())
+            client = Client(broker.address("amqps"), tls=tls_setup.context())
             assert isinstance(client.socket, ssl.SSLSocket)
             shown = client.socket.getpeercert() or {}
             client.close()
             return str(shown["serialNumber"])
 
         before = serial()
-        tower.renew()
+        tls_setup.renew()
         broker.process.send_signal(signal.SIGHUP)
         assert eventually(lambda: serial() != before)
         old.channel().round_trip()  # and the old connection goes on

@@ -9,7 +9,7 @@ from pamqp.common import FieldTable
 
 from ottermq.auth import Permission
 from ottermq.engine.types import Consumer
-from ottermq.errors import Held, NotFound
+from ottermq.errors import NotFound, UnderLegalHold
 from ottermq.topology import MetaDb, restore
 from tests.amqp.unit.server_harness import Client, Closed, Harness, open_harness
 
@@ -119,7 +119,7 @@ async def test_one_with_a_queue_under_legal_hold_stays(harness: Harness) -> None
     client = await harness.connected("v")
     await client.call(1, Queue.Declare(queue="ledger", durable=True))
     harness.context.queues.holds.also.append(lambda queue: queue.name == "ledger")
-    with pytest.raises(Held, match="queue 'ledger' in vhost 'v' is under legal hold"):
+    with pytest.raises(UnderLegalHold, match="queue 'ledger' in vhost 'v' is under legal hold"):
         await delete(harness)
     assert "v" in harness.topology.vhosts
     assert await client.call(1, Queue.Declare(queue="ledger", durable=True))

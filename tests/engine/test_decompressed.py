@@ -87,10 +87,10 @@ def test_one_that_cannot_be_opened_is_passed_over(plane: Plane) -> None:
     client.consume("work")
     plane.wait(lambda: plane.asked)
     [first] = plane.asked
-    assert not plane.engine.batch_opened(first.log, first.base_offset, None)
+    assert not plane.engine.batch_decompressed(first.log, first.base_offset, None)
     plane.wait(lambda: len(plane.asked) == 2)
     second = plane.asked[1]
-    assert not plane.engine.batch_opened(second.log, second.base_offset, b"no records")
+    assert not plane.engine.batch_decompressed(second.log, second.base_offset, b"no records")
     assert client.message().body == b"behind"
     assert plane.ready("work") == 0
 
@@ -104,7 +104,7 @@ def test_a_get_waits_until_it_is_open(plane: Plane) -> None:
 
 
 def test_an_answer_nobody_asked_for_is_refused(plane: Plane) -> None:
-    assert not plane.engine.batch_opened(1, 0, b"")
+    assert not plane.engine.batch_decompressed(1, 0, b"")
 
 
 def test_more_batches_than_are_kept_all_come_through(plane: Plane) -> None:

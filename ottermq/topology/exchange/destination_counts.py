@@ -3,7 +3,7 @@
 from ottermq.topology.exchange.binding import Destination
 
 
-class Tally(dict[Destination, int]):
+class DestinationCounts(dict[Destination, int]):
     """In the order they were first bound."""
 
     __slots__ = ()

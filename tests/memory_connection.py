@@ -5,7 +5,7 @@ from collections.abc import Callable
 import trio
 
 
-class MemoryPipe:
+class MemoryConnection:
     """Takes what it is fed up to `room` bytes, and gives what the test says."""
 
     def __init__(self, room: int = 1 << 30) -> None:
@@ -17,7 +17,7 @@ class MemoryPipe:
         self._ended = trio.Event()
         self._wakeups = trio.lowlevel.ParkingLot()
 
-    # -- what the tunnel sees
+    # -- what the TLS bridge sees
 
     def feed(self, data: bytes) -> int:
         count = min(self.room, len(data))

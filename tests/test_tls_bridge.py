@@ -11,8 +11,8 @@ import trio.testing
 import trustme
 
 from ottermq.net.tls import Contexts
-from ottermq.net.tls_bridge import Peer, Tunnel
-from tests.pipes import MemoryPipe
+from ottermq.net.tls_bridge import Peer, TlsBridge
+from tests.memory_connection import MemoryConnection
 from tests.test_tls import client, written
 
 PATIENCE = 20.0
@@ -20,19 +20,19 @@ PATIENCE = 20.0
 
 @dataclass
 class Place:
-    """A port with a tunnel behind it, and what happened there."""
+    """A TLS port with a bridge behind it, and what happened there."""
 
     ca: trustme.CA
     port: int = 0
-    pipes: list[MemoryPipe] = field(default_factory=list)
+    connections: list[MemoryConnection] = field(default_factory=list)
     peers: list[Peer] = field(default_factory=list)
     endings: list[str | None] = field(default_factory=list)
     changed: trio.Event = field(default_factory=trio.Event)
 
-    async def pipe(self) -> MemoryPipe:
+    async def connection(self) -> MemoryConnection:
         """Of the last connection."""
-        await self.until(lambda: bool(self.pipes))
-        return self.pipes[-1]
+        await self.until(lambda: bool(self.connections))
+        return self.connections[-1]
 
     async def until(self, true: Callable[[], bool]) -> None:
         while not true():
@@ -59,17 +59,17 @@ async def serving(
 ) -> AsyncIterator[Place]:
     place = Place(trustme.CA())
 
-    def open_pipe(peer: Peer) -> MemoryPipe:
+    def open_virtual(peer: Peer) -> MemoryConnection:
         place.peers.append(peer)
-        place.pipes.append(MemoryPipe(room))
+        place.connections.append(MemoryConnection(room))
         place.note()
-        return place.pipes[-1]
+        return place.connections[-1]
 
     contexts = Contexts(written(folder, place.ca, **settings))  # type: ignore[arg-type]
-    tunnel = Tunnel(contexts, "common_name", handshake_timeout, open_pipe)
+    bridge = TlsBridge(contexts, "common_name", handshake_timeout, open_virtual)
 
     async def serve(stream: trio.SocketStream) -> None:
-        place.endings.append(await tunnel.serve(stream))
+        place.endings.append(await bridge.serve(stream))
         place.note()
 
     with trio.fail_after(PATIENCE):
@@ -92,10 +92,10 @@ async def read(stream: trio.abc.ReceiveStream, size: int) -> bytes:
 async def test_bytes_go_both_ways(tmp_path: Path) -> None:
     async with serving(tmp_path) as place:
         stream = await place.connect()
-        pipe = await place.pipe()
+        connection = await place.connection()
         await stream.send_all(b"AMQP\0\0\x09\x01")
-        assert await pipe.wait_taken(8) == b"AMQP\0\0\x09\x01"
-        pipe.put_out(b"start")
+        assert await connection.wait_taken(8) == b"AMQP\0\0\x09\x01"
+        connection.put_out(b"start")
         assert await read(stream, 5) == b"start"
 
 
@@ -103,12 +103,12 @@ async def test_much_goes_both_ways_at_once_unchanged(tmp_path: Path) -> None:
     data = os.urandom(3_000_000)
     async with serving(tmp_path) as place:
         stream = await place.connect()
-        pipe = await place.pipe()
-        pipe.put_out(data)
+        connection = await place.connection()
+        connection.put_out(data)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stream.send_all, data)
             assert await read(stream, len(data)) == data
-        assert await pipe.wait_taken(len(data)) == data
+        assert await connection.wait_taken(len(data)) == data
 
 
 async def test_an_engine_without_room_holds_the_client_back_and_loses_nothing(
@@ -117,40 +117,40 @@ async def test_an_engine_without_room_holds_the_client_back_and_loses_nothing(
     data = os.urandom(200_000)
     async with serving(tmp_path, room=1000) as place:
         stream = await place.connect()
-        pipe = await place.pipe()
+        connection = await place.connection()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stream.send_all, data)
-            assert await pipe.wait_taken(1000) == data[:1000]
-            while len(pipe.taken) < len(data):
+            assert await connection.wait_taken(1000) == data[:1000]
+            while len(connection.taken) < len(data):
                 await trio.testing.wait_all_tasks_blocked()
-                assert pipe.room == 0
-                held = len(pipe.taken)
-                pipe.make_room(7919)
-                await pipe.wait_taken(min(held + 7919, len(data)))
-        assert bytes(pipe.taken) == data
+                assert connection.room == 0
+                held = len(connection.taken)
+                connection.make_room(7919)
+                await connection.wait_taken(min(held + 7919, len(data)))
+        assert bytes(connection.taken) == data
 
 
 async def test_a_client_that_leaves_is_told_to_the_engine(tmp_path: Path) -> None:
     async with serving(tmp_path) as place:
         for goodbye in (True, False):
             stream = await place.connect()
-            await place.until(lambda: len(place.pipes) > len(place.endings))
+            await place.until(lambda: len(place.connections) > len(place.endings))
             await (stream.aclose() if goodbye else stream.transport_stream.aclose())
-            await place.pipes[-1].hung_up.wait()
-            await place.until(lambda: len(place.pipes) == len(place.endings))
+            await place.connections[-1].hung_up.wait()
+            await place.until(lambda: len(place.connections) == len(place.endings))
         assert place.endings == [None, None]
 
 
 async def test_a_client_that_still_sends_hears_our_last_words_too(tmp_path: Path) -> None:
     async with serving(tmp_path, room=100) as place:
         stream = await place.connect()
-        pipe = await place.pipe()
+        connection = await place.connection()
         with suppress(trio.BrokenResourceError):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(send_for_ever, stream)
-                await pipe.wait_taken(100)
-                pipe.put_out(b"close")
-                pipe.close()
+                await connection.wait_taken(100)
+                connection.put_out(b"close")
+                connection.close()
                 assert await read(stream, 5) == b"close"
                 nursery.cancel_scope.cancel()
 
@@ -165,19 +165,19 @@ async def test_the_engines_last_words_arrive_before_the_end(tmp_path: Path) -> N
     words = os.urandom(500_000)
     async with serving(tmp_path) as place:
         stream = await place.connect()
-        pipe = await place.pipe()
-        pipe.closes_when_hung_up = False
-        pipe.put_out(words)
-        pipe.close()
+        connection = await place.connection()
+        connection.closes_when_hung_up = False
+        connection.put_out(words)
+        connection.close()
         assert await read(stream, len(words) + 1) == words
 
 
 async def test_a_client_that_never_reads_does_not_outlive_its_connection(tmp_path: Path) -> None:
     async with serving(tmp_path) as place:
         await place.connect()
-        pipe = await place.pipe()
-        pipe.put_out(bytes(50_000_000))  # more than the kernel takes
-        pipe.close()
+        connection = await place.connection()
+        connection.put_out(bytes(50_000_000))  # more than the kernel takes
+        connection.close()
         await place.until(lambda: bool(place.endings))
 
 
@@ -185,7 +185,7 @@ async def test_the_name_in_a_clients_certificate_is_told_to_the_engine(tmp_path:
     async with serving(tmp_path, verify="required") as place:
         identity = place.ca.issue_cert("client.example", common_name="otter")
         await place.connect(identity)
-        await place.pipe()
+        await place.connection()
         peer = place.peers[0]
         assert (peer.host, peer.certificate, peer.protocol) == ("127.0.0.1", "otter", "TLSv1.3")
         assert peer.port > 0 and peer.cipher
@@ -197,7 +197,7 @@ async def test_who_does_not_speak_tls_is_turned_away(tmp_path: Path) -> None:
         await raw.send_all(b"AMQP\0\0\x09\x01")
         await place.until(lambda: bool(place.endings))
         assert (place.endings[0] or "").startswith("TLS handshake failed: ")
-        assert place.pipes == []
+        assert place.connections == []
 
 
 async def test_a_handshake_that_takes_for_ever_is_ended(tmp_path: Path) -> None:
@@ -216,4 +216,4 @@ async def test_a_certificate_that_is_required_and_missing_ends_the_handshake(
         assert await read(stream, 1) == b""
         await place.until(lambda: bool(place.endings))
         assert place.endings == ["TLS handshake failed: peer did not return a certificate"]
-        assert place.pipes == []
+        assert place.connections == []

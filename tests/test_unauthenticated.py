@@ -20,22 +20,22 @@ LOGIN_ONLY = {
 
 
 @contextmanager
-def strangers(address: tuple[str, int], count: int) -> Iterator[list[socket.socket]]:
+def unauthenticated(address: tuple[str, int], count: int) -> Iterator[list[socket.socket]]:
     with ExitStack() as stack:
         yield [stack.enter_context(socket.create_connection(address)) for _ in range(count)]
 
 
-def send_some(stranger: socket.socket, data: bytes) -> None:
+def send_some(client: socket.socket, data: bytes) -> None:
     """As much as is taken within a moment; it may be cut off meanwhile."""
-    stranger.settimeout(0.05)
+    client.settimeout(0.05)
     with suppress(OSError):
-        stranger.sendall(data)
+        client.sendall(data)
 
 
-def is_closed(stranger: socket.socket) -> bool:
-    stranger.settimeout(PATIENCE)
+def is_closed(client: socket.socket) -> bool:
+    client.settimeout(PATIENCE)
     try:
-        return stranger.recv(1) == b""
+        return client.recv(1) == b""
     except ConnectionError:
         return True
 
@@ -57,25 +57,25 @@ def test_half_sent_requests_before_a_login_hold_back_no_publisher(tmp_path: Path
         confirm_seconds(client)
         with (
             takes_at_most(broker, mib=16, cpu_s=2),
-            strangers(broker.address("kafka"), 150) as crowd,
+            unauthenticated(broker.address("kafka"), 150) as crowd,
         ):
-            for stranger in crowd:
-                send_some(stranger, half)
+            for waiting in crowd:
+                send_some(waiting, half)
             time.sleep(1.2)  # two of the sweeps in which memory is weighed
             assert confirm_seconds(client) < PATIENCE
         assert not [line for line in broker.lines if "low on memory" in line]
 
 
-def test_of_too_many_strangers_from_an_address_the_oldest_goes(tmp_path: Path) -> None:
+def test_of_too_many_unauthenticated_from_an_address_the_oldest_goes(tmp_path: Path) -> None:
     env = {**LOGIN_ONLY, "OTTERMQ_AUTH__UNAUTHENTICATED_PER_ADDRESS": "10"}
     with Broker(tmp_path / "data", env=env) as broker:
         friends = [Client(broker.address("amqp")) for _ in range(15)]  # who have logged in
-        with strangers(broker.address("amqp"), 30) as crowd:
-            for stranger in crowd[:20]:
-                assert is_closed(stranger)
-            for stranger in crowd[20:]:
-                stranger.settimeout(0.01)
+        with unauthenticated(broker.address("amqp"), 30) as crowd:
+            for waiting in crowd[:20]:
+                assert is_closed(waiting)
+            for waiting in crowd[20:]:
+                waiting.settimeout(0.01)
                 with suppress(TimeoutError):
-                    assert stranger.recv(1) != b"", "it is one of the last ten"
+                    assert waiting.recv(1) != b"", "it is one of the last ten"
         for friend in friends:
             friend.channel().declare()

@@ -1,4 +1,4 @@
-"""Methods from strangers: whatever their fields hold, the server answers or closes with a code that
+"""Methods with random fields: whatever they hold, the server answers or closes with a code that
 tells what was wrong. Never with 541, which is for mistakes of our own."""
 
 import random
@@ -30,7 +30,7 @@ KEYS = [
 NUMBERS = {"octet": 1, "short": 2, "long": 4, "longlong": 8}
 
 
-class Stranger:
+class RandomMethods:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
 
@@ -118,9 +118,9 @@ async def spoken_with(harness: Harness, client: Client | None, event: Event) -> 
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_no_method_is_our_own_mistake(tmp_path: Path, seed: int) -> None:
-    stranger = Stranger(seed)
+    random_methods = RandomMethods(seed)
     async with open_harness(tmp_path) as harness:
         client: Any = None
         for _ in range(ROUNDS):
             client = client or await harness.connected()
-            client = await spoken_with(harness, client, stranger.event(client))
+            client = await spoken_with(harness, client, random_methods.event(client))

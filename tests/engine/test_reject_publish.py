@@ -128,7 +128,7 @@ def test_at_least_once_waits_until_there_is_a_target(plane: Plane) -> None:
     client = plane.client()
     client.publish(b"x", "work")
     plane.wait(lambda: plane.engine.queue_stat(number).expired == 1)
-    plane.turn()
+    plane.take_events()
     assert plane.unacked("work") == 1
     plane.queue("dead")
     plane.routes["dlx", "work"] = ["dead"]

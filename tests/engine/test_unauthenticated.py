@@ -15,12 +15,12 @@ ALL_MAY_HOLD = 32 << 20
 
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[Plane]:
-    plane = Plane(tmp_path, strangers_per_address=0)
+    plane = Plane(tmp_path, unauthenticated_per_address=0)
     yield plane
     plane.close()
 
 
-def test_when_strangers_hold_too_much_the_oldest_of_them_go(plane: Plane) -> None:
+def test_when_unauthenticated_connections_hold_too_much_the_oldest_of_them_go(plane: Plane) -> None:
     half = struct.pack(">ihhih", 16_000, 18, 0, 1, -1) + bytes(15_000)
     silent = [plane.engine.virtual(f"10.0.0.1:{port}", Protocol.KAFKA) for port in range(10)]
     count = ALL_MAY_HOLD // len(half) + 100

@@ -14,7 +14,7 @@ from ottermq import eventlog
 from ottermq.auth.line_limit import LineLimit
 
 
-class Strangers:
+class BeforeHello:
     def __init__(self, clock: Callable[[], float] = trio.current_time) -> None:
         self._limit = LineLimit(clock)
 
