@@ -5,9 +5,9 @@ import logging
 import pytest
 
 from ottermq.auth import line_limit
+from ottermq.auth.before_hello import BeforeHello
 from ottermq.auth.line_limit import LineLimit
 from ottermq.auth.refusals import Refusals
-from ottermq.auth.before_hello import BeforeHello
 from ottermq.errors import LoginRefused
 from tests.auth.test_login_throttle import Clock
 
