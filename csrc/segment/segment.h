@@ -159,6 +159,12 @@ typedef struct om_view {
  * OM_END: nothing written there yet. */
 int om_view_open(om_segment *segment, uint64_t position, size_t len, om_view *view);
 void om_view_release(om_view *view);
+/* To [position, position + len), clipped; position counts from the view's beginning and lies in it. */
+static inline void om_view_narrow(om_view *view, uint64_t position, size_t len) {
+    size_t left = view->len - (size_t)position;
+    view->data += position;
+    view->len = len < left ? len : left;
+}
 /* Are all its pages in memory (mincore), and the segment's index as well? 1, 0 or OM_E_*. */
 int om_view_resident(const om_view *view);
 /* Fault the pages in and load the index (the reader thread; guarded by itself). OM_E_UNREADABLE
@@ -179,6 +185,8 @@ int om_sigbus_install(void);
  * index. Guarded by itself. OM_E_CORRUPT, OM_E_UNREADABLE: what it met wants a survey, or is a bad
  * stretch that is known. */
 int om_segment_find(om_segment *segment, int64_t offset, uint64_t *position, om_batch_info *batch);
+/* The same. OM_OK: view is all that is written, for a reader that narrows it; give it back. */
+int om_segment_find_view(om_segment *segment, int64_t offset, uint64_t *position, om_batch_info *batch, om_view *view);
 /* Where om_segment_find would start to read, by the index as it is in memory: no page is touched.
  * 0 while the index isn't there (om_view_resident says so then). last: of the batch there, as the index
  * claims; -1: it claims nothing. */

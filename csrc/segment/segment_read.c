@@ -143,23 +143,24 @@ static int ask_index(om_segment *segment, const om_view *view, const om_look_up 
 
 /* A walk that ran into something that is no batch was either sent there by a wrong index, or the
  * segment itself is damaged: with a new index it will be seen, and answered with OM_E_CORRUPT. */
-static int look_up(om_segment *segment, const om_look_up *by, om_query *query) {
-    om_view view = {0};
-    int result = om_view_open(segment, 0, SIZE_MAX, &view);
+static int look_up(om_segment *segment, const om_look_up *by, om_query *query, om_view *view) {
+    *view = (om_view){0};
+    int result = om_view_open(segment, 0, SIZE_MAX, view);
     for (int rebuilt = 0; result == OM_OK; rebuilt = 1) {
         om_start start;
-        result = ask_index(segment, &view, by, query->wanted, &start);
+        result = ask_index(segment, view, by, query->wanted, &start);
         if (result != OM_OK)
             break;
-        om_sigbus_begin(&view);
-        result = by->walk(segment, &view, &start, query);
-        if (om_sigbus_end(&view) != OM_OK)
+        om_sigbus_begin(view);
+        result = by->walk(segment, view, &start, query);
+        if (om_sigbus_end(view) != OM_OK)
             result = OM_E_UNREADABLE;
         if (result != OM_E_CORRUPT || rebuilt)
             break;
-        result = om_segment_rebuild_index(segment, &view);
+        result = om_segment_rebuild_index(segment, view);
     }
-    om_view_release(&view);
+    if (result != OM_OK)
+        om_view_release(view);
     return result;
 }
 
@@ -217,14 +218,21 @@ static int walk_offset(const om_segment *segment, const om_view *view, const om_
     return result == OM_OK ? om_batch_peek(view->data + query->position, step.size, query->batch) : result;
 }
 
-int om_segment_find(om_segment *segment, int64_t offset, uint64_t *position, om_batch_info *batch) {
+int om_segment_find_view(om_segment *segment, int64_t offset, uint64_t *position, om_batch_info *batch, om_view *view) {
     static const om_look_up by_offset = {ask_offset, walk_offset};
     int64_t next = __atomic_load_n(&segment->next_offset, __ATOMIC_ACQUIRE);
     if (next > segment->base_offset && offset >= next)
         return end_result(segment);
     om_query query = {.wanted = offset, .batch = batch};
-    int result = look_up(segment, &by_offset, &query);
+    int result = look_up(segment, &by_offset, &query, view);
     *position = query.position;
+    return result;
+}
+
+int om_segment_find(om_segment *segment, int64_t offset, uint64_t *position, om_batch_info *batch) {
+    om_view view = {0};
+    int result = om_segment_find_view(segment, offset, position, batch, &view);
+    om_view_release(&view);
     return result;
 }
 
@@ -324,7 +332,9 @@ int om_segment_find_time(om_segment *segment, int64_t timestamp, int64_t *offset
     if (known && timestamp > __atomic_load_n(&segment->max_timestamp, __ATOMIC_RELAXED))
         return end_result(segment);
     om_query query = {.wanted = timestamp};
-    int result = look_up(segment, &by_time, &query);
+    om_view view;
+    int result = look_up(segment, &by_time, &query, &view);
+    om_view_release(&view);
     *offset = query.offset;
     *found_timestamp = query.timestamp;
     return result;

@@ -221,22 +221,26 @@ static void stream(const om_view *view, size_t now) {
 static int read_good(om_log *log, const place *place, int64_t offset, uint64_t max_bytes, int flags, om_view *view,
                      extent *out) {
     om_batch_info info;
-    int result = flags & OM_READ_NOWAIT ? locate_resident(log, place->segment, offset, &out->position, &info)
-                                        : om_segment_find(place->segment, offset, &out->position, &info);
+    int waits = !(flags & OM_READ_NOWAIT);
+    int result = waits ? om_segment_find_view(place->segment, offset, &out->position, &info, view)
+                       : locate_resident(log, place->segment, offset, &out->position, &info);
     if (result != OM_OK)
         return result;
-    if (out->position >= place->end)
+    if (out->position >= place->end) {
+        om_view_release(view);
         return OM_END; /* written since we looked */
+    }
     uint64_t end = om_segment_good_until(place->segment, out->position);
     uint64_t good = (end < place->end ? end : place->end) - out->position;
     uint64_t most = max_bytes > (uint64_t)info.size ? max_bytes : (uint64_t)info.size;
     uint64_t want = most < good && most + OM_BATCH_OVERHEAD < good ? most + OM_BATCH_OVERHEAD /* the header behind it */
                                                                    : good;
-    if ((flags & OM_READ_NOWAIT) && (result = demand_resident(log, place->segment, out->position, want)) != OM_OK)
-        return result;
-    int streaming = !(flags & OM_READ_NOWAIT) && max_bytes >= STREAMING;
+    int streaming = waits && max_bytes >= STREAMING;
     uint64_t ahead = good - want < AHEAD ? good - want : AHEAD;
-    result = om_view_open(place->segment, out->position, streaming ? want + ahead : want, view);
+    if (waits)
+        om_view_narrow(view, out->position, streaming ? want + ahead : want);
+    else if ((result = demand_resident(log, place->segment, out->position, want)) == OM_OK)
+        result = om_view_open(place->segment, out->position, want, view);
     if (result != OM_OK)
         return result;
     if (streaming)
