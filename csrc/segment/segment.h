@@ -160,11 +160,7 @@ typedef struct om_view {
 int om_view_open(om_segment *segment, uint64_t position, size_t len, om_view *view);
 void om_view_release(om_view *view);
 /* To [position, position + len), clipped; position counts from the view's beginning and lies in it. */
-static inline void om_view_narrow(om_view *view, uint64_t position, size_t len) {
-    size_t left = view->len - (size_t)position;
-    view->data += position;
-    view->len = len < left ? len : left;
-}
+void om_view_narrow(om_view *view, uint64_t position, size_t len);
 /* Are all its pages in memory (mincore), and the segment's index as well? 1, 0 or OM_E_*. */
 int om_view_resident(const om_view *view);
 /* Fault the pages in and load the index (the reader thread; guarded by itself). OM_E_UNREADABLE

@@ -35,6 +35,12 @@ int om_view_open(om_segment *segment, uint64_t position, size_t len, om_view *vi
     }
 }
 
+void om_view_narrow(om_view *view, uint64_t position, size_t len) {
+    size_t left = view->len - (size_t)position;
+    view->data += position;
+    view->len = len < left ? len : left;
+}
+
 void om_view_release(om_view *view) {
     om_segment *segment = view->segment;
     if (!segment)
