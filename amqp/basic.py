@@ -8,11 +8,11 @@ from typing import Any
 
 from pamqp.commands import Basic as Methods
 
-from ottermq.amqp.bindings import REPLY_TO
 from ottermq.amqp.channel import Channel
 from ottermq.amqp.replies import Refused
 from ottermq.engine.types import Added, Consume, StreamStart
 from ottermq.errors import AccessRefused, PreconditionFailed, ResourceLocked
+from ottermq.operations.bindings import REPLY_TO
 from ottermq.topology import Queue, QueueType
 from ottermq.topology.arguments import age_ms, check_consumer
 from ottermq.topology.values import binary, kind_of, shown

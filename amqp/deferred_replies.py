@@ -3,8 +3,8 @@
 from collections.abc import Coroutine
 from typing import Any, TypeAlias
 
-from ottermq.amqp.acts import Act
 from ottermq.amqp.channel import Channel
+from ottermq.operations.acts import Act
 from ottermq.topology import Change
 
 # Frames to send before reading goes on; the same, later, when a disk or a thread must be waited
@@ -35,6 +35,6 @@ def removed(channel: Channel, change: Change, ok: bytes, act: Act) -> Answer:
 async def _on_disk(
     channel: Channel, change: Change, saving: Coroutine[Any, Any, None], ok: bytes, act: Act
 ) -> bytes:
-    with act.around(channel, change):
+    with act.around(channel.conn, change):
         await saving
     return ok

@@ -1,21 +1,16 @@
-"""queue.*: declare, bind, unbind, purge, delete."""
+"""queue.*: declare, bind, unbind, purge, delete. What they do is ottermq/operations's."""
 
 from pamqp.commands import Queue as Methods
 
-from ottermq.amqp.acts import Act
-from ottermq.amqp.bindings import REPLY_TO, Ends, change_binding
 from ottermq.amqp.channel import Channel
 from ottermq.amqp.deferred_replies import Answer, removed, saved
-from ottermq.amqp.replies import Refused
-from ottermq.engine.engine import Engine
 from ottermq.engine.types import Purged
-from ottermq.errors import NotFound, PreconditionFailed
-from ottermq.topology import Queue, QueueType
+from ottermq.errors import NotFound
+from ottermq.operations import queues
+from ottermq.operations.acts import Act
+from ottermq.operations.bindings import REPLY_TO, Ends, change_binding
+from ottermq.topology import Queue
 from ottermq.topology.names import label, stripped
-from ottermq.topology.values import kind_of
-from ottermq.wal.errors import Full
-
-DEAD_LETTER_EXCHANGE = "x-dead-letter-exchange"
 
 
 def declare(channel: Channel, method: Methods.Declare) -> Answer:
@@ -28,51 +23,19 @@ def declare(channel: Channel, method: Methods.Declare) -> Answer:
         queue = context.topology.queue(vhost, name, conn.id)
         context.engine.touch(queue.id)  # to look is a use: x-expires begins anew
         return _declared(channel, queue, method.nowait)
-    if name:
-        conn.check("configure", "queue", name)
-    found = context.topology.find_queue(vhost, name) if name else None
-    if found is None:
-        _check_new(channel, method, name)
-    change = context.topology.declare_queue(
-        vhost,
+    change = queues.declare(
+        context,
+        conn,
         name,
         durable=method.durable,
         exclusive=method.exclusive,
         auto_delete=method.auto_delete,
         arguments=method.arguments,
-        connection=conn.id,
     )
     declared = change.queue
     assert declared is not None
-    act = Act("queue.declare", declared.name, type=declared.type.value)
-    if not change.created:
-        context.engine.touch(declared.id)
-        return saved(channel, change, _declared(channel, declared, method.nowait), act)
-    context.queues.declared(change)
-    return saved(channel, change, _declared(channel, declared, method.nowait, new=True), act)
-
-
-def _check_new(channel: Channel, method: Methods.Declare, name: str) -> None:
-    """Checks that apply only to a queue that doesn't exist yet."""
-    conn, context = channel.conn, channel.context
-    if not name:
-        conn.check("configure", "queue", "amq.gen-")
-    if DEAD_LETTER_EXCHANGE in method.arguments:
-        dead_letters = method.arguments[DEAD_LETTER_EXCHANGE]
-        if not isinstance(dead_letters, str):
-            raise PreconditionFailed(
-                f"invalid type '{kind_of(dead_letters)}' for arg '{DEAD_LETTER_EXCHANGE}' in"
-                f" {label('queue', name, conn.vhost)}"
-            )
-        conn.check("read", "queue", name or "amq.gen-")
-        conn.check("write", "exchange", dead_letters)
-    if not (method.durable or method.exclusive or context.settings.permit.transient_queues):
-        raise Refused(
-            541,
-            "Feature `transient_nonexcl_queues` is deprecated and not permitted here.",
-        )
-    queues = context.topology.vhost(conn.vhost).queues
-    context.auth.limits.check_queues(conn.vhost, name, len(queues))
+    ok = _declared(channel, declared, method.nowait, new=change.created)
+    return saved(channel, change, ok, queues.declaration(declared))
 
 
 def _declared(channel: Channel, queue: Queue, nowait: bool, new: bool = False) -> bytes:
@@ -100,14 +63,14 @@ def _count(messages: int) -> int:
 
 def bind(channel: Channel, method: Methods.Bind) -> Answer:
     ends = _ends(channel, method)
-    change = change_binding(channel, ends)
+    change = change_binding(channel.context, channel.conn, ends)
     ok = b"" if method.nowait else channel.reply(Methods.BindOk)
     return saved(channel, change, ok, ends.act("queue.bind"))
 
 
 def unbind(channel: Channel, method: Methods.Unbind) -> Answer:
     ends = _ends(channel, method)
-    change = change_binding(channel, ends, unbind=True)
+    change = change_binding(channel.context, channel.conn, ends, unbind=True)
     return removed(channel, change, channel.reply(Methods.UnbindOk), ends.act("queue.unbind"))
 
 
@@ -120,76 +83,33 @@ def _ends(channel: Channel, method: Methods.Bind | Methods.Unbind) -> Ends:
 
 def purge(channel: Channel, method: Methods.Purge) -> Answer:
     conn, context = channel.conn, channel.context
-    name = channel.queue_name(method.queue)
-    conn.check("read", "queue", name)
-    queue = context.topology.queue(conn.vhost, name, conn.id)
-    if queue.type is QueueType.STREAM:
-        raise Refused(540, f"queue.purge not supported by stream queues {queue.label}")
-    context.queues.holds.refuse(queue, "purged")
-    purged = _purged(context.engine, queue)
+    queue = queues.purgeable(context, conn, channel.queue_name(method.queue))
+    purged = queues.try_purge(context, queue)
     if purged is not None and not (purged.seq and queue.durable):
-        return _purge_ok(channel, method, queue, purged)
+        queues.record_purge(conn, queue, purged)
+        return _purge_ok(channel, method, purged.messages)
     return _purge_later(channel, method, queue, purged)
-
-
-def _purge_ok(channel: Channel, method: Methods.Purge, queue: Queue, purged: Purged) -> bytes:
-    if queue.durable:
-        Act("queue.purge", queue.name, messages=purged.messages).record(channel)
-    return b"" if method.nowait else channel.reply(Methods.PurgeOk, _count(purged.messages))
-
-
-def _purged(engine: Engine, queue: Queue) -> Purged | None:
-    """None: there is no room in the WAL for it now."""
-    try:
-        return engine.purge(queue.id)
-    except Full:
-        return None
 
 
 async def _purge_later(
     channel: Channel, method: Methods.Purge, queue: Queue, purged: Purged | None
 ) -> bytes:
-    """Done when there is room, answered when it is on disk."""
-    context = channel.context
-    while purged is None:
-        await context.queues.wait_moved()
-        context.topology.queue(channel.conn.vhost, queue.name, channel.conn.id)  # or gone meanwhile
-        purged = _purged(context.engine, queue)
-    if purged.seq and queue.durable:
-        await context.queues.wait_durable(purged.seq)
-    return _purge_ok(channel, method, queue, purged)
+    messages = await queues.purge(channel.context, channel.conn, queue, purged)
+    return _purge_ok(channel, method, messages)
+
+
+def _purge_ok(channel: Channel, method: Methods.Purge, messages: int) -> bytes:
+    return b"" if method.nowait else channel.reply(Methods.PurgeOk, _count(messages))
 
 
 def delete(channel: Channel, method: Methods.Delete) -> Answer:
-    conn, context = channel.conn, channel.context
     name = stripped(channel.queue_name(method.queue))
-    conn.check("configure", "queue", name)
-    queue = context.topology.find_queue(conn.vhost, name)
-    messages = 0
-    if queue is not None:
-        queue.check_access(conn.id)
-        context.queues.holds.refuse(queue, "deleted")
-        messages = _deletable(context.engine, queue, method.if_unused, method.if_empty)
-    change = context.topology.delete_queue(conn.vhost, name, conn.id)
+    change, messages = queues.delete(
+        channel.context,
+        channel.conn,
+        name,
+        if_unused=method.if_unused,
+        if_empty=method.if_empty,
+    )
     ok = b"" if method.nowait else channel.reply(Methods.DeleteOk, _count(messages))
     return removed(channel, change, ok, Act("queue.delete", name, messages=messages))
-
-
-def _deletable(engine: Engine, queue: Queue, if_unused: bool, if_empty: bool) -> int:
-    """How many messages the queue has. Only classic queues know conditions: quorum queues refuse
-    them, and streams, which don't count, are deleted regardless."""
-    if queue.type is QueueType.STREAM:
-        return 0
-    for flag, wanted in (("if-unused", if_unused), ("if-empty", if_empty)):
-        if wanted and queue.type is QueueType.QUORUM:
-            raise Refused(
-                540,
-                f"cannot delete {queue.label}. queue.delete operations with {flag} flag set are"
-                " not supported by quorum queues",
-            )
-    stat = engine.queue_stat(queue.id)
-    if if_empty and stat.ready:  # as RabbitMQ: what is in flight doesn't count
-        raise PreconditionFailed(f"{queue.label} not empty")
-    if if_unused and stat.consumers:
-        raise PreconditionFailed(f"{queue.label} in use")
-    return stat.ready

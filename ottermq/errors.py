@@ -75,6 +75,10 @@ class NotSupported(OtterError):
     """Understood, and not done here."""
 
 
+class FeatureDenied(OtterError):
+    """Deprecated, and switched off by a setting of ours."""
+
+
 class TooLarge(OtterError):
     """A message or request over its limit."""
 
@@ -101,6 +105,7 @@ CODES: dict[type[Exception], Codes] = {
     InvalidRequest: Codes(amqp=406, kafka=42, http=400),  # INVALID_REQUEST
     NotAllowed: Codes(amqp=530, kafka=29, http=403),  # TOPIC_AUTHORIZATION_FAILED
     NotSupported: Codes(amqp=540, kafka=35, http=501),  # UNSUPPORTED_VERSION
+    FeatureDenied: Codes(amqp=541, kafka=44, http=400),  # POLICY_VIOLATION
     TooLarge: Codes(amqp=311, kafka=10, http=413),  # MESSAGE_TOO_LARGE
     InternalError: Codes(amqp=541, kafka=-1, http=500),  # UNKNOWN_SERVER_ERROR
     # What the log itself refuses:

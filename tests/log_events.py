@@ -137,7 +137,7 @@ def acts_of(path: Path) -> Iterator[str]:
             if isinstance(name, ast.Constant) and ACT.fullmatch(str(name.value)):
                 yield str(name.value)
             elif function in ACTS and "recorder" not in ast.unparse(node.func):
-                assert ast.unparse(name) in HANDED_ON | {"channel"}, (
+                assert ast.unparse(name) in HANDED_ON | {"caller"}, (
                     f"{place}:{node.lineno}: the act is {ast.unparse(name)},"
                     " which nobody can search for"
                 )
