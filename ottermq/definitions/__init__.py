@@ -5,6 +5,7 @@
     await load(path, topology, auth)                 # both; ConfigError: what is wrong, in one line
     text = export(topology, auth)                    # in the same form
 
+fields.py   an object of JSON, asked for its fields
 parse.py    the JSON checked and turned into plain records
 apply.py    into the topology and auth; what is there already stays as it is
 acts.py     its changes, for the audit log

@@ -1,4 +1,4 @@
-"""The changes of a definitions file, for the audit log (ottermq/auditlog.py).
+"""The changes that definitions make, for the audit log (ottermq/auditlog.py).
 
     audit act=user.password user=- peer=definitions:/etc/ottermq/definitions.json what=ann result=ok
 
@@ -14,11 +14,15 @@ from ottermq.topology.change import Change
 
 
 class Acts:
-    def __init__(self, origin: str) -> None:
+    def __init__(self, origin: str, user: str | None = None) -> None:
+        """origin: the file, or the address that the user sent them from."""
         self._origin = origin
+        self._user = user
 
     def record(self, act: str, what: str, **details: object) -> None:
-        auditlog.record(act, user=None, peer=self._origin, what=what, result=auditlog.OK, **details)
+        auditlog.record(
+            act, user=self._user, peer=self._origin, what=what, result=auditlog.OK, **details
+        )
 
     def of_topology(self, changes: Iterable[Change]) -> None:
         """How many objects are new; policies and parameters are written anew each time."""

@@ -34,6 +34,8 @@ from ottermq.topology.change import Change
 from ottermq.topology.topology import Topology
 from ottermq.topology.vhost import PLAIN_VHOST
 
+OF_A_FILE = Acts("definitions")
+
 
 class Running(Protocol):
     """ottermq.queue_runtime.Queues of a broker that serves already."""
@@ -51,10 +53,12 @@ async def apply(
     topology: Topology,
     auth: Auth,
     queues: Running | None = None,
-    origin: str = "definitions",
+    acts: Acts = OF_A_FILE,
+    *,
+    takes_back: bool = True,
 ) -> None:
-    """queues: new queues go into the engine at once; at the start, all of them do later. origin:
-    the source that the audit log names.
+    """queues: new queues go into the engine at once; at the start, all of them do later. acts: with
+    the source that the audit log names. takes_back: as a file does that is loaded at each start.
 
     DefinitionsError: what the rules refuse, line by line; then the topology is as it was.
     """
@@ -68,10 +72,10 @@ async def apply(
         await queues.save(*done)
     else:
         await topology.pending.save(*done)
-    acts = Acts(origin)
     acts.of_topology(done)
     await _apply_to_auth(definitions, auth, acts)
-    await _take_back(definitions, auth, acts)
+    if takes_back:
+        await _take_back(definitions, auth, acts)
 
 
 def _apply_to_topology(definitions: Definitions, topology: Topology) -> list[Change]:
@@ -163,7 +167,7 @@ async def _apply_to_auth(definitions: Definitions, auth: Auth, acts: Acts) -> No
     for at, user in enumerate(definitions.users):
         with _placed(f"users[{at}]"):
             before = auth.users.get(user.name)
-            await _put_user(auth, user)
+            await put_user(auth, user)
             acts.of_user(before, auth.users.existing(user.name))
     for vhost in definitions.vhosts:
         for limit, most in vhost.limits.items():
@@ -210,7 +214,7 @@ def _placed(place: str) -> Iterator[None]:
         raise DefinitionsError([f"{place}: {error}"]) from None
 
 
-async def _put_user(auth: Auth, user: UserRecord) -> None:
+async def put_user(auth: Auth, user: UserRecord) -> None:
     if user.password is None:
         await auth.users.put_hashed(
             user.name, user.password_hash or "", user.hashing_algorithm, user.tags

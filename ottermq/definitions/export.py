@@ -8,6 +8,7 @@ import json
 from datetime import datetime
 from typing import Any
 
+from ottermq import __version__
 from ottermq.auth import Auth
 from ottermq.topology.exchange import Binding
 from ottermq.topology.policy import Policy
@@ -21,11 +22,17 @@ VERSION = "4.0.0"  # whose form it is
 
 
 def export(topology: Topology, auth: Auth) -> str:
+    return json.dumps(tell(topology, auth), indent=2, default=_plain)
+
+
+def tell(topology: Topology, auth: Auth, version: str = VERSION) -> Json:
+    """version: of RabbitMQ, for tools that look at it."""
     hosts = list(topology.vhosts.values())
-    whole: Json = {
-        "rabbit_version": VERSION,
-        "rabbitmq_version": VERSION,
+    return {
+        "rabbit_version": version,
+        "rabbitmq_version": version,
         "product_name": "OtterMQ",
+        "product_version": __version__,
         "users": [_user(auth, user.name) for user in auth.users.all()],
         "vhosts": [_vhost(host) for host in hosts],
         "permissions": [
@@ -61,7 +68,30 @@ def export(topology: Topology, auth: Auth) -> str:
         "exchanges": [each for host in hosts for each in _exchanges(host)],
         "bindings": [each for host in hosts for each in _bindings(host)],
     }
-    return json.dumps(whole, indent=2, default=_plain)
+
+
+def tell_vhost(host: VHost, auth: Auth, version: str = VERSION) -> Json:
+    """Without its name in each object, so that another may take them."""
+    policies = [{"name": policy.name, **_policy(policy)} for policy in host.policies.values()]
+    listed = (_parameters(host, auth), _queues(host), _exchanges(host), _bindings(host))
+    for objects in listed:
+        for each in objects:
+            del each["vhost"]
+    parameters, queues, exchanges, bindings = listed
+    return {
+        "rabbit_version": version,
+        "rabbitmq_version": version,
+        "product_name": "OtterMQ",
+        "product_version": __version__,
+        "rabbitmq_definition_format": "single_virtual_host",
+        "original_vhost_name": host.name,
+        "description": host.options.description,
+        "parameters": parameters,
+        "policies": policies,
+        "queues": queues,
+        "exchanges": exchanges,
+        "bindings": bindings,
+    }
 
 
 def _plain(value: object) -> object:

@@ -23,13 +23,14 @@ async def load(
     if path is None:
         return
     # Here and not above: most brokers have no such file, and start quicker for it.
+    from ottermq.definitions.acts import Acts
     from ottermq.definitions.apply import apply
     from ottermq.definitions.parse import parse
     from ottermq.definitions.records import DefinitionsError
 
     try:
         text = await trio.Path(path).read_text(encoding="utf-8")
-        await apply(parse(text), topology, auth, queues, origin=f"definitions:{path}")
+        await apply(parse(text), topology, auth, queues, Acts(f"definitions:{path}"))
     except UnicodeDecodeError as error:
         raise _refusal(path, f"not UTF-8 at byte {error.start}") from None
     except OSError as error:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ottermq.definitions.fields import Item, Wrong, shown
 from ottermq.definitions.records import (
     BindingRecord,
     Definitions,
@@ -32,78 +33,6 @@ from ottermq.topology.vhost import VHostOptions
 
 T = TypeVar("T")
 VHOST_LIMITS = "vhost-limits"
-_KINDS: dict[type, str] = {
-    str: "a text",
-    bool: "true or false",
-    int: "a number",
-    dict: "an object",
-    list: "a list",
-}
-_MISSING: Any = object()
-
-
-class _Wrong(Exception):
-    """One line."""
-
-
-class _Item:
-    """An object of the file, asked for its fields."""
-
-    def __init__(self, fields: Any) -> None:
-        if not isinstance(fields, dict):
-            raise _Wrong(f"must be an object, not {_shown(fields)}")
-        self.fields: dict[str, Any] = fields
-
-    def get(self, name: str, kind: type[T], default: T = _MISSING) -> T:
-        value = self.fields.get(name, _MISSING)
-        if value is _MISSING or (value is None and default is not _MISSING):
-            if default is _MISSING:
-                raise _Wrong(f"{name} is missing")
-            return default
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise _Wrong(f"{name} must be {_KINDS[kind]}, not {_shown(value)}")
-        return value
-
-    def text(self, name: str) -> str:
-        return self.get(name, str)
-
-    def maybe_text(self, name: str) -> str | None:
-        return self.get(name, str, "") if self.fields.get(name) is not None else None
-
-    def flag(self, name: str, default: bool) -> bool:
-        return self.get(name, bool, default)
-
-    def table(self, name: str) -> dict[str, Any]:
-        """Old versions wrote an empty one as an empty list, and operator policies as pairs."""
-        match self.fields.get(name):
-            case list(pairs) if all(_is_pair(pair) for pair in pairs):
-                return dict(pairs)
-        return self.get(name, dict, {})
-
-    def tags(self) -> tuple[str, ...]:
-        """A list, or a text with commas as old versions had it."""
-        tags = self.fields.get("tags") or []
-        if isinstance(tags, str):
-            tags = tags.split(",")
-        if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-            raise _Wrong(f"tags must be a list of texts, not {_shown(tags)}")
-        return tuple(tag.strip() for tag in tags if tag.strip())
-
-    def limits(self, name: str) -> dict[str, int]:
-        limits = self.table(name)
-        for key, most in limits.items():
-            if not isinstance(most, int) or isinstance(most, bool):
-                raise _Wrong(f"{name}: {key} must be a number, not {_shown(most)}")
-        return limits
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and isinstance(value[0], str)
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def parse(text: str | bytes) -> Definitions:
@@ -112,6 +41,11 @@ def parse(text: str | bytes) -> Definitions:
         whole = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DefinitionsError([f"not JSON: {error}"]) from None
+    return read(whole)
+
+
+def read(whole: Any) -> Definitions:
+    """The same from JSON that was decoded already."""
     if not isinstance(whole, dict):
         raise DefinitionsError(["must be a JSON object"])
     errors = [_unknown(section) for section in whole if section not in KNOWN]
@@ -126,23 +60,23 @@ def parse(text: str | bytes) -> Definitions:
 def _unknown(section: str) -> str:
     near = difflib.get_close_matches(section, KNOWN, n=1)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_SECTIONS)}"
-    return f"no section {_shown(section)}: {hint}"
+    return f"no section {shown(section)}: {hint}"
 
 
 def _read_all(
-    whole: dict[str, Any], section: str, read: Callable[[_Item], T], errors: list[str]
+    whole: dict[str, Any], section: str, read: Callable[[Item], T], errors: list[str]
 ) -> list[T]:
     listed = whole.get(section)
     if listed is None:
         return []
     if not isinstance(listed, list):
-        errors.append(f"{section} must be a list, not {_shown(listed)}")
+        errors.append(f"{section} must be a list, not {shown(listed)}")
         return []
     records = []
     for at, fields in enumerate(listed):
         try:
-            records.append(read(_Item(fields)))
-        except (_Wrong, InvalidRequest) as error:
+            records.append(read(Item(fields)))
+        except (Wrong, InvalidRequest) as error:
             errors.append(f"{section}[{at}]: {error}")
     return records
 
@@ -171,7 +105,7 @@ def _sorted_out(found: dict[str, tuple[Any, ...]], sections: frozenset[str]) -> 
 # -- one reader per section
 
 
-def _user(item: _Item) -> UserRecord:
+def user_of(item: Item) -> UserRecord:
     return UserRecord(
         name=item.text("name"),
         tags=item.tags(),
@@ -182,8 +116,8 @@ def _user(item: _Item) -> UserRecord:
     )
 
 
-def _vhost(item: _Item) -> VHostRecord:
-    metadata = _Item(item.table("metadata"))
+def vhost_of(item: Item) -> VHostRecord:
+    metadata = Item(item.table("metadata"))
     default = item.maybe_text("default_queue_type") or metadata.maybe_text("default_queue_type")
     options = VHostOptions(
         description=item.maybe_text("description") or metadata.maybe_text("description") or "",
@@ -193,7 +127,7 @@ def _vhost(item: _Item) -> VHostRecord:
     return VHostRecord(item.text("name"), options, {})
 
 
-def _permission(item: _Item) -> PermissionRecord:
+def _permission(item: Item) -> PermissionRecord:
     return PermissionRecord(
         item.text("user"),
         item.text("vhost"),
@@ -203,7 +137,7 @@ def _permission(item: _Item) -> PermissionRecord:
     )
 
 
-def _topic_permission(item: _Item) -> TopicPermissionRecord:
+def _topic_permission(item: Item) -> TopicPermissionRecord:
     return TopicPermissionRecord(
         item.text("user"),
         item.text("vhost"),
@@ -213,29 +147,29 @@ def _topic_permission(item: _Item) -> TopicPermissionRecord:
     )
 
 
-def _parameter(item: _Item) -> ParameterRecord | Policy | VHostRecord:
+def _parameter(item: Item) -> ParameterRecord | Policy | VHostRecord:
     component, vhost, name = item.text("component"), item.text("vhost"), item.text("name")
     if component in (POLICY, OPERATOR_POLICY):
-        value = _Item(item.get("value", dict))
-        return _policy_of(vhost, name, value, operator=component == OPERATOR_POLICY)
+        value = Item(item.get("value", dict))
+        return policy_of(vhost, name, value, operator=component == OPERATOR_POLICY)
     if component == VHOST_LIMITS:
         return VHostRecord(vhost, VHostOptions(), item.limits("value"))
     if "value" not in item.fields:
-        raise _Wrong("value is missing")
+        raise Wrong("value is missing")
     return ParameterRecord(vhost, component, name, item.fields["value"])
 
 
-def _global_parameter(item: _Item) -> GlobalParameterRecord:
+def _global_parameter(item: Item) -> GlobalParameterRecord:
     if "value" not in item.fields:
-        raise _Wrong("value is missing")
+        raise Wrong("value is missing")
     return GlobalParameterRecord(item.text("name"), item.fields["value"])
 
 
-def _policy(item: _Item) -> Policy:
-    return _policy_of(item.text("vhost"), item.text("name"), item, operator=False)
+def _policy(item: Item) -> Policy:
+    return policy_of(item.text("vhost"), item.text("name"), item, operator=False)
 
 
-def _policy_of(vhost: str, name: str, item: _Item, *, operator: bool) -> Policy:
+def policy_of(vhost: str, name: str, item: Item, *, operator: bool) -> Policy:
     return Policy(
         vhost=vhost,
         name=name,
@@ -247,7 +181,7 @@ def _policy_of(vhost: str, name: str, item: _Item, *, operator: bool) -> Policy:
     )
 
 
-def _exchange(item: _Item) -> ExchangeRecord:
+def _exchange(item: Item) -> ExchangeRecord:
     return ExchangeRecord(
         vhost=item.text("vhost"),
         name=item.text("name"),
@@ -259,7 +193,7 @@ def _exchange(item: _Item) -> ExchangeRecord:
     )
 
 
-def _queue(item: _Item) -> QueueRecord:
+def _queue(item: Item) -> QueueRecord:
     arguments = item.table("arguments")
     type = item.maybe_text("type")
     if type and type != "classic":
@@ -273,10 +207,10 @@ def _queue(item: _Item) -> QueueRecord:
     )
 
 
-def _binding(item: _Item) -> BindingRecord:
+def _binding(item: Item) -> BindingRecord:
     kind = item.get("destination_type", str, "queue")
     if kind not in ("queue", "exchange"):
-        raise _Wrong(f'destination_type must be queue or exchange, not "{kind}"')
+        raise Wrong(f'destination_type must be queue or exchange, not "{kind}"')
     return BindingRecord(
         vhost=item.text("vhost"),
         source=item.text("source"),
@@ -287,9 +221,9 @@ def _binding(item: _Item) -> BindingRecord:
     )
 
 
-_SECTIONS: dict[str, Callable[[_Item], Any]] = {
-    "users": _user,
-    "vhosts": _vhost,
+_SECTIONS: dict[str, Callable[[Item], Any]] = {
+    "users": user_of,
+    "vhosts": vhost_of,
     "permissions": _permission,
     "topic_permissions": _topic_permission,
     "parameters": _parameter,
