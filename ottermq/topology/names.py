@@ -6,6 +6,7 @@ import secrets
 from ottermq.errors import AccessRefused, PreconditionFailed
 
 RESERVED = "amq."
+LONGEST = 255  # bytes: of a short string, which carries names and routing keys
 LINE_ENDS = str.maketrans("", "", "\r\n")
 
 
@@ -26,6 +27,12 @@ def has_control(name: str) -> bool:
 def refuse_control(kind: str, name: str) -> None:
     if has_control(name):
         raise PreconditionFailed(f"{kind} name {ascii(name)} holds control characters")
+
+
+def refuse_long(what: str, name: str) -> None:
+    """No AMQP client could name it."""
+    if len(name.encode()) > LONGEST:
+        raise PreconditionFailed(f"{what} is longer than {LONGEST} bytes")
 
 
 def refuse_reserved(kind: str, name: str) -> None:

@@ -32,6 +32,7 @@ from ottermq.topology.names import (
     has_control,
     label,
     refuse_control,
+    refuse_long,
     refuse_reserved,
     stripped,
 )
@@ -184,6 +185,7 @@ class Topology:
             return Change(exchange=found, maker=self._graph.unsaved.get(found))
         assert router is not None
         refuse_control("exchange", name)
+        refuse_long("exchange name", name)
         if not by_operator:
             refuse_reserved("exchange", name)
         alternate = arguments.get(ALTERNATE)
@@ -269,6 +271,7 @@ class Topology:
         else:
             name = _made_up(given, prefix)
         refuse_control("queue", name)
+        refuse_long("queue name", name)
         what = label("queue", name, vhost)
         queue_arguments.check_queue_type(given, what)
         type = QueueType(shown(given[QUEUE_TYPE]))
@@ -313,6 +316,7 @@ class Topology:
     ) -> Change:
         """queue.bind, or exchange.bind with kind="exchange". `created` is False if it was there."""
         there, exchange = self._ends(vhost, source, destination, kind)
+        refuse_long("routing key", key)
         if exchange is None:
             raise NotFound(f"no {label('exchange', source, vhost)}")
         if there is None:
