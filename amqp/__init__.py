@@ -12,7 +12,8 @@ at a time per connection, and leaves as frames.
     replies.py     codes and texts of refusals
     frames.py      methods to bytes and back         tables.py   field tables
 
-What AMQP shares with the management API, such as the declaration of a queue, is ottermq/operations's.
+What AMQP shares with the management API, such as the declaration of a queue, is done by
+ottermq/operations/.
 
 A rule is a function of the channel (or connection) and the method: it acts and returns the frames
 of its answer, or raises what becomes a close. docs/amqp.md has the tables.

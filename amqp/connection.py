@@ -19,6 +19,7 @@ nothing but the client's close-ok, or its close when the two crossed.
 """
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -79,6 +80,11 @@ class State(StrEnum):
     CLOSING = "closing"
 
 
+def _now() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
 @dataclass(slots=True, eq=False)
 class Connection:
     id: int
@@ -91,6 +97,10 @@ class Connection:
     vhost: str = ""
     vhost_number: int = 0
     channel_max: int = 0
+    frame_max: int = 0
+    heartbeat: int = 0  # seconds
+    mechanism: str = ""  # of the login
+    connected_at: int = field(default_factory=_now)
     properties: dict[str, Any] = field(default_factory=dict)
     channels: dict[int, Channel] = field(default_factory=dict)
     counted: bool = False  # in the limits
@@ -146,6 +156,7 @@ def _start(mechanisms: str) -> bytes:
 
 async def start_ok(conn: Connection, method: Methods.StartOk) -> bytes | None:
     conn.properties = dict(method.client_properties)
+    conn.mechanism = method.mechanism
     response: Any = method.response  # bytes, as frames.py reads long strings
     users = conn.context.auth.users
     if method.mechanism in SCRAM:
@@ -216,6 +227,7 @@ def tune_ok(conn: Connection, method: Methods.TuneOk) -> bytes:
     _check_tuned("frame_max", method.frame_max, FRAME_MIN, offer.frame_max)
     _check_tuned("channel_max", method.channel_max, CHANNEL_MIN, offer.channel_max)
     conn.channel_max = method.channel_max
+    conn.frame_max, conn.heartbeat = method.frame_max, method.heartbeat
     conn.context.engine.tune(conn.id, method.frame_max, method.channel_max, method.heartbeat)
     conn.state = State.OPENING
     return b""

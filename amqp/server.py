@@ -100,7 +100,7 @@ class AmqpServer:
         # Of TLS connections, which have no socket of the engine's.
         self._certificates: dict[int, str] = {}
         self._virtual: dict[int, VirtualConnection] = {}
-        self._alarm_reason = ""  # of the alarm that is set, as the log has it
+        self.alarm_reason = ""  # of the alarm that is set, as the log has it
         self._before_hello = BeforeHello()
         context.queues.on_gone.append(self._tell_consumers)
         context.queues.on_vhost_gone.append(self._vhost_gone)
@@ -138,6 +138,10 @@ class AmqpServer:
                 self._close(conn, Reply(320, text))
             elif conn.state is not State.CLOSING:
                 connection.cut_off(conn, reason, **details)
+
+    def close_for_operator(self, conn: Connection, reason: str) -> None:
+        """reason: for the client."""
+        self.close_all([conn], reason, close_reasons.BY_OPERATOR)
 
     def open_virtual(self, peer: Peer) -> VirtualConnection:
         """A TLS connection is through its handshake (ottermq/net/tls_bridge.py)."""
@@ -317,7 +321,7 @@ class AmqpServer:
         self.context.engine.send(conn.id, here.close(Reply(406, text)))
 
     def _alarm(self, event: AlarmChanged) -> None:
-        before, self._alarm_reason = self._alarm_reason, event.reason
+        before, self.alarm_reason = self.alarm_reason, event.reason
         alarms.tell_change(self.context.engine, before, event.reason)
 
     def _wrong_protocol(self, event: WrongProtocol) -> None:

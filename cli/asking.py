@@ -101,6 +101,6 @@ def _reason(error: urllib.error.HTTPError) -> str | None:
     if error.code not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.CONFLICT):
         return None
     try:
-        return str(json.load(error)["error"])
+        return str(json.load(error)["reason"])
     except (ValueError, KeyError, TypeError):
         return None

@@ -16,9 +16,8 @@ from typing import NamedTuple
 import trio
 
 from ottermq import definitions, eventlog
-from ottermq.admin import http as admin
-from ottermq.admin import metrics
-from ottermq.admin.guard import Guard
+from ottermq.admin import port as admin
+from ottermq.admin.context import AdminContext
 from ottermq.amqp.context import AmqpContext
 from ottermq.amqp.server import AmqpServer
 from ottermq.auth import Auth, open_auth
@@ -149,10 +148,7 @@ async def _serve_clients(
 ) -> None:
     config, engine, contexts = reloader.config, broker.amqp.engine, reloader.contexts
     amqp, kafka = AmqpServer(broker.amqp), KafkaServer(broker.kafka.context)
-    read = metrics.reader(engine, store, broker.kafka.metrics)
-    pages = admin.Pages.of(store, read, broker.kafka.context.topics.hidden)
-    guard = Guard(broker.amqp.auth.users, lambda: reloader.config.admin, config.listen.admin.host)
-    services = admin.services(pages, guard, health="health" in bound)
+    shown = AdminContext(store, amqp, kafka, bound, lambda: reloader.config, broker.kafka.metrics)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(tell_reports, store)
         nursery.start_soon(ballast.keep, config.data)
@@ -171,13 +167,18 @@ async def _serve_clients(
             nursery.start_soon(contexts.keep)
             ports = {"amqps": amqp.open_virtual, "kafkas": kafka.open_virtual}
             most = engine.options.max_connections
-            services += tls_bridge.services(contexts, config, most, ports)
-        for service in services:
-            opened = listeners.listen(service.name, bound[service.name])
-            nursery.start_soon(listeners.accept, service, opened)
+            for service in tls_bridge.services(contexts, config, most, ports):
+                opened = listeners.listen(service.name, bound[service.name])
+                nursery.start_soon(listeners.accept, service, opened)
+        for_admin: dict[str, list[trio.SocketListener]] = {
+            name: listeners.listen(name, bound[name])
+            for name in ("admin", "health")
+            if name in bound
+        }
         addresses = {name: str(place.address) for name, place in bound.items()}
         eventlog.info("ready", **addresses, data=config.data.resolve())
         systemd.notify("READY=1")
+        nursery.start_soon(admin.serve, shown, for_admin)
         nursery.start_soon(reloader.run)
         await stop.wait()
         systemd.notify("STOPPING=1")

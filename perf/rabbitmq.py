@@ -27,9 +27,16 @@ def installed() -> bool:
 class RabbitMQ(Served):
     """Ready on entering, gone on leaving; `settings` are lines of rabbitmq.conf."""
 
-    def __init__(self, folder: Path, *settings: str, name: str = "RabbitMQ") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *settings: str,
+        name: str = "RabbitMQ",
+        plugins: tuple[str, ...] = (),
+    ) -> None:
         self.folder = folder
         self.settings = settings
+        self.plugins = plugins
         self._epmd: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         super().__init__(name, [str(PROGRAMS / "rabbitmq-server")], None, folder / "output")
@@ -54,7 +61,7 @@ class RabbitMQ(Served):
         port = free_port()
         self.address = ("127.0.0.1", port)
         plugins, config = self.folder / "enabled_plugins", self.folder / "rabbitmq.conf"
-        plugins.write_text("[].\n")
+        plugins.write_text(f"[{','.join(self.plugins)}].\n")
         listen = (f"listeners.tcp.local = 127.0.0.1:{port}", "log.file.level = warning")
         config.write_text("\n".join((*listen, *self.settings)) + "\n")
         kept = {key: value for key, value in os.environ.items() if not key.startswith("RABBITMQ_")}

@@ -53,7 +53,8 @@ PYTHON_LAYERS = {
     "operations": "wal config topology engine queue_runtime auth",
     "amqp": "wal config topology storage engine net queue_runtime auth operations",
     "kafka": "wal config topology storage engine net queue_runtime auth",
-    "admin": "wal config auth engine net",
+    "admin": "wal config topology storage engine net queue_runtime auth definitions operations "
+    "amqp kafka",
     "audit": "wal config topology storage process",
     "reload": "config net amqp kafka definitions wal storage",
     "broker": "wal config topology storage engine net process queue_runtime auth definitions amqp "

@@ -103,6 +103,15 @@ class Limits:
         if changed:
             self._changes.tell(Change(vhost=vhost))
 
+    async def clear_one(self, scope: str, owner: str, name: str) -> None:
+        """scope: user or vhost. A limit that isn't set stays so."""
+        async with self._changes.one_at_a_time:
+            sql = "DELETE FROM limits WHERE scope = ? AND owner = ? AND name = ?"
+            await self._database.commit([(sql, (scope, owner, name))])
+            self._most.pop((scope, owner, name), None)
+        is_user = scope == "user"
+        self._changes.tell(Change(user=owner) if is_user else Change(vhost=owner))
+
     async def clear_user(self, user: str) -> None:
         async with self._changes.one_at_a_time:
             await self._database.commit(self.forget_user(user))

@@ -178,6 +178,16 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Version:
+    expected: str = "three numbers with points between them, such as 4.1.0"
+
+    def parse(self, text: str) -> str:
+        if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,4}){2}", text):
+            raise ValueError(text)
+        return text
+
+
+@dataclass(frozen=True)
 class Maybe(Generic[T_co]):
     """null, or what the inner kind takes."""
 

@@ -28,6 +28,7 @@ from ottermq.config.kinds import (
     Size,
     Text,
     Time,
+    Version,
 )
 
 T = TypeVar("T")
@@ -73,6 +74,7 @@ class TlsSettings:
 class AdminSettings:
     names_need_login: bool = setting(Flag(), "true")
     hosts: tuple[str, ...] | None = setting(Maybe(Names("broker.example.org, ottermq")), "null")
+    rabbitmq_version: str = setting(Version(), "4.1.0")
 
 
 @dataclass(frozen=True)

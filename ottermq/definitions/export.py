@@ -71,13 +71,10 @@ def tell(topology: Topology, auth: Auth, version: str = VERSION) -> Json:
 
 
 def tell_vhost(host: VHost, auth: Auth, version: str = VERSION) -> Json:
-    """Without its name in each object, so that another may take them."""
-    policies = [{"name": policy.name, **_policy(policy)} for policy in host.policies.values()]
-    listed = (_parameters(host, auth), _queues(host), _exchanges(host), _bindings(host))
-    for objects in listed:
-        for each in objects:
-            del each["vhost"]
-    parameters, queues, exchanges, bindings = listed
+    """Without its name in what another vhost may take as it is, as RabbitMQ has it."""
+    queues, exchanges, bindings = _queues(host), _exchanges(host), _bindings(host)
+    for each in (*queues, *exchanges, *bindings):
+        del each["vhost"]
     return {
         "rabbit_version": version,
         "rabbitmq_version": version,
@@ -86,8 +83,11 @@ def tell_vhost(host: VHost, auth: Auth, version: str = VERSION) -> Json:
         "rabbitmq_definition_format": "single_virtual_host",
         "original_vhost_name": host.name,
         "description": host.options.description,
-        "parameters": parameters,
-        "policies": policies,
+        "parameters": _parameters(host, auth),
+        "policies": [
+            {"vhost": host.name, "name": policy.name, **_policy(policy)}
+            for policy in host.policies.values()
+        ],
         "queues": queues,
         "exchanges": exchanges,
         "bindings": bindings,

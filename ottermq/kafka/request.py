@@ -9,8 +9,9 @@ already; None: no answer is due. A KafkaError that it raises answers the whole r
 """
 
 import logging
+import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ottermq import auditlog
@@ -38,6 +39,11 @@ Answer = Body | bytes | None | Coroutine[Any, Any, Body | bytes | None]
 Handler = Callable[["KafkaContext", "Request"], Answer]
 
 
+def _now() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
 @dataclass(slots=True, eq=False)
 class Connection:
     id: int
@@ -53,6 +59,7 @@ class Connection:
     is_ending: bool = False  # we close it, and the log has the reason
     is_closed: bool = False  # what it asked for may go on for a while
     log_level: int = logging.INFO  # of the line that it is closed
+    connected_at: int = field(default_factory=_now)
 
     @property
     def host(self) -> str:

@@ -141,6 +141,9 @@ class KafkaServer:
         for conn in list(self.connections.values()):
             self._end(conn, close_reasons.STOPPED, level=logging.INFO)
 
+    def close_for_operator(self, conn: Connection) -> None:
+        self._end(conn, close_reasons.BY_OPERATOR, level=logging.INFO)
+
     def open_virtual(self, peer: Peer) -> VirtualConnection:
         """A TLS connection is through its handshake (ottermq/net/tls_bridge.py)."""
         conn = self.context.engine.virtual(str(Address(peer.host, peer.port)), Protocol.KAFKA)

@@ -12,6 +12,7 @@ STOPPED = "broker stopped"
 OUT_OF_MEMORY = "out of memory"
 USER_CHANGED = "user changed or deleted"
 INTERNAL_ERROR = "internal error"
+BY_OPERATOR = "closed by an operator"
 
 # Not let in.
 TOO_MANY = "too many connections"

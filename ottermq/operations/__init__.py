@@ -1,7 +1,7 @@
 """What clients may do to queues, exchanges and bindings, whichever protocol they ask by.
 
-    change = queues.declare(state, caller, "orders", durable=True)      # checked, and done in memory
-    await saved(state, caller, change, act)                             # on disk, and in the audit log
+    change = queues.declare(state, caller, "orders", …)     # checked, and done in memory
+    await saved(state, caller, change, act)                 # on disk, and in the audit log
 
 caller.py     who asks, and what is acted on
 queues.py     declare, delete, purge

@@ -41,7 +41,10 @@ print(*sys.modules)
 """
     command = [sys.executable, "-c", program]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    needless = {"rich", "yaml", "difflib", "ottermq.cli.segment", "ottermq.definitions.apply"}
+    needless = {
+        "rich", "yaml", "difflib", "ottermq.cli.segment", "ottermq.definitions.apply", "h11",
+        "ottermq.admin.api",
+    }  # fmt: skip
     loaded = set(ran.stdout.split())
     assert "ottermq.broker" in loaded
     assert not loaded & needless

@@ -1,0 +1,116 @@
+"""From a request to its answer: the route, the login, the rule, the handler."""
+
+import gzip
+from collections.abc import Iterable
+from http import HTTPStatus
+from inspect import isawaitable
+
+import trio
+
+from ottermq.admin.api import (
+    bindings,
+    channels,
+    connections,
+    consumers,
+    definitions,
+    exchanges,
+    health,
+    limits,
+    nodes,
+    overview,
+    parameters,
+    permissions,
+    policies,
+    queues,
+    users,
+    vhosts,
+)
+from ottermq.admin.api.call import Call
+from ottermq.admin.api.errors import REFUSALS, problem_of
+from ottermq.admin.api.router import Route, Router, Rule, check_tags, check_vhost
+from ottermq.admin.context import AdminContext
+from ottermq.admin.guard import Guard, check_origin
+from ottermq.admin.http import Respond
+from ottermq.admin.messages import Answer, Problem, Request, unauthorized
+from ottermq.auth import User
+from ottermq.errors import LoginRefused
+
+MODULES = (
+    overview, nodes, vhosts, users, permissions, limits, queues, exchanges, bindings, consumers,
+    connections, channels, policies, parameters, definitions, health,
+)  # fmt: skip
+ROUTES: tuple[Route, ...] = tuple(route for module in MODULES for route in module.ROUTES)
+STRANGER = User("")
+WORTH_PACKING = 4096  # bytes
+LONG = 1 << 16  # bytes that take a thread to pack
+PACKING = "gzip"
+
+
+def respond_with(context: AdminContext, guard: Guard, routes: Iterable[Route] = ROUTES) -> Respond:
+    router = Router(routes)
+
+    async def respond(request: Request) -> Answer:
+        guard.check_host(request.header("host"))
+        reads = request.method in ("GET", "HEAD", "OPTIONS")
+        if not reads:
+            check_origin(request)
+        user = await _user(request, guard)
+        route, path = _find(router, request, user)
+        rule = route.rule_of(request.method)
+        handler = route.handler(request.method)
+        if request.method == "OPTIONS":
+            return Answer(headers={"Allow": route.allowed})
+        if handler is None:
+            allow = {"Allow": route.allowed}
+            reason = f"only {route.allowed}"
+            raise Problem(HTTPStatus.METHOD_NOT_ALLOWED, reason, headers=allow)
+        check_tags(rule, user.tags)
+        call = Call(context, user, request.peer, path, request.fields(), request.headers)
+        check_vhost(call, path)
+        raw = await request.read_body(route.most)
+        call = Call(context, user, request.peer, path, call.fields, request.headers, raw)
+        try:
+            found = handler(call)
+            found = await found if isawaitable(found) else found
+        except REFUSALS as error:
+            raise problem_of(error) from None
+        return await _packed(request, found if isinstance(found, Answer) else Answer(body=found))
+
+    return respond
+
+
+def _find(router: Router, request: Request, user: User) -> tuple[Route, dict[str, str]]:
+    """A stranger doesn't learn which paths there are."""
+    try:
+        route, path = router.find(request.path.removeprefix("/api").removeprefix("/"))
+        if user is not STRANGER or route.rule is Rule.OPEN:
+            return route, path
+    except Problem:
+        if user is not STRANGER:
+            raise
+    raise unauthorized("Login needed", "not_authorized")
+
+
+async def _user(request: Request, guard: Guard) -> User:
+    authorization = request.header("authorization")
+    if authorization is None:
+        return STRANGER
+    try:
+        return await guard.login(authorization, request.peer)
+    except LoginRefused:
+        raise unauthorized("Login failed", "not_authorized") from None
+
+
+async def _packed(request: Request, answer: Answer) -> Answer:
+    if PACKING not in (request.header("accept-encoding") or ""):
+        return answer
+    kind, body = answer.encoded()
+    if len(body) < WORTH_PACKING or kind is None:
+        return answer
+    packed = await trio.to_thread.run_sync(_pack, body) if len(body) >= LONG else _pack(body)
+    headers = {**answer.headers, "Content-Encoding": PACKING, "Vary": "Accept-Encoding"}
+    return Answer(answer.status, packed, headers)
+
+
+def _pack(body: bytes) -> bytes:
+    return gzip.compress(body, compresslevel=1)
