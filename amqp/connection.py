@@ -42,6 +42,7 @@ from ottermq.engine.types import ConnFlags
 from ottermq.errors import LoginRefused
 from ottermq.net import close_reasons
 
+INTERNAL = "internal"  # the listener of connections that the broker makes itself
 FRAME_MIN = 4096
 CHANNEL_MIN = 1
 
@@ -104,7 +105,7 @@ class Connection:
     properties: dict[str, Any] = field(default_factory=dict)
     channels: dict[int, Channel] = field(default_factory=dict)
     counted: bool = False  # in the limits
-    listener: str = "amqp"  # amqp or amqps
+    listener: str = "amqp"  # amqp, amqps or INTERNAL
     log_level: int = logging.INFO  # of the lines about its end
     ending: str = ""  # why it ends, once one side has said connection.close
 

@@ -100,6 +100,7 @@ class AmqpServer:
         # Of TLS connections, which have no socket of the engine's.
         self._certificates: dict[int, str] = {}
         self._virtual: dict[int, VirtualConnection] = {}
+        self._internal: set[VirtualConnection] = set()
         self.alarm_reason = ""  # of the alarm that is set, as the log has it
         self._before_hello = BeforeHello()
         context.queues.on_gone.append(self._tell_consumers)
@@ -151,6 +152,13 @@ class AmqpServer:
         virtual = self._virtual[conn] = VirtualConnection(self.context.engine, conn)
         return virtual
 
+    def open_internal(self, user: str, host: str) -> VirtualConnection:
+        """For a client of our own, in the name of a user who has logged in from that host: EXTERNAL
+        lets it in."""
+        virtual = self.open_virtual(Peer(host, 0, user, "", ""))
+        self._internal.add(virtual)
+        return virtual
+
     # -- events
 
     def take(self, event: Event) -> None:
@@ -174,7 +182,9 @@ class AmqpServer:
     def _hello(self, event: ConnectionHello) -> None:
         certificate = self._certificates.get(event.conn)
         conn = Connection(event.conn, event.peer, self.context, certificate)
-        conn.listener = "amqps" if event.conn in self._virtual else "amqp"
+        virtual = self._virtual.get(event.conn)
+        if virtual is not None:
+            conn.listener = connection.INTERNAL if virtual in self._internal else "amqps"
         self.connections[conn.id] = conn
         if self.stopping:
             connection.cut_off(conn, close_reasons.STOPPED)
@@ -275,6 +285,7 @@ class AmqpServer:
         self._certificates.pop(event.conn, None)
         virtual = self._virtual.pop(event.conn, None)
         if virtual is not None:
+            self._internal.discard(virtual)
             virtual.close()
         left = close_reasons.CLIENT_LEFT if virtual is not None and virtual.client_left else ""
         if conn is None:

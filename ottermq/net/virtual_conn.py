@@ -20,7 +20,7 @@ class VirtualConnection:
 
     # -- calls of the TLS bridge
 
-    def feed(self, data: bytes) -> int:
+    def feed(self, data: bytes | memoryview) -> int:
         self._room = trio.Event()
         return max(self._engine.feed(self._conn, data), 0)
 

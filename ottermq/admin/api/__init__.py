@@ -12,6 +12,7 @@ bindings.py      bindings                       consumers.py     consumers
 connections.py   connections, AMQP and Kafka    channels.py      AMQP channels
 policies.py      policies, operator policies    parameters.py    parameters, global parameters
 definitions.py   all of it, out and in          health.py        health checks
+messages.py      publish and get                internal_client.py  the client that does it
 
 call.py          a request and its body         listing.py       pages, filters, columns
 errors.py        refusals as statuses           answers.py       from a route to bytes

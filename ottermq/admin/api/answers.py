@@ -16,6 +16,7 @@ from ottermq.admin.api import (
     exchanges,
     health,
     limits,
+    messages,
     nodes,
     overview,
     parameters,
@@ -37,7 +38,7 @@ from ottermq.errors import LoginRefused
 
 MODULES = (
     overview, nodes, vhosts, users, permissions, limits, queues, exchanges, bindings, consumers,
-    connections, channels, policies, parameters, definitions, health,
+    connections, channels, policies, parameters, definitions, health, messages,
 )  # fmt: skip
 ROUTES: tuple[Route, ...] = tuple(route for module in MODULES for route in module.ROUTES)
 STRANGER = User("")

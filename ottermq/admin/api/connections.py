@@ -10,7 +10,7 @@ from ottermq.admin.api.nodes import node_name
 from ottermq.admin.api.router import Route
 from ottermq.admin.context import AdminContext
 from ottermq.admin.messages import Answer
-from ottermq.amqp.connection import Connection
+from ottermq.amqp.connection import INTERNAL, Connection
 from ottermq.engine.types import ConnStat
 from ottermq.kafka.request import Connection as KafkaConnection
 
@@ -40,8 +40,13 @@ def vhost_of(context: AdminContext, conn: AnyConnection) -> str:
 
 
 def amqp(call: Call) -> list[Connection]:
-    """The AMQP connections that the user may see, once they are in a vhost."""
-    found = (conn for conn in call.context.amqp.connections.values() if conn.counted)
+    """The AMQP connections that the user may see, once they are in a vhost. Not our own, which
+    last no longer than a request."""
+    found = (
+        conn
+        for conn in call.context.amqp.connections.values()
+        if conn.counted and conn.listener != INTERNAL
+    )
     return [conn for conn in found if call.sees_all or conn.user_name == call.user.name]
 
 
