@@ -1,7 +1,9 @@
 """From a request to its answer: the route, the login, the rule, the handler."""
 
+import dataclasses
 import gzip
 from collections.abc import Iterable
+from contextlib import nullcontext
 from http import HTTPStatus
 from inspect import isawaitable
 
@@ -28,7 +30,7 @@ from ottermq.admin.api import (
 )
 from ottermq.admin.api.call import Call
 from ottermq.admin.api.errors import REFUSALS, problem_of
-from ottermq.admin.api.router import Route, Router, Rule, check_tags, check_vhost
+from ottermq.admin.api.router import SMALL, Handler, Route, Router, Rule, check_tags, check_vhost
 from ottermq.admin.context import AdminContext
 from ottermq.admin.guard import Guard, check_origin
 from ottermq.admin.http import Respond
@@ -43,12 +45,13 @@ MODULES = (
 ROUTES: tuple[Route, ...] = tuple(route for module in MODULES for route in module.ROUTES)
 STRANGER = User("")
 WORTH_PACKING = 4096  # bytes
+LARGE_AT_ONCE = 4  # bodies over SMALL: each is in memory a few times
 LONG = 1 << 16  # bytes that take a thread to pack
 PACKING = "gzip"
 
 
 def respond_with(context: AdminContext, guard: Guard, routes: Iterable[Route] = ROUTES) -> Respond:
-    router = Router(routes)
+    router, large = Router(routes), trio.CapacityLimiter(LARGE_AT_ONCE)
 
     async def respond(request: Request) -> Answer:
         guard.check_host(request.header("host"))
@@ -68,16 +71,21 @@ def respond_with(context: AdminContext, guard: Guard, routes: Iterable[Route] = 
         check_tags(rule, user.tags)
         call = Call(context, user, request.peer, path, request.fields(), request.headers)
         check_vhost(call, path)
-        raw = await request.read_body(route.most)
-        call = Call(context, user, request.peer, path, call.fields, request.headers, raw)
-        try:
-            found = handler(call)
-            found = await found if isawaitable(found) else found
-        except REFUSALS as error:
-            raise problem_of(error) from None
-        return await _packed(request, found if isinstance(found, Answer) else Answer(body=found))
+        async with large if route.most > SMALL else nullcontext():
+            raw = await request.read_body(route.most)
+            answer = await _handled(handler, dataclasses.replace(call, raw=raw))
+        return await _packed(request, answer)
 
     return respond
+
+
+async def _handled(handler: Handler, call: Call) -> Answer:
+    try:
+        found = handler(call)
+        found = await found if isawaitable(found) else found
+    except REFUSALS as error:
+        raise problem_of(error) from None
+    return found if isinstance(found, Answer) else Answer(body=found)
 
 
 def _find(router: Router, request: Request, user: User) -> tuple[Route, dict[str, str]]:

@@ -16,9 +16,9 @@ from ottermq.amqp.connection import Connection
 Held = dict[tuple[int, int], list[OnQueue]]  # consumers by connection and channel
 
 
-def _held(call: Call) -> Held:
+async def _held(call: Call) -> Held:
     found: Held = {}
-    for each in consumers_of(call.context, call.context.topology.vhosts):
+    for each in await consumers_of(call.context, call.context.topology.vhosts):
         found.setdefault((each.consumer.conn, each.consumer.channel), []).append(each)
     return found
 
@@ -71,7 +71,7 @@ def _channels(connections: Iterable[Connection]) -> list[Channel]:
 
 
 async def _listed(call: Call, connections: Iterable[Connection]) -> Answer:
-    held = _held(call)
+    held = await _held(call)
     return await listing(
         call,
         _channels(connections),
@@ -93,10 +93,10 @@ async def of_connection(call: Call) -> Answer:
     return await _listed(call, [conn] if isinstance(conn, Connection) else [])
 
 
-def one(call: Call) -> Json:
+async def one(call: Call) -> Json:
+    held = await _held(call)
     for channel in _channels(amqp(call)):
         if name(call, channel) == call.path["name"]:
-            held = _held(call)
             here = held.get((channel.conn.id, channel.number), [])
             details = [each.row(call.context) for each in here]
             extra = {"consumer_details": details, "publishes": [], "deliveries": []}

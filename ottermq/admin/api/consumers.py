@@ -1,11 +1,11 @@
 """AMQP consumers, by the queues that they are on."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ottermq.admin.api.call import Call, Json
 from ottermq.admin.api.connections import name_of
-from ottermq.admin.api.listing import listing
+from ottermq.admin.api.listing import in_slices, listing
 from ottermq.admin.api.nodes import node_name
 from ottermq.admin.api.router import Route
 from ottermq.admin.api.vhosts import entered
@@ -61,15 +61,18 @@ def of_queue(context: AdminContext, queue: Queue) -> list[OnQueue]:
     return [OnQueue(queue, each) for each in context.engine.consumers(queue.id)]
 
 
-def consumers_of(context: AdminContext, vhosts: Iterable[str]) -> Iterator[OnQueue]:
-    for vhost in vhosts:
-        for queue in context.topology.vhosts[vhost].queues.values():
-            if context.engine.queue_stat(queue.id).consumers:
-                yield from of_queue(context, queue)
+async def consumers_of(context: AdminContext, vhosts: Iterable[str]) -> list[OnQueue]:
+    hosts = context.topology.vhosts
+    queues = [queue for vhost in vhosts for queue in hosts[vhost].queues.values()]
+    found: list[OnQueue] = []
+    async for queue in in_slices(queues):
+        if context.engine.queue_stat(queue.id).consumers:
+            found += of_queue(context, queue)
+    return found
 
 
 async def _listed(call: Call, vhosts: Iterable[str]) -> Answer:
-    found = list(consumers_of(call.context, vhosts))
+    found = await consumers_of(call.context, vhosts)
     return await listing(call, found, lambda each: each.row(call.context), lambda each: each.tag)
 
 

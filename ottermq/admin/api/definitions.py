@@ -99,6 +99,6 @@ def _uploaded(call: Call) -> bytes:
 
 ONLY = Rule.ADMINISTRATOR
 ROUTES = (
-    Route("definitions", ONLY, get=out, post=load, put=load, most=LARGEST),
+    Route("definitions", ONLY, get=out, post=load, most=LARGEST),
     Route("definitions/{vhost}", ONLY, get=out_of_vhost, post=load_into_vhost, most=LARGEST),
 )

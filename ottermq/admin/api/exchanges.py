@@ -22,7 +22,9 @@ def name_in(text: str) -> str:
 
 
 def row(call: Call, exchange: Exchange) -> Json:
-    policy = call.context.topology.policy_of(exchange)
+    policy, topology = None, call.context.topology
+    if exchange.vhost in topology.vhosts:  # it may have gone while the list was made
+        policy = topology.policy_of(exchange)
     return {
         "name": exchange.name,
         "vhost": exchange.vhost,

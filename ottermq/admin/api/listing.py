@@ -8,7 +8,7 @@ pages aren't made at all, unless the order depends on them.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 
@@ -38,7 +38,7 @@ async def listing(
     total = len(known)
     if page is not None and call.fields.get("name"):
         fits = _filter(call)
-        known = [thing for thing in known if fits(name(thing))]
+        known = [thing async for thing in in_slices(known) if fits(name(thing))]
     sort = call.fields.get("sort")
     reverse = call.flag("sort_reverse")
     if sort:
@@ -57,24 +57,22 @@ def shaped(call: Call, row: Json) -> Json:
     return _picked(row, _columns(call))
 
 
-async def _made(things: Sequence[T], row: Callable[[T], Json]) -> list[Json]:
-    rows = []
-    for at, thing in enumerate(things, 1):
-        rows.append(row(thing))
+async def in_slices(things: Iterable[T]) -> AsyncIterator[T]:
+    """Any of them may be gone by the time it comes."""
+    for at, thing in enumerate(list(things), 1):
+        yield thing
         if not at % SLICE:
             await trio.lowlevel.checkpoint()
-    return rows
+
+
+async def _made(things: Sequence[T], row: Callable[[T], Json]) -> list[Json]:
+    return [row(thing) async for thing in in_slices(things)]
 
 
 async def _encoded(
     things: Sequence[T], row: Callable[[T], Json], columns: Columns | None
 ) -> list[bytes]:
-    rows = []
-    for at, thing in enumerate(things, 1):
-        rows.append(as_json(_picked(row(thing), columns)))
-        if not at % SLICE:
-            await trio.lowlevel.checkpoint()
-    return rows
+    return [as_json(_picked(row(thing), columns)) async for thing in in_slices(things)]
 
 
 def _answer(page: Page | None, rows: list[bytes], filtered: int, total: int) -> Answer:

@@ -62,10 +62,16 @@ def resident() -> int:
         return int(file.read().split()[1]) * PAGE
 
 
+def _free(context: AdminContext) -> int:
+    try:
+        return shutil.disk_usage(context.store.data).free
+    except OSError:  # as broken as the disk
+        return 0
+
+
 def node(call: Call) -> Json:
     context = call.context
     now, log = context.engine.stat(), context.store.stat()
-    disk = shutil.disk_usage(context.store.data)
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     alarm = context.amqp.alarm_reason
     return {
@@ -92,7 +98,7 @@ def node(call: Call) -> Json:
             fd_used=now.connections + log.open_files,
             sockets_used=now.connections,
             proc_used=now.connections,
-            disk_free=disk.free,
+            disk_free=_free(context),
             gc_num=0,
             gc_bytes_reclaimed=0,
             context_switches=0,

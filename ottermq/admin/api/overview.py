@@ -20,13 +20,13 @@ FLAGS = (
 )  # fmt: skip
 
 
-def overview(call: Call) -> Json:
+async def overview(call: Call) -> Json:
     context = call.context
     version = context.config().admin.rabbitmq_version
     now = context.engine.stat()
     hosts = [context.topology.vhosts[name] for name in entered(call)]
     queues = [queue for host in hosts for queue in host.queues.values()]
-    seen = [context.engine.queue_stat(queue.id) for queue in queues]
+    seen = await stats.stats_of(context.engine, queues)
     ready, unacked = sum(each.ready for each in seen), sum(each.unacked for each in seen)
     connections = visible(call)
     return {

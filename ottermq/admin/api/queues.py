@@ -24,8 +24,10 @@ from ottermq.topology.topology import QUEUE_TYPE
 def row(call: Call, queue: Queue) -> Json:
     context = call.context
     stat = context.engine.queue_stat(queue.id)
-    policy = context.topology.policy_of(queue)
-    operator = context.topology.policy_of(queue, operator=True)
+    policy = operator = None
+    if queue.vhost in context.topology.vhosts:  # it may have gone while the list was made
+        policy = context.topology.policy_of(queue)
+        operator = context.topology.policy_of(queue, operator=True)
     messages, size = stat.ready + stat.unacked, stat.ready_bytes + stat.unacked_bytes
     idle_since = stats.iso(time.time() - stat.idle_ms / 1000)
     found = {

@@ -16,6 +16,7 @@ from ottermq.admin.api.call import Call, bad_request, not_found
 from ottermq.admin.messages import Problem, unauthorized
 
 Handler = Callable[[Call], Any | Awaitable[Any]]
+SMALL = 1 << 20
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
@@ -51,7 +52,7 @@ class Route(NamedTuple):
     post: Handler | None = None
     delete: Handler | None = None
     writing: Rule | None = None  # of PUT, POST and DELETE, if it is another
-    most: int = 1 << 20  # bytes of a body
+    most: int = SMALL  # bytes of a body
 
     def handler(self, method: str) -> Handler | None:
         return {

@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from ottermq.admin.api.call import Json
+from ottermq.admin.api.listing import in_slices
+from ottermq.engine.engine import Engine
 from ottermq.engine.types import EngineStat, QueueStat
+from ottermq.topology import Queue
 
 
 def with_rates(**counts: float) -> Json:
@@ -33,6 +36,10 @@ def of_queues(stats: Iterable[QueueStat]) -> Json:
         ack=sum(each.acked for each in known),
         redeliver=sum(each.redelivered for each in known),
     )
+
+
+async def stats_of(engine: Engine, queues: Iterable[Queue]) -> list[QueueStat]:
+    return [engine.queue_stat(queue.id) async for queue in in_slices(queues)]
 
 
 def of_broker(stat: EngineStat) -> Json:

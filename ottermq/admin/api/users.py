@@ -44,6 +44,8 @@ async def put(call: Call) -> Answer:
     body = call.body()
     if "tags" not in body.fields:
         raise bad_request("tags_not_present")
+    if {"password", "password_hash"} <= body.fields.keys():
+        raise bad_request("both_password_and_password_hash_are_provided")
     if body.fields.get("password") == "":
         body.fields["password"] = None
     record = user_of(Item({**body.fields, "name": name}))

@@ -9,6 +9,7 @@ from ottermq.admin.messages import Answer
 from ottermq.auth import Permission
 from ottermq.definitions.fields import Item
 from ottermq.definitions.parse import vhost_of
+from ottermq.engine.types import QueueStat
 from ottermq.topology import VHost
 
 
@@ -18,10 +19,10 @@ def entered(call: Call) -> list[str]:
     return names if call.is_administrator else [each for each in names if call.may_enter(each)]
 
 
-def row(call: Call, host: VHost) -> Json:
+def row(host: VHost, seen: list[QueueStat]) -> Json:
+    """seen: of its queues."""
     options = host.options
     default = options.default_queue_type or "classic"
-    seen = [call.context.engine.queue_stat(queue.id) for queue in host.queues.values()]
     ready, unacked = sum(each.ready for each in seen), sum(each.unacked for each in seen)
     return {
         "name": host.name,
@@ -51,11 +52,19 @@ def row(call: Call, host: VHost) -> Json:
 async def all_of_them(call: Call) -> Answer:
     hosts = call.context.topology.vhosts
     seen = [hosts[name] for name in sorted(hosts) if call.sees_all or call.may_enter(name)]
-    return await listing(call, seen, lambda host: row(call, host), lambda host: host.name)
+    stat = {host.name: await _stats(call, host) for host in seen}
+    return await listing(
+        call, seen, lambda host: row(host, stat[host.name]), lambda host: host.name
+    )
 
 
-def one(call: Call) -> Json:
-    return shaped(call, row(call, existing(call.context.topology.vhosts.get(call.path["name"]))))
+async def _stats(call: Call, host: VHost) -> list[QueueStat]:
+    return await stats.stats_of(call.context.engine, host.queues.values())
+
+
+async def one(call: Call) -> Json:
+    host = existing(call.context.topology.vhosts.get(call.path["name"]))
+    return shaped(call, row(host, await _stats(call, host)))
 
 
 async def put(call: Call) -> Answer:
