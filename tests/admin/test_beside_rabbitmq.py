@@ -194,6 +194,10 @@ GET health/checks/port-listener/1
 GET health/checks/port-listener/x
 GET health/checks/protocol-listener/amqp
 GET health/checks/protocol-listener/nope
+GET health/checks/certificate-expiration/1/days
+GET health/checks/certificate-expiration/1/weeks
+GET health/checks/certificate-expiration/1/nope
+GET health/checks/certificate-expiration/x/days
 GET health/checks/virtual-hosts
 GET health/checks/node-is-quorum-critical
 GET health/checks/node-is-mirror-sync-critical

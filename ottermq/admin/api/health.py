@@ -1,15 +1,18 @@
 """Health checks: 200 when it is so, 503 with the facts when it isn't."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
 
 from ottermq.admin.api.call import Call, Json, bad_request
-from ottermq.admin.api.nodes import PROTOCOLS, node_name
+from ottermq.admin.api.nodes import PROTOCOLS, listeners, node_name
 from ottermq.admin.api.router import Route
 from ottermq.admin.messages import Answer
 from ottermq.engine.alarms import LOW_ON_MEMORY
+from ottermq.net import certificate
 
+DAYS = {"days": 1, "weeks": 7, "months": 30, "years": 365}
 ALONE = "single node cluster"
 OTHER_NAMES = {"amqps": "amqp/ssl", "amqp091": "amqp", "kafkas": "kafka/ssl"}
 
@@ -50,6 +53,35 @@ def protocol_listener(call: Call) -> Json | Answer:
     return _failed("No active listener", missing=missing, protocols=there)
 
 
+def certificate_expiration(call: Call) -> Json | Answer:
+    days = DAYS.get(call.path["unit"].rstrip("s") + "s")
+    if days is None:
+        raise bad_request(f"Time unit not recognised. Supported units: {', '.join(DAYS)}.")
+    within = call.path["within"]
+    if not (within.isascii() and within.isdigit() and len(within) <= 4):
+        raise bad_request("Invalid expiration value")
+    context = call.context
+    cert = context.config().tls.cert
+    secure = [name for name in ("amqps", "kafkas") if name in context.bound]
+    if cert is None or not secure:
+        return _ok()
+    try:
+        end = certificate.ends(cert.read_bytes())
+    except (OSError, ValueError) as error:
+        return _failed(f"{cert}: {error}", expired=[])
+    if end > datetime.now(UTC) + timedelta(days=int(within) * days):
+        return _ok()
+    told = {"certfile": str(cert), "certfile_expires_on": end.isoformat()}
+    return _failed(
+        "Certificates expiring",
+        expired=[
+            {"interface": each["ip_address"], **each, **told}
+            for each in listeners(context)
+            if each["protocol"] in [PROTOCOLS[name] for name in secure]
+        ],
+    )
+
+
 def serves(call: Call) -> Json | Answer:
     if reason := call.context.store.trouble():
         return _failed(reason)
@@ -72,6 +104,7 @@ CHECKS: dict[str, Callable[[Call], Any]] = {
     "local-alarms": alarms,
     "port-listener/{port}": port_listener,
     "protocol-listener/{protocols}": protocol_listener,
+    "certificate-expiration/{within}/{unit}": certificate_expiration,
     "virtual-hosts": _always(),
     "node-is-quorum-critical": _always(reason=ALONE),
     "node-is-mirror-sync-critical": _always(reason=ALONE),
