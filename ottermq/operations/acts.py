@@ -2,8 +2,8 @@
 
 Each declaration, deletion, binding and purge of a durable object is one line, once it is on disk.
 Objects that go with their connection are no administration, and clients make thousands of them. A
-refused act has a line already: `channel closed`, with the user and the method; the management API's
-has its answer.
+refused act has a line of its own: `channel closed`, with the user and the method, or the management
+API's `api.refuse`.
 """
 
 from collections.abc import Coroutine, Iterator

@@ -157,6 +157,14 @@ def test_no_one_but_its_users_changes_anything(
         assert ask("management").ask(method, path, body).status == 401
 
 
+def test_a_refused_change_is_in_the_audit_log(broker: Broker, ask: Callable[..., Api]) -> None:
+    assert ask("monitoring").ask("DELETE", "users/guest").status == 401
+    broker.wait_for(
+        r"audit act=api.refuse user=monitoring peer=127.0.0.1 what=\"DELETE /api/users/guest\""
+        r" result=\"Not administrator user\""
+    )
+
+
 def test_an_administrator_without_permission_sees_a_queue_and_changes_none(
     ask: Callable[..., Api],
 ) -> None:

@@ -9,6 +9,7 @@ from inspect import isawaitable
 
 import trio
 
+from ottermq import auditlog
 from ottermq.admin.api import (
     bindings,
     channels,
@@ -44,6 +45,8 @@ MODULES = (
 )  # fmt: skip
 ROUTES: tuple[Route, ...] = tuple(route for module in MODULES for route in module.ROUTES)
 STRANGER = User("")
+READING = ("GET", "HEAD", "OPTIONS")
+REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.CONFLICT)
 WORTH_PACKING = 4096  # bytes
 LARGE_AT_ONCE = 4  # bodies over SMALL: each is in memory a few times
 LONG = 1 << 16  # bytes that take a thread to pack
@@ -55,28 +58,41 @@ def respond_with(context: AdminContext, guard: Guard, routes: Iterable[Route] = 
 
     async def respond(request: Request) -> Answer:
         guard.check_host(request.header("host"))
-        reads = request.method in ("GET", "HEAD", "OPTIONS")
-        if not reads:
+        if request.method not in READING:
             check_origin(request)
         user = await _user(request, guard)
+        try:
+            answer = await answered(request, user)
+        except Problem as problem:
+            _note_refusal(request, user, problem)
+            raise
+        return await _packed(request, answer)
+
+    async def answered(request: Request, user: User) -> Answer:
         route, path = _find(router, request, user)
-        rule = route.rule_of(request.method)
-        handler = route.handler(request.method)
         if request.method == "OPTIONS":
             return Answer(headers={"Allow": route.allowed})
+        handler = route.handler(request.method)
         if handler is None:
             allow = {"Allow": route.allowed}
             reason = f"only {route.allowed}"
             raise Problem(HTTPStatus.METHOD_NOT_ALLOWED, reason, headers=allow)
-        check_tags(rule, user.tags)
+        check_tags(route.rule_of(request.method), user.tags)
         call = Call(context, user, request.peer, path, request.fields(), request.headers)
         check_vhost(call, path)
         async with large if route.most > SMALL else nullcontext():
             raw = await request.read_body(route.most)
-            answer = await _handled(handler, dataclasses.replace(call, raw=raw))
-        return await _packed(request, answer)
+            return await _handled(handler, dataclasses.replace(call, raw=raw))
 
     return respond
+
+
+def _note_refusal(request: Request, user: User, problem: Problem) -> None:
+    """Who asked for a change that is not theirs to make; a login that failed has its own line."""
+    if request.method in READING or user is STRANGER or problem.status not in REFUSED:
+        return
+    what = f"{request.method} {request.path}"
+    auditlog.record("api.refuse", user=user.name, peer=request.peer, what=what, result=str(problem))
 
 
 async def _handled(handler: Handler, call: Call) -> Answer:

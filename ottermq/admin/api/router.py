@@ -66,7 +66,7 @@ class Route(NamedTuple):
         return ", ".join([*(name for name in names if self.handler(name)), "OPTIONS"])
 
     def rule_of(self, method: str) -> Rule:
-        reads = method in ("GET", "HEAD", "OPTIONS")
+        reads = method in ("GET", "HEAD")
         return self.rule if reads or self.writing is None else self.writing
 
 
