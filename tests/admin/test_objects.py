@@ -201,6 +201,16 @@ def test_policies_change_the_queues_they_match(api: Api, name: str) -> None:
     assert api.get(f"queues/%2F/{name}")["policy"] is None
 
 
+def test_a_queue_under_legal_hold_stays(api: Api, name: str) -> None:
+    api.put(f"queues/%2F/{name}", {"durable": True})
+    policy = {"pattern": f"^{name}$", "definition": {"legal-hold": True}}
+    assert api.put(f"policies/%2F/{name}", policy) == 201
+    assert api.delete(f"queues/%2F/{name}") == 409
+    assert api.delete(f"queues/%2F/{name}/contents") == 409
+    assert api.delete(f"policies/%2F/{name}") == 204
+    assert api.delete(f"queues/%2F/{name}") == 204
+
+
 def test_parameters_are_kept_and_shown(api: Api, name: str) -> None:
     place = f"parameters/shovel/%2F/{name}"
     value = {"src-uri": "amqp://", "nested": {"list": [1, 2]}}
