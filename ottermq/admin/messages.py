@@ -1,9 +1,11 @@
 """A request of the admin port, an answer, and what is wrong with a request."""
 
 import json
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
@@ -85,7 +87,30 @@ def unauthorized(reason: str, error: str = "not_authorised") -> Problem:
 
 
 def as_json(value: object) -> bytes:
-    return json.dumps(value, default=_plain, separators=(",", ":")).encode()
+    try:
+        return _dumped(value)
+    except ValueError:
+        return _dumped(_finite(value))
+
+
+def _dumped(value: object) -> bytes:
+    text = json.dumps(value, default=_plain, separators=(",", ":"), allow_nan=False)
+    return text.encode()
+
+
+def _finite(value: Any) -> Any:
+    """A client's arguments may hold numbers that JSON has no word for."""
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {key: _finite(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_finite(each) for each in value]
+        case Decimal():
+            return float(value) if value.is_finite() else None
+        case _:
+            return value
 
 
 def _plain(value: object) -> object:
@@ -95,5 +120,7 @@ def _plain(value: object) -> object:
             return value.decode("utf-8", "replace")
         case datetime():
             return int(value.timestamp())
+        case Decimal():
+            return float(value)
         case _:
-            return float(str(value))
+            raise TypeError(f"no JSON: {value!r}")

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
 
@@ -36,6 +38,23 @@ def test_a_queue_is_made_once_and_is_there_for_amqp(shared: Broker, api: Api, na
     shared.wait_for(f"audit act=queue.declare user=guest peer=127.0.0.1 what={name} ")
     shared.wait_for(f"audit act=queue.purge user=guest peer=127.0.0.1 what={name} ")
     shared.wait_for(f"audit act=queue.delete user=guest peer=127.0.0.1 what={name} ")
+
+
+def test_arguments_of_any_kind_are_shown(shared: Broker, api: Api, name: str) -> None:
+    odd = {
+        "nan": float("nan"),
+        "time": datetime(2026, 1, 2, tzinfo=UTC),
+        "decimal": Decimal("1.5"),
+        "bytes": bytearray(b"\xff\x00"),
+        "nested": {"list": [True, None, 1 << 40, float("inf")]},
+    }
+    with Client(shared.address("amqp")) as client:
+        client.channel().declare(name, odd)
+        found = api.get(f"queues/%2F/{name}")["arguments"]
+        assert found["nan"] is None and found["decimal"] == 1.5
+        assert found["time"] == 1767312000
+        assert found["nested"] == {"list": [True, None, 1 << 40, None]}
+        assert found in [queue["arguments"] for queue in api.get("queues")]
 
 
 @pytest.mark.parametrize("odd", ["a%2Fb", "a%3Fb", "a%20b", "%C3%B6tter", "a%25b", "..", "a+b"])

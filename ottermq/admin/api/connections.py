@@ -1,7 +1,6 @@
 """Connections of both protocols: one's own, or all of them for who may see them."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from ottermq.admin.api import stats
 from ottermq.admin.api.call import DONE, Call, Json, not_found
@@ -107,7 +106,7 @@ def _of_amqp(conn: Connection) -> Json:
         "channel_max": conn.channel_max,
         "frame_max": conn.frame_max,
         "timeout": conn.heartbeat,
-        "client_properties": _plain(conn.properties),
+        "client_properties": dict(conn.properties),
     }
 
 
@@ -122,10 +121,6 @@ def _of_kafka(conn: KafkaConnection) -> Json:
         "timeout": 0,
         "client_properties": {name: value for name, value in properties.items() if value},
     }
-
-
-def _plain(properties: dict[str, Any]) -> Json:
-    return dict(properties)
 
 
 async def _listed(call: Call, found: Iterable[AnyConnection]) -> Answer:
