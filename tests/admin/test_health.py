@@ -102,6 +102,11 @@ def test_flags_that_libraries_look_for_are_on(api: Api) -> None:
     assert api.put("feature-flags/nope/enable") == 400
 
 
+@pytest.mark.parametrize("path", ["federation-links", "shovels", "stream/publishers"])
+def test_what_isn_t_here_is_an_empty_list(api: Api, path: str) -> None:
+    assert api.get(path) == api.get(f"{path}/%2F") == []
+
+
 def test_the_cluster_has_a_name(api: Api) -> None:
     assert api.put("cluster-name", {"name": "otters"}) == 204
     assert api.get("cluster-name") == {"name": "otters"}

@@ -10,6 +10,10 @@ from ottermq.admin.api.vhosts import entered
 from ottermq.topology import Change
 
 CLUSTER_NAME = "cluster_name"
+# Lists of what isn't here; monitors ask for them all the same.
+EMPTY = (
+    "federation-links", "shovels", "stream/connections", "stream/consumers", "stream/publishers",
+)  # fmt: skip
 FLAGS = (
     "classic_queue_type_delivery_support", "detailed_queues_endpoint", "direct_exchange_routing_v2",
     "drop_unroutable_metric", "empty_basic_get_metric", "feature_flags_v2",
@@ -131,8 +135,8 @@ ROUTES = (
     Route("feature-flags/{name}/enable", Rule.ADMINISTRATOR, put=enable_flag),
     Route("deprecated-features", get=lambda call: []),
     Route("deprecated-features/used", get=lambda call: []),
-    Route("federation-links", Rule.MONITORING, get=lambda call: []),
-    Route("federation-links/{vhost}", Rule.MONITORING, get=lambda call: []),
+    *(Route(path, Rule.MONITORING, get=lambda call: []) for path in EMPTY),
+    *(Route(path + "/{vhost}", Rule.MONITORING, get=lambda call: []) for path in EMPTY),
     Route("aliveness-test/{vhost}", get=aliveness),
     Route("rebalance/queues", Rule.ADMINISTRATOR, post=lambda call: DONE),
 )
