@@ -118,6 +118,8 @@ WRONG = [
     ("PUT", "policies/%2F/bad", {"pattern": "x", "definition": {"expires": 1}, "apply-to": "cats"}),
     ("PUT", "vhost-limits/%2F/max-queues", {"value": "many"}),
     ("PUT", "vhost-limits/%2F/max-queues", {"value": True}),
+    ("PUT", "vhost-limits/%2F/max-queues", {"value": "--5"}),
+    ("PUT", "vhost-limits/%2F/max-queues", {"value": "²"}),
     ("PUT", "user-limits/guest/max-channels", {"value": 1.5}),
     ("PUT", "cluster-name", {"name": 1}),
     ("POST", "definitions", {"queues": 1}),

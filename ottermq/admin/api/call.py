@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -17,6 +18,7 @@ T = TypeVar("T")
 Json = dict[str, Any]
 DEEPEST = 100  # of what a body nests
 MOST_NUMBER = (1 << 63) - 1
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 CREATED = Answer(HTTPStatus.CREATED)
 DONE = Answer(HTTPStatus.NO_CONTENT)
@@ -73,9 +75,6 @@ class Call:
 class Body(Item):
     """Tools send flags and numbers as text, too: rabbitmqadmin does."""
 
-    def text(self, name: str) -> str:
-        return self.get(name, str)
-
     def flag(self, name: str, default: bool) -> bool:
         value = self.fields.get(name)
         if value in ("true", "false"):
@@ -84,7 +83,7 @@ class Body(Item):
 
     def number(self, name: str, default: int | None = None) -> int:
         value = self.fields.get(name)
-        if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) < 20:
+        if isinstance(value, str) and _NUMBER.fullmatch(value):
             value = self.fields[name] = int(value)
         number = self.get(name, int) if default is None else self.get(name, int, default)
         if abs(number) > MOST_NUMBER:

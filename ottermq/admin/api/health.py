@@ -110,6 +110,8 @@ CHECKS: dict[str, Callable[[Call], Any]] = {
     "node-is-mirror-sync-critical": _always(reason=ALONE),
     "quorum-queues-without-elected-leaders/all-vhosts": _always(),
     "quorum-queues-without-elected-leaders/vhost/{vhost}": _always(),
+    "quorum-queues-without-elected-leaders/all-vhosts/pattern/{pattern}": _always(),
+    "quorum-queues-without-elected-leaders/vhost/{vhost}/pattern/{pattern}": _always(),
     "metadata-store/initialized": _always(),
     "metadata-store/initialized/with-data": _always(),
     "reached-target-cluster-size": _always(),

@@ -1,6 +1,6 @@
 """Limits of vhosts and of users."""
 
-from ottermq.admin.api.call import DONE, Call, Json, bad_request, existing
+from ottermq.admin.api.call import DONE, Call, Json, bad_request, existing, not_found
 from ottermq.admin.api.listing import listing
 from ottermq.admin.api.router import Route, Rule
 from ottermq.admin.api.vhosts import entered
@@ -38,8 +38,11 @@ async def of_users(call: Call) -> Answer:
 
 
 async def of_user(call: Call) -> Answer:
-    name = call.path["user"] if call.sees_all else call.user.name
-    user = existing(call.context.auth.users.get(name if name == call.path["user"] else ""))
+    """Other users' are there for those who see all."""
+    name = call.path["user"]
+    if not call.sees_all and name != call.user.name:
+        raise not_found()
+    user = existing(call.context.auth.users.get(name))
     return await _listed(call, [_of_user(call, user.name)])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from pamqp.commands import Basic
 
 from ottermq.admin.api import exchanges, queues
-from ottermq.admin.api.call import Body, Call, Json, bad_request, existing
+from ottermq.admin.api.call import Body, Call, Json, bad_request
 from ottermq.admin.api.internal_client import InternalClient, connected
 from ottermq.admin.api.router import Route
 from ottermq.definitions.fields import Wrong
@@ -92,7 +92,7 @@ def _check_names(value: Any) -> None:
 async def get(call: Call) -> list[Json]:
     """What is requeued says `redelivered` the next time."""
     body = call.body()
-    queue = existing(queues.find(call))
+    queue = queues.find(call)
     count, mode = body.number("count"), body.text("ackmode")
     encoding = body.text("encoding")
     truncate = body.number("truncate", LARGEST)

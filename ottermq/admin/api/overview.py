@@ -52,7 +52,7 @@ async def overview(call: Call) -> Json:
         "enable_queue_totals": False,
         "is_op_policy_updating_enabled": True,
         "statistics_level": "fine",
-        "message_stats": stats.of_broker(now),
+        "message_stats": stats.of_broker(now) if call.sees_all else stats.of_queues(seen),
         "churn_rates": stats.with_rates(**CHURN),
         "queue_totals": stats.with_rates(
             messages=ready + unacked, messages_ready=ready, messages_unacknowledged=unacked

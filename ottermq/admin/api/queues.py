@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable
-from http import HTTPStatus
 
 from ottermq.admin.api import stats
 from ottermq.admin.api.call import CREATED, DONE, Call, Json, not_found
@@ -169,7 +168,7 @@ async def delete(call: Call) -> Answer:
 async def purge(call: Call) -> Answer:
     queue = queues.purgeable(call.context, call, find(call).name)
     await queues.purge(call.context, call, queue)
-    return Answer(HTTPStatus.NO_CONTENT)
+    return DONE
 
 
 ROUTES = (
