@@ -1,14 +1,18 @@
 """Bad input is a 4xx with a reason: never a 500, never a traceback, and the broker goes on."""
 
 import json
+import random
+import re
 import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottermq.admin.api.answers import ROUTES
 from tests.admin.api import GUEST, Api
 from tests.brokers import PATIENCE, Broker
 
@@ -213,6 +217,39 @@ def test_anything_in_any_field_is_taken_or_refused(shared: Broker) -> None:
         api.put("vhosts/bad")
         run()
         assert before == {path: api.get(path) for path in before}
+
+
+NAMES = [
+    "%2F", "q", "guest", "amq.topic", "amq.default", "nope", "%00", "a%20b", "1", "x" * 300, "~",
+    "", "..", "days", "amqp", "shovel", "policy", "%C3%A9", "max-queues", "e", "%2Fa", "*", "+",
+]  # fmt: skip
+QUERIES = [
+    "", "?page=1", "?columns=name,a.b", "?sort=name", "?name=x&page=1&use_regex=true",
+    "?if-empty=true&if-unused=true", "?download=x", "?%00=%00", "?columns=....", "?sort=a.b.c",
+]  # fmt: skip
+BODIES: list[Any] = [
+    None, {}, {"durable": True}, {"tags": "", "password": "x"}, {"value": 1}, {"value": {}},
+    {"pattern": "q", "definition": {"max-length": 1}}, {"configure": "", "write": "", "read": ""},
+    {"exchange": "amq.topic", "write": "", "read": ""}, {"type": "topic"}, {"routing_key": "x"},
+    {"name": "x"}, {"users": ["nope"]}, {"queues": []}, {"routing_key": "q", "payload": "p"},
+    {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}, b"[", b"\xff",
+]  # fmt: skip
+
+
+def test_a_walk_over_all_routes_meets_no_500(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    with Broker(tmp_path / "data") as broker, Api(broker.address("admin")) as api:
+        for _ in range(3000):
+            route = chance.choice(ROUTES)
+            methods = [name for name in ("GET", "PUT", "POST", "DELETE") if route.handler(name)]
+            method = chance.choice(methods)
+            path = re.sub(r"{\w+}", lambda _: chance.choice(NAMES), route.pattern)
+            if method in ("PUT", "DELETE") and path.split("/")[0] in ("users", "permissions"):
+                path = path.replace("guest", "ghost")  # we want to go on
+            reply = api.ask(method, path + chance.choice(QUERIES), chance.choice(BODIES))
+            failed = reply.status >= 500 and not path.startswith("health/checks")
+            assert not failed, (method, path, reply)
+        assert not [line for line in broker.lines if " ERROR " in line]
 
 
 def raw(shared: Broker, sent: bytes) -> bytes:
