@@ -33,11 +33,6 @@ resource.setrlimit(resource.RLIMIT_CORE, (min(1, most) if most >= 0 else 1, most
 # they were proved with RabbitMQ before ours was held to them.
 OTHER = os.environ.get("OTTERMQ_TEST_URL")
 
-# A test never fails because the machine was busy.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
-
-
 # A life that a test forks doesn't collect the garbage of tests before it: a Kafka client's threads
 # aren't there, and its end falls over without them.
 os.register_at_fork(after_in_child=gc.freeze)
@@ -131,4 +126,14 @@ def amqp_address(request: pytest.FixtureRequest) -> tuple[str, int]:
 
 
 from tests.brokers import Broker  # noqa: E402  (only found by the path set above)
+from tests.examples import examples  # noqa: E402
 from tests.second_tries import LEDGER, QUARANTINE, SecondTries, quarantined  # noqa: E402
+
+# A test never fails because the machine was busy.
+settings.register_profile(
+    "patient",
+    deadline=None,
+    max_examples=examples(100),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("patient")

@@ -126,6 +126,7 @@ def test_something_of_every_kind_is_planted(name: str) -> None:
     assert {kind for kind, _, _ in FOUND[name]} == set(job(name).kinds)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", JOBS)
 def test_beside_a_broker_under_load_only_that_is_found(in_use: Answer, name: str) -> None:
     told = in_use.told(name)
@@ -145,6 +146,7 @@ def test_at_rest_only_that_is_found(at_rest: Answer, name: str) -> None:
     assert at_rest.exit_code == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", JOBS)
 def test_at_rest_tables_are_those_beside_the_load(
     in_use: Answer, at_rest: Answer, name: str

@@ -144,6 +144,7 @@ def test_a_job_by_spark_submit_whose_driver_has_nothing_either(
     assert told["requests"] == sample_data.ORDERS
 
 
+@pytest.mark.long
 def test_workers_without_the_interpreter_are_one_line(
     harmed: SampleData, cluster: Cluster, bare: Path, packs: Path, tmp_path: Path
 ) -> None:

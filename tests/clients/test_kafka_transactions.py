@@ -315,7 +315,14 @@ def check(kafka: str, values: list[bytes]) -> None:
     assert counted == Counter(values)
 
 
-@pytest.mark.parametrize("moment", ["produced", "offsets sent", "committed"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param("produced", marks=pytest.mark.long),
+        "offsets sent",
+        pytest.param("committed", marks=pytest.mark.long),
+    ],
+)
 def test_a_killed_broker_loses_and_doubles_nothing(tmp_path: Path, moment: str) -> None:
     with killable(tmp_path / "data") as broker:
         values = fill(broker.kafka, 60)

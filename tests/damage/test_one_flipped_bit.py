@@ -114,7 +114,9 @@ def test_the_bad_batch_is_found_while_the_broker_runs(data: Path, bit: str) -> N
         is_told(broker, lost, "orders")
 
 
-@pytest.mark.parametrize("at", [61, 66], ids=["length", "offset"])
+@pytest.mark.parametrize(
+    "at", [pytest.param(61, marks=pytest.mark.long), 66], ids=["length", "offset"]
+)
 def test_a_large_message_that_is_sent_from_the_file_unseen(data: Path, at: int) -> None:
     """Nobody looks at its checksum, unless its record makes no sense."""
     with Broker(data) as broker:
