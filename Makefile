@@ -37,10 +37,10 @@ test: $(VENV)/.core $(VENV)/.tests $(VENV)/.clients ## set up and run the whole 
 	@$(BYTECODE)
 	@$(PY) -m pytest -q $(TESTS) $(ARGS)
 
-check-all: $(VENV)/.core $(VENV)/.tests $(VENV)/.clients ## the tests that make test leaves out for their length
+check-all: $(VENV)/.core $(VENV)/.tests $(VENV)/.clients ## the tests that make test leaves out for their length, the examples it left out
 	@$(PY) -c "import tests.internals"
 	@$(BYTECODE)
-	@OTTERMQ_LONG=1 $(PY) -m pytest -q -m long $(TESTS) $(ARGS)
+	@OTTERMQ_LONG=1 $(PY) -m pytest -q -m "long or hypothesis" $(TESTS) $(ARGS)
 
 again: $(VENV)/.core $(VENV)/.tests ## what failed in the last test run, once more and alone; .second-tries.tsv records it
 	@OTTERMQ_AGAIN=1 OTTERMQ_LONG=1 $(PY) -m pytest -q --last-failed --last-failed-no-failures none -n 0 $(ARGS)

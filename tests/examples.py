@@ -1,5 +1,5 @@
 """How many examples a property is tried on: a third of them in `make test`, which somebody waits
-for; all in `make check-all` and in soaks."""
+for; all in `make check-all`, which runs what is marked `hypothesis`, and in soaks."""
 
 import os
 

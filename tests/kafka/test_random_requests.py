@@ -59,6 +59,7 @@ def is_answered(api: Api, body: Body) -> bool:
     return not (api is Api.PRODUCE and body["acks"] == 0)
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("api", sorted(MESSAGES), ids=lambda api: api.name.lower())
 def test_whatever_the_fields_hold(fuzzed_broker: Broker, api: Api) -> None:
     first, last = MESSAGES[api].versions

@@ -484,6 +484,7 @@ HOW: dict[str, Any] = {
 }
 
 
+@pytest.mark.hypothesis
 def test_a_store_lives_and_dies_as_its_model() -> None:
     # The same lives each time: whoever changes something else must not meet a new one here.
     how = settings(max_examples=examples(30), stateful_step_count=30, derandomize=True, **HOW)
