@@ -16,7 +16,8 @@ OURS := ottermq wal amqp cli
 
 # Arguments for `ottermq serve` and for pytest: make run ARGS="--data /tmp/x"
 ARGS ?=
-TESTS ?= -n 2 --dist loadfile
+# One more than there are cores in CI: half of the time, tests wait for a clock or a process.
+TESTS ?= -n 3 --dist loadfile
 
 # What pip leaves behind when it installs, and a checkout may not have: where Python is told to
 # write no bytecode, each start of a broker would compile all of it again.
