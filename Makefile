@@ -16,7 +16,8 @@ OURS := ottermq wal amqp cli
 
 # Arguments for `ottermq serve` and for pytest: make run ARGS="--data /tmp/x"
 ARGS ?=
-TESTS ?= -n 2 --dist loadfile
+# One more than there are cores in CI: half of the time, tests wait for a clock or a process.
+TESTS ?= -n 3 --dist loadfile
 
 # What pip leaves behind when it installs, and a checkout may not have: where Python is told to
 # write no bytecode, each start of a broker would compile all of it again.
@@ -37,10 +38,10 @@ test: $(VENV)/.core $(VENV)/.tests $(VENV)/.clients ## set up and run the whole 
 	@$(BYTECODE)
 	@$(PY) -m pytest -q $(TESTS) $(ARGS)
 
-check-all: $(VENV)/.core $(VENV)/.tests $(VENV)/.clients ## the tests that make test leaves out for their length
+check-all: $(VENV)/.core $(VENV)/.tests $(VENV)/.clients ## the tests that make test leaves out for their length, the examples it left out
 	@$(PY) -c "import tests.internals"
 	@$(BYTECODE)
-	@OTTERMQ_LONG=1 $(PY) -m pytest -q -m long $(TESTS) $(ARGS)
+	@OTTERMQ_LONG=1 $(PY) -m pytest -q -m "long or hypothesis" $(TESTS) $(ARGS)
 
 again: $(VENV)/.core $(VENV)/.tests ## what failed in the last test run, once more and alone; .second-tries.tsv records it
 	@OTTERMQ_AGAIN=1 OTTERMQ_LONG=1 $(PY) -m pytest -q --last-failed --last-failed-no-failures none -n 0 $(ARGS)

@@ -33,11 +33,6 @@ resource.setrlimit(resource.RLIMIT_CORE, (min(1, most) if most >= 0 else 1, most
 # they were proved with RabbitMQ before ours was held to them.
 OTHER = os.environ.get("OTTERMQ_TEST_URL")
 
-# A test never fails because the machine was busy.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
-
-
 # A life that a test forks doesn't collect the garbage of tests before it: a Kafka client's threads
 # aren't there, and its end falls over without them.
 os.register_at_fork(after_in_child=gc.freeze)
@@ -52,6 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
 # seconds on a quiet machine, roughly. Those that aren't here take less.
 SECONDS = {
     "tests/audit": 170,
+    "tests/audit/test_shipping.py": 130,
     "tests/clients/test_kafka_spark.py": 60,
     "tests/damage/test_one_flipped_bit.py": 45,
     "tests/test_trouble.py": 31,
@@ -64,8 +60,10 @@ SECONDS = {
 
 def scope(nodeid: str) -> str:
     """A file, and the audit's files together: they share a Spark session, which takes longer to
-    start than most of them to run."""
-    return "tests/audit" if nodeid.startswith("tests/audit/") else nodeid.split("::")[0]
+    start than most of them to run. Those whose tests start processes that have one each, and take
+    half of all the audit's time in `make check-all`, stay apart."""
+    file = nodeid.split("::")[0]
+    return "tests/audit" if file.startswith("tests/audit/") and file not in SECONDS else file
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -131,4 +129,14 @@ def amqp_address(request: pytest.FixtureRequest) -> tuple[str, int]:
 
 
 from tests.brokers import Broker  # noqa: E402  (only found by the path set above)
+from tests.examples import examples  # noqa: E402
 from tests.second_tries import LEDGER, QUARANTINE, SecondTries, quarantined  # noqa: E402
+
+# A test never fails because the machine was busy.
+settings.register_profile(
+    "patient",
+    deadline=None,
+    max_examples=examples(100),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("patient")

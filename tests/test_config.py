@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ottermq.config import Address, Config, load, schema, units, yamlfile
 from ottermq.config.kinds import Listen, Maybe
 from ottermq.errors import ConfigError
+from tests.examples import examples
 
 MIB = 1024 * 1024
 ROOT = Path(__file__).parent.parent
@@ -443,7 +444,7 @@ TREES = st.recursive(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=TREES)
 def test_any_tree_is_a_configuration_or_one_line(tmp_path: Path, tree: object) -> None:
     file = written(tmp_path, yaml.safe_dump(tree, allow_unicode=True))
@@ -453,7 +454,7 @@ def test_any_tree_is_a_configuration_or_one_line(tmp_path: Path, tree: object) -
         assert len(str(error).splitlines()) == 1
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(raw=st.binary(max_size=60))
 def test_any_bytes_are_a_configuration_or_one_line(tmp_path: Path, raw: bytes) -> None:
     file = tmp_path / "broker.yaml"

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottermq.kafka.linear_regex import BadPattern, Linear
+from tests.examples import examples
 
 ATOMS = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\d", r"\.", "^", "$"])
 
@@ -22,7 +23,7 @@ def composed(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(300), deadline=None, derandomize=True, database=None)
 @given(st.recursive(ATOMS, composed, max_leaves=6), st.text("ab.1", max_size=6))
 def test_it_matches_what_python_matches(pattern: str, text: str) -> None:
     try:

@@ -18,6 +18,7 @@ import trio
 
 from ottermq import __version__
 from tests.brokers import environment
+from tests.examples import shortened
 from tests.installed import serves_a_message
 
 ROOT = Path(__file__).parent.parent
@@ -192,7 +193,7 @@ def requirements(version: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+@pytest.mark.parametrize("version", shortened(["3.11", "3.12", "3.13"], 1))
 def test_a_wheel_installs_and_serves_a_message(version: str, wheel: Path, tmp_path: Path) -> None:
     """In an environment that knows nothing of this checkout."""
     home = tmp_path / "environment"

@@ -91,6 +91,7 @@ def test_what_cannot_be_written_is_told_and_becomes_an_alarm(
         channel.client.close()
 
 
+@pytest.mark.long
 def test_a_log_that_does_not_move_is_told(tmp_path: Path) -> None:
     with on_a_disk(tmp_path) as (broker, faults):
         channel = publisher(broker)

@@ -14,10 +14,10 @@ data, out = map(Path, sys.argv[1:])
 spark = SparkSession.builder.getOrCreate()
 register(spark)
 rows = spark.read.format("ottermq").option("columns", "queue,offset").load(str(data))
-requests = rows.where("queue = 'requests'").count()
+orders = rows.where("queue = 'orders'").count()
 request = AuditRequest(
     "integrity", data, out, str(spark.sparkContext.master), load(), ["never"], {}, quiet=True
 )
 done = run(request)
 summary = json.loads((done.folder / "summary.json").read_text())
-print(json.dumps({"requests": requests, "summary": summary}))
+print(json.dumps({"orders": orders, "summary": summary}))

@@ -71,6 +71,7 @@ def test_without_any_java_one_line_tells_what_to_install(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.long
 def test_spark_runs_on_the_java_that_the_extra_brings(no_java: Path) -> None:
     log = no_java / "spark.log"
     done = subprocess.run(

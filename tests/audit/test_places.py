@@ -23,6 +23,7 @@ from tests.audit.cluster import Cluster
 from tests.audit.flawed_data import ANN, BUSY, CUSTOMER, FOUND, HEADER, RUSH
 from tests.audit.sample_data import TWICE, SampleData
 from tests.brokers import command, environment
+from tests.examples import ALL
 
 JOBS = tuple(FOUND)
 WHAT_IF = "wal: {retention: {max_size: 100KiB}}"
@@ -95,7 +96,12 @@ def in_use(spark: SparkSession, folder: Path) -> Iterator[Answer]:
 
 
 @pytest.fixture(scope="module")
-def at_rest(spark: SparkSession, folder: Path, in_use: Answer) -> Answer:
+def at_rest(spark: SparkSession, folder: Path, request: pytest.FixtureRequest) -> Answer:
+    if ALL:
+        request.getfixturevalue("in_use")
+    else:
+        with flawed_data.plant(folder):
+            pass
     return audited(folder, folder / "at rest")
 
 
@@ -126,6 +132,7 @@ def test_something_of_every_kind_is_planted(name: str) -> None:
     assert {kind for kind, _, _ in FOUND[name]} == set(job(name).kinds)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", JOBS)
 def test_beside_a_broker_under_load_only_that_is_found(in_use: Answer, name: str) -> None:
     told = in_use.told(name)
@@ -145,6 +152,7 @@ def test_at_rest_only_that_is_found(at_rest: Answer, name: str) -> None:
     assert at_rest.exit_code == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", JOBS)
 def test_at_rest_tables_are_those_beside_the_load(
     in_use: Answer, at_rest: Answer, name: str

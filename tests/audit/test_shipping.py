@@ -141,9 +141,10 @@ def test_a_job_by_spark_submit_whose_driver_has_nothing_either(
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout.splitlines()[-1])
     assert judged(told["summary"]) == at_rest
-    assert told["requests"] == sample_data.ORDERS
+    assert told["orders"] == sample_data.ORDERS
 
 
+@pytest.mark.long
 def test_workers_without_the_interpreter_are_one_line(
     harmed: SampleData, cluster: Cluster, bare: Path, packs: Path, tmp_path: Path
 ) -> None:

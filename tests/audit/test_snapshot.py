@@ -16,6 +16,7 @@ from ottermq.audit.source.stream import stable_end
 from ottermq.wal.file_window import MemoryRanges
 from tests.audit import logs
 from tests.brokers import Broker
+from tests.examples import shortened
 
 
 def read(part: LogPart) -> tuple[list[int], list[bytes], list[bool]]:
@@ -70,9 +71,7 @@ class Load(threading.Thread):
             pass  # killed
 
 
-@pytest.mark.parametrize(
-    "end", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
-)
+@pytest.mark.parametrize("end", shortened([signal.SIGKILL, signal.SIGTERM], 1))
 def test_whatever_was_confirmed_before_is_in_the_picture(
     tmp_path: Path, end: signal.Signals
 ) -> None:

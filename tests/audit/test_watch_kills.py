@@ -35,6 +35,7 @@ main()
 """
 
 
+@pytest.mark.long
 def test_a_violation_is_in_the_queue_within_a_minute_and_once_over_kills(
     whole: SampleData, tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ from tests.brokers import Broker, run
 from tests.clients.test_kafka_admin import done
 from tests.clients.test_kafka_python import consume, produce
 from tests.clients.test_kafka_transactions import in_transaction, read_all, transactional
+from tests.examples import shortened
 
 PATIENCE = 60.0
 SENT = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -60,7 +61,9 @@ def on_disk(broker: Broker, topic: str) -> list[Batch]:
     return [batch for file in files for batch in batches(file.read_bytes())]
 
 
-@pytest.mark.parametrize("target", [codec for codec in Codec if codec is not Codec.SNAPPY])
+@pytest.mark.parametrize(
+    "target", shortened([codec for codec in Codec if codec is not Codec.SNAPPY], 2)
+)
 def test_all_producers_batches_are_kept_in_one_codec(
     broker: Broker, kafka: str, make: Make, target: Codec
 ) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.csrc.cursors import FRESH, IN_FLIGHT, RETURNED, Cursor, Model, Record, decode
+from tests.examples import examples
 from tests.internals import ffi, lib
 
 LARGEST = 2**63 - 1
@@ -544,4 +545,6 @@ class CursorMachine(RuleBasedStateMachine):
 
 
 TestCursorMachine = CursorMachine.TestCase
-TestCursorMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestCursorMachine.settings = settings(
+    max_examples=examples(100), stateful_step_count=40, deadline=None
+)

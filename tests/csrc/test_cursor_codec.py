@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.csrc.cursors import Cursor, decode
+from tests.examples import examples
 from tests.internals import ffi, lib
 
 CHUNK = 65_536
@@ -249,7 +250,7 @@ plausible = st.builds(
 @given(
     st.binary(max_size=200) | st.binary(max_size=200).map(lambda rest: b"\x01" + rest) | plausible
 )
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_any_bytes_are_a_cursor_that_works_or_corrupt(data: bytes) -> None:
     result = decode(data)
     if isinstance(result, Cursor):
@@ -272,7 +273,7 @@ mutations = st.lists(
 
 @given(mutations)
 @example([("cut", 5, 0)])
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_damaged_bytes_are_a_cursor_that_works_or_corrupt(
     damage: list[tuple[str, int, int]],
 ) -> None:

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.csrc.offset_sets import CHUNK, MAX, Bits, OffsetSet, places, ranges
 from tests.csrc.set_internals import ffi, lib
+from tests.examples import examples
 
 CHUNKS = 4
 ENTRY = int(ffi.sizeof("om_chunk"))
@@ -94,7 +95,7 @@ class SetMachine(RuleBasedStateMachine):
 
 
 TestSetMachine = SetMachine.TestCase
-TestSetMachine.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestSetMachine.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
 
 
 @given(st.lists(ranges(CHUNKS), max_size=40))

@@ -24,11 +24,12 @@ from tests.csrc.segments import (
     limits,
     run_child,
 )
+from tests.examples import examples
 from tests.internals import ffi, lib
 
 MOST = 2**31 - 1
 quick = settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -20,10 +20,11 @@ from tests.csrc.segments import (
     file_cache,
     kafka_indexes,
 )
+from tests.examples import examples
 from tests.internals import ffi, lib
 
 quick = settings(
-    max_examples=40,
+    max_examples=examples(40),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

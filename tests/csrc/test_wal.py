@@ -26,6 +26,7 @@ from tests.csrc.wals import (
     parse_header,
     read,
 )
+from tests.examples import examples
 from tests.internals import ffi, lib
 
 FOREVER_MS = 3_600_000
@@ -87,7 +88,7 @@ def test_the_types_of_the_wal_itself_are_refused(folder: Path, type: int) -> Non
         assert wal.last_seq == 0
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.lists(st.integers(0, 700_000) | st.integers(0, 300), max_size=5), max_size=6))
 def test_records_of_any_length_come_back_whole(ticks: list[list[int]]) -> None:
     written = []
@@ -105,7 +106,7 @@ def test_records_of_any_length_come_back_whole(ticks: list[list[int]]) -> None:
 LENGTHS = st.integers(0, 300) | st.integers(32_000, 34_000) | st.integers(500_000, 1_100_000)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 600), LENGTHS), max_size=8), max_size=6),
     st.integers(0, 1),

@@ -28,6 +28,7 @@ from tests.csrc.wals import (
     read,
     write_groups,
 )
+from tests.examples import examples
 from tests.internals import ffi, lib
 
 
@@ -401,7 +402,7 @@ def test_a_damaged_fence_stops_everything(folder: Path, position: int) -> None:
 TICK = st.lists(st.binary(max_size=200) | st.integers(1, 900_000), min_size=1, max_size=4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.tuples(st.lists(TICK, max_size=5), st.integers(0, 10)), min_size=1, max_size=5))
 def test_any_run_of_starts_ticks_and_releases_reads_back(
     starts: list[tuple[list[list[bytes | int]], int]],

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from tests.amqp.wire import Client
 from tests.brokers import Broker
 from tests.damage.flaws import batches, flip, health, metric, segments
+from tests.examples import shortened
 
 COUNT = 600
 A_BATCH = 20  # messages that are confirmed together
@@ -78,7 +79,7 @@ def is_told(broker: Broker, lost: set[int], name: str) -> None:
 
 
 @each_bit
-@pytest.mark.parametrize("kind", ["classic", pytest.param("quorum", marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", shortened(["classic", "quorum"], 1))
 def test_a_queue_delivers_all_but_the_bad_batch_and_keeps_its_file(
     data: Path, kind: str, bit: str
 ) -> None:
@@ -103,7 +104,7 @@ def test_a_queue_delivers_all_but_the_bad_batch_and_keeps_its_file(
         assert path.exists()
 
 
-@each_bit
+@pytest.mark.parametrize("bit", shortened(BITS, 2))
 def test_the_bad_batch_is_found_while_the_broker_runs(data: Path, bit: str) -> None:
     with Broker(data) as broker:
         publish(broker, "orders", "classic")
@@ -114,7 +115,7 @@ def test_the_bad_batch_is_found_while_the_broker_runs(data: Path, bit: str) -> N
         is_told(broker, lost, "orders")
 
 
-@pytest.mark.parametrize("at", [61, 66], ids=["length", "offset"])
+@pytest.mark.parametrize("at", shortened([66, 61], 1), ids=["offset", "length"])
 def test_a_large_message_that_is_sent_from_the_file_unseen(data: Path, at: int) -> None:
     """Nobody looks at its checksum, unless its record makes no sense."""
     with Broker(data) as broker:

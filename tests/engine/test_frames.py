@@ -7,6 +7,7 @@ from pamqp.commands import Basic, Channel
 
 from ottermq.engine.events import ConnectionHello
 from tests.engine.plane import GREETING, Client, Plane, content, frame
+from tests.wal.stores import with_room
 
 CONVERSATION = (
     content(b"whole", "work")
@@ -42,7 +43,7 @@ def test_frames_cut_at_every_byte_mean_the_same(plane: Plane) -> None:
         assert told(client, 4) == ENDING, cut
         assert client.errors == []
         client.leave()
-        assert plane.engine.purge(plane.queues["work"])[0] == 2, cut
+        assert with_room(lambda: plane.engine.purge(plane.queues["work"]))[0] == 2, cut
 
 
 def test_frames_may_come_byte_by_byte(plane: Plane) -> None:

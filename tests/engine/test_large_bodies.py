@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from ottermq.engine.events import ConnectionHello
 from tests.engine.plane import GREETING, PATIENCE, VHOST, Plane, content
+from tests.examples import examples
 
 LARGE = 32_768  # from here on a message is a batch of its own, copied past the cache
 Send = Callable[[bytes], None]
@@ -75,7 +76,9 @@ SIZES = st.sampled_from([0, 10, LARGE - 1, LARGE, LARGE + 1, 65_536, 100_000, 25
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(25),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     sizes=st.lists(SIZES, min_size=1, max_size=5),

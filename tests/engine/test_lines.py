@@ -20,7 +20,7 @@ async def test_a_batch_that_cannot_be_decompressed_names_its_log(
     engine: Any = SimpleNamespace(
         store=SimpleNamespace(name_of=lambda log: name),
         unpacking=trio.CapacityLimiter(1),
-        batch_opened=lambda *answer: answers.append(answer),
+        batch_decompressed=lambda *answer: answers.append(answer),
     )
     async with trio.open_nursery() as nursery:
         Opener(engine, nursery).take(DecompressWanted(7, 100, 1, b"no gzip"))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.engine.plane import Client, Inbox, Message, Plane, content
+from tests.examples import examples
 
 NAMES = st.integers(0, 2)
 SIZES = st.sampled_from([0, 10, 3000])
@@ -170,5 +171,7 @@ class OneQueue(RuleBasedStateMachine):
         assert not any(each.client.errors for each in self.holders.values())
 
 
-OneQueue.TestCase.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
+OneQueue.TestCase.settings = settings(
+    max_examples=examples(25), stateful_step_count=40, deadline=None
+)
 TestOneQueue = OneQueue.TestCase

@@ -14,6 +14,7 @@ from ottermq.kafka.api import Api
 from ottermq.kafka.codec import TAGS, UnknownVersion
 from ottermq.kafka.request import Body, Connection, Request
 from ottermq.kafka.schema import MESSAGES
+from tests.examples import examples
 from tests.kafka.bodies import VERSIONS, bodies, without_defaults
 
 NOBODY: Connection = None  # type: ignore[assignment]
@@ -24,7 +25,7 @@ QUICK = settings(
     database=None,
     suppress_health_check=list(HealthCheck),
 )
-THOROUGH = settings(QUICK, max_examples=400)
+THOROUGH = settings(QUICK, max_examples=examples(400))
 each_version = pytest.mark.parametrize(
     ("api", "version"), VERSIONS, ids=[f"{api.name.lower()}-{version}" for api, version in VERSIONS]
 )

@@ -14,6 +14,7 @@ import pytest
 from tests.broker_life import live
 from tests.brokers import Broker
 from tests.engine.kafka_plane import batch
+from tests.examples import shortened
 from tests.kafka.wire import Link
 
 Start = Callable[..., Broker]
@@ -96,7 +97,7 @@ def check(address: Address, plain: Plain, once: Once) -> None:
 
 
 @pytest.mark.parametrize(
-    "rounds", [20, pytest.param(100, marks=pytest.mark.soak)], ids=["suite", "soak"]
+    "rounds", [*shortened([10, 20], 1), pytest.param(100, marks=pytest.mark.soak)]
 )
 def test_nothing_acknowledged_is_lost_by_kills(start: Start, rounds: int) -> None:
     chance = random.Random()

@@ -15,6 +15,7 @@ from ottermq.kafka.errors import Error
 from ottermq.kafka.groups.group import State
 from ottermq.kafka.groups.member import Joined, MemberIdentity, Protocols, Synced
 from ottermq.kafka.groups.settings import GroupSettings
+from tests.examples import examples
 from tests.kafka.group_harness import GroupHarness, Ticket
 
 TASTES: list[Protocols] = [
@@ -169,4 +170,6 @@ class Groups(RuleBasedStateMachine):
 
 
 TestGroups = Groups.TestCase
-TestGroups.settings = hypothesis_settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestGroups.settings = hypothesis_settings(
+    max_examples=examples(120), stateful_step_count=40, deadline=None
+)

@@ -14,6 +14,7 @@ from ottermq.kafka.codec import TAGS
 from ottermq.kafka.request import Body
 from ottermq.kafka.schema import MESSAGES
 from tests.brokers import Broker
+from tests.examples import examples
 from tests.kafka.bodies import bodies
 from tests.kafka.raw_client import Gone, RawClient
 
@@ -58,12 +59,13 @@ def is_answered(api: Api, body: Body) -> bool:
     return not (api is Api.PRODUCE and body["acks"] == 0)
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("api", sorted(MESSAGES), ids=lambda api: api.name.lower())
 def test_whatever_the_fields_hold(fuzzed_broker: Broker, api: Api) -> None:
     first, last = MESSAGES[api].versions
 
     @settings(
-        max_examples=40,
+        max_examples=examples(40),
         deadline=None,
         derandomize=True,
         database=None,

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from ottermq.wal import Log, LogFlags, Options, Record, Store
-from ottermq.wal.errors import Full, LogError
+from ottermq.wal.errors import LogError
+from tests.wal.stores import with_room
 
 T = TypeVar("T")
 Spec = tuple[int, int]  # a record's number, and the size of its value
@@ -70,13 +71,7 @@ class Worker:
         return self.store.get(name)
 
     def _with_room(self, act: Callable[[], T]) -> T:
-        """Full is a state: a slow disk may take a checkpoint or two to get over it."""
-        for _ in range(10):
-            try:
-                return act()
-            except Full:
-                self.store.checkpoint()
-        return act()
+        return with_room(act, self.store.checkpoint)
 
     def create(self, name: str, kind: str) -> int:
         return self.store.create(name, flags=KINDS[kind]).id

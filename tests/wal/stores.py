@@ -44,30 +44,28 @@ def numbered(count: int, first: int = 0, size: int = 0) -> list[Record]:
     return [Record(b"%d" % n + b"." * (size - 8), timestamp=n) for n in range(first, first + count)]
 
 
-def put(store: Store, log: Log, records: list[Record], **how: Any) -> int:
-    """Append, wait until it is on disk; the first offset. The WAL of these tests is small: room
-    comes with a checkpoint, or with its next file."""
+def with_room(act: Callable[[], T], make_room: Callable[[], Any] = lambda: time.sleep(0.001)) -> T:
+    """Full is a state, and comes soon where WAL files are small and the disk is quick: the next
+    file isn't there yet, or room comes with a checkpoint."""
     limit = time.monotonic() + 60
     while True:
         try:
-            done = log.append(records, **how)
-            break
+            return act()
         except Full:
             assert time.monotonic() < limit
-            store.checkpoint()
+            make_room()
+
+
+def append(log: Log, records: list[Record], **how: Any) -> Appended:
+    """Without a checkpoint."""
+    return with_room(lambda: log.append(records, **how))
+
+
+def put(store: Store, log: Log, records: list[Record], **how: Any) -> int:
+    """Append, wait until it is on disk; the first offset."""
+    done = with_room(lambda: log.append(records, **how), store.checkpoint)
     store.wait(done.seq)
     return done.first_offset
-
-
-def append_in_time(log: Log, records: list[Record]) -> Appended:
-    """As soon as the WAL's next file is sure, without a checkpoint."""
-    limit = time.monotonic() + 60
-    while True:
-        try:
-            return log.append(records)
-        except Full:
-            assert time.monotonic() < limit
-            time.sleep(0.001)
 
 
 def values(log: Log, offset: int | None = None) -> list[bytes | None]:

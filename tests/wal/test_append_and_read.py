@@ -7,7 +7,7 @@ import pytest
 
 from ottermq.wal import Record, Store
 from ottermq.wal.errors import CorruptData, Deleted, InvalidArgument, OutOfRange
-from tests.wal.stores import flush, numbered, numbers, offsets, put, small, values
+from tests.wal.stores import append, flush, numbered, numbers, offsets, put, small, values
 
 # Longer than a record of the WAL may be (512 KiB, then it is cut into parts), than a batch
 # should be (256 KiB), than a whole WAL file of these tests (1 MiB).
@@ -54,7 +54,7 @@ def test_many_records_in_one_batch_and_many_batches(store: Store) -> None:
     log = store.create("orders")
     put(store, log, numbered(5000, size=40))
     for first in range(5000, 5500):
-        done = log.append(numbered(1, first))
+        done = append(log, numbered(1, first))
     store.wait(done.seq)
     assert numbers(log) == list(range(5500))
     flush(store)
@@ -233,7 +233,7 @@ def test_appends_from_many_threads_take_turns(store: Store) -> None:
     def publish(thread: int) -> list[int]:
         taken = []
         for n in range(200):
-            done = log.append([Record(b"%d" % (thread * 1000 + n))] * 2)
+            done = append(log, [Record(b"%d" % (thread * 1000 + n))] * 2)
             taken += [done.first_offset, done.first_offset + 1]
         store.wait(done.seq)
         return taken

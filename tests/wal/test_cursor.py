@@ -7,7 +7,7 @@ import pytest
 from ottermq._core import ffi, lib
 from ottermq.wal import Log, LogFlags, Record, Store
 from ottermq.wal.errors import InvalidArgument
-from tests.wal.stores import SMALL, die, flush, numbered, numbers, put, until
+from tests.wal.stores import SMALL, append, die, flush, numbered, numbers, put, until
 
 
 def counts(log: Log) -> tuple[int, int, int]:
@@ -101,7 +101,7 @@ def test_a_backlog_costs_the_cursor_nothing(store: Store) -> None:
     put(store, log, [Record(b"")])
     small_cursor = log.cursor().memory
     for _ in range(20):
-        log.append([Record(b"")] * 5000)
+        append(log, [Record(b"")] * 5000)
     assert log.cursor().ready_count == 100_001
     assert log.cursor().memory == small_cursor
 

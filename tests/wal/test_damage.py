@@ -14,7 +14,17 @@ import pytest
 
 from ottermq.wal import Log, LogFlags, Record, RemovalReason, Report, ReportKind, Store
 from ottermq.wal.errors import LogError, StorageFailure, Unreadable
-from tests.wal.stores import flush, kinds, numbered, numbers, offsets, put, segment_files, small
+from tests.wal.stores import (
+    append,
+    flush,
+    kinds,
+    numbered,
+    numbers,
+    offsets,
+    put,
+    segment_files,
+    small,
+)
 
 # 4 segments of 5 batches of one record, and one that is active.
 SEGMENT = 5 * (61 + 1000 + 20)
@@ -361,7 +371,7 @@ BIG = small(segment_size=100_000)
 def indexed(store: Store) -> Log:
     log = store.create("q", flags=LogFlags.NO_CURSOR)
     for n in range(200):
-        log.append([Record(b"%d" % n + b"." * 2000, timestamp=n * 10)])
+        append(log, [Record(b"%d" % n + b"." * 2000, timestamp=n * 10)])
     flush(store)
     return log
 

@@ -29,6 +29,7 @@ from ottermq.wal.dump import (
     WalRecordItem,
     dump,
 )
+from tests.examples import examples
 from tests.wal.stopped_store import T0, StoppedStore, fill, flip
 from tests.wal.stores import SMALL, numbered, put
 
@@ -204,7 +205,7 @@ NAMES = ["00000000000000000007.log", "00000000000000000007.index", "1.wal", "che
 NAMES += ["00000000000000000007.timeindex", "manifest", "handed", "fence"]
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_no_bytes_at_all_make_it_fail(
     whole: StoppedStore, tmp_path: Path, data: st.DataObject

@@ -11,7 +11,7 @@ from ottermq.wal import Record, Report, ReportKind, Store
 from ottermq.wal import durability_wait as module
 from ottermq.wal.durability_wait import DurabilityWait
 from ottermq.wal.errors import Fenced, TimedOut
-from tests.wal.stores import SMALL
+from tests.wal.stores import SMALL, append
 
 
 async def test_many_waiters_are_woken_each_when_its_record_is_on_disk(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ async def test_many_waiters_are_woken_each_when_its_record_is_on_disk(tmp_path: 
         seen: list[bool] = []
 
         async def publish() -> None:
-            done = log.append([Record(b"hello")])
+            done = append(log, [Record(b"hello")])
             await store.wait_durable(done.seq)
             seen.append(store.durable_seq >= done.seq)
 

@@ -7,6 +7,7 @@ build/kafka-tools, and from then on these tests run with the others.
 import os
 import re
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from ottermq.wal.records import OVERHEAD, with_records
 from perf import apache_kafka
 from tests.wal.producing import batch
 from tests.wal.stopped_store import flip
-from tests.wal.stores import SMALL, die, until
+from tests.wal.stores import SMALL, die, put, until, with_room
 
 T0 = 1_800_000_000_000
 
@@ -90,9 +91,10 @@ def write_all_kinds(store: Store) -> Log:
             Record(b"value" * 200, b"key", ((b"h", b"v"), (b"none", None)), T0 + 10 * i + n)
             for n in range(10)
         ]
-        store.wait(log.append(records).seq)
-        store.wait(log.append([Record(None, None, (), T0)]).seq)  # older than those before
-        store.wait(log.append_raw(compressed(5, 5 * i)).seq)
+        put(store, log, records)
+        put(store, log, [Record(None, None, (), T0)])  # older than those before
+        packed = compressed(5, 5 * i)
+        store.wait(with_room(partial(log.append_raw, packed)).seq)
         if i % 10 == 0:
             store.checkpoint()
     store.checkpoint()
@@ -125,7 +127,7 @@ def test_what_we_compressed_is_read(jars: Path, tmp_path: Path) -> None:
         plain = batch(-1, -1, 3, epoch=-1, value=b"value" * 50_000)
         for codec in Codec:
             data = with_records(plain, codec, compress_records(codec, plain[OVERHEAD:]))
-            store.wait(log.append_raw(data).seq)
+            store.wait(with_room(partial(log.append_raw, data)).seq)
         store.checkpoint()
         folder = folder_of(tmp_path, log)
     lines = dumped(jars, folder, "--deep-iteration")
@@ -147,7 +149,7 @@ def test_a_compacted_log_is_read_without_complaint(
         for i in range(300):
             value = None if i % 7 == 0 else b"value" * 200
             records = [Record(value, b"k%d" % (i % 10), (), T0 + i), Record(b"x", b"y", (), T0 + i)]
-            store.wait(log.append(records).seq)
+            put(store, log, records)
         store.checkpoint()
         compaction = Compaction(
             log, now_ms=T0, delete_retention_ms=1000, codecs=Codecs(lambda *_: None, lambda *_: b"")

@@ -29,6 +29,7 @@ from hypothesis.stateful import (
 from ottermq.wal import checkpoint
 from ottermq.wal.errors import InvalidArgument
 from tests.conftest import in_memory
+from tests.examples import examples
 from tests.wal.model import LogModel, Mismatch, Model, Recovered, after_crash, fits
 from tests.wal.remote_store import KINDS, RemoteStore, Spec
 from tests.wal.stores import small
@@ -483,9 +484,10 @@ HOW: dict[str, Any] = {
 }
 
 
+@pytest.mark.hypothesis
 def test_a_store_lives_and_dies_as_its_model() -> None:
     # The same lives each time: whoever changes something else must not meet a new one here.
-    how = settings(max_examples=30, stateful_step_count=30, derandomize=True, **HOW)
+    how = settings(max_examples=examples(30), stateful_step_count=30, derandomize=True, **HOW)
     run_state_machine_as_test(StoreMachine, settings=how)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ottermq.wal import Log, LogFlags, ReportKind, Store
 from ottermq.wal.errors import Fenced, Refused
+from tests.examples import examples
 from tests.faults.rules import Op
 from tests.faults.shim import recorded
 from tests.wal.faulty import Life, command
@@ -186,7 +187,9 @@ def outcome(log: Log, producer: int, epoch: int, sequence: int, count: int) -> i
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(steps=STEPS)
 def test_every_answer_is_the_models(

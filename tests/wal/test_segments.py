@@ -15,8 +15,9 @@ from kafka.record import MemoryRecords
 from ottermq.wal import Log, LogFlags, LogOptions, Record, Store
 from ottermq.wal.errors import NotResident
 from ottermq.wal.records import batches
+from tests.examples import examples
 from tests.wal.stores import (
-    append_in_time,
+    append,
     flush,
     folder_of,
     numbered,
@@ -38,7 +39,7 @@ def over_segments_and_hot_tail(store: Store, size: int = 0, segment_size: int = 
         if first == 120:
             flush(store)
         records = [replace(r, timestamp=r.offset * 10) for r in located(first, 3, size)]
-        store.wait(append_in_time(log, records).seq)
+        store.wait(append(log, records).seq)
     # On a slow machine the WAL may ask for a checkpoint in between, and nothing is in memory then.
     assert log.stat().hot_batches in (0, 20) and len(log.segments()) > 2
     return log
@@ -190,7 +191,9 @@ def test_a_time_is_not_looked_for_below_the_start(
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     times=st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=4), min_size=1, max_size=30),
@@ -304,7 +307,7 @@ def test_few_open_files_serve_many_segments(data: Path) -> None:
         logs = store.create_many([f"q{n}" for n in range(20)], options=PAGE)
         for n in range(20):
             for log in logs:
-                log.append(numbered(1, n, size=900))
+                append(log, numbered(1, n, size=900))
         flush(store)
         for log in logs:
             assert numbers(log) == list(range(20))

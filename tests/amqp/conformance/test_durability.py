@@ -16,6 +16,7 @@ import pytest
 from tests.amqp.wire import Address, Channel, Client, Confirms
 from tests.broker_life import ENDINGS, live
 from tests.brokers import Broker
+from tests.examples import shortened
 
 Start = Callable[..., Broker]
 
@@ -191,7 +192,7 @@ def transactions(channel: Channel, queue: str) -> list[int]:
 
 @pytest.mark.ottermq_only("a broker of the test's own")
 @pytest.mark.parametrize(
-    "rounds", [20, pytest.param(100, marks=pytest.mark.soak)], ids=["suite", "soak"]
+    "rounds", [*shortened([10, 20], 1), pytest.param(100, marks=pytest.mark.soak)]
 )
 def test_nothing_confirmed_or_committed_is_lost_by_kills(start: Start, rounds: int) -> None:
     chance = random.Random()

@@ -8,6 +8,7 @@ import pytest
 
 from tests.amqp.wire import Channel, Client, eventually
 from tests.brokers import Broker
+from tests.examples import shortened
 
 Start = Callable[..., Broker]
 Unique = Callable[[str], str]
@@ -127,9 +128,7 @@ def test_one_consumer_of_each_queue_settles_for_itself(
     assert channel.count(queues[0]) == channel.count(queues[1]) == 0
 
 
-@pytest.mark.parametrize(
-    "end", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
-)
+@pytest.mark.parametrize("end", shortened([signal.SIGKILL, signal.SIGTERM], 1))
 def test_confirmed_ones_come_back_in_every_queue(start: Start, end: signal.Signals) -> None:
     bodies = [b"%d" % n * (1 + n % 3000) for n in range(300)]
     with start() as broker:

@@ -15,6 +15,7 @@ from pamqp.commands import Basic
 from tests.amqp.conformance.test_tls import TlsSetup
 from tests.amqp.wire import Address, Channel, Client, Message, eventually
 from tests.brokers import Broker
+from tests.examples import shortened
 
 pytestmark = pytest.mark.ottermq_only("our files")
 
@@ -112,9 +113,7 @@ def test_unacked_ones_are_sent_again_from_the_file(start: Start) -> None:
         assert all(message.redelivered for message in again)
 
 
-@pytest.mark.parametrize(
-    "end", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
-)
+@pytest.mark.parametrize("end", shortened([signal.SIGKILL, signal.SIGTERM], 1))
 def test_files_of_an_earlier_life_are_sent_from(start: Start, end: signal.Signals) -> None:
     bodies = messages(40)
     with start(**COLD) as broker:

@@ -49,6 +49,7 @@ def test_single_active_consumers_hand_over_whatever_ends_them(
     assert (last.body, last.redelivered) == (b"%d" % (rounds - 1), True)
 
 
+@pytest.mark.long
 def test_a_queue_that_is_used_by_ever_others_does_not_expire(
     connect: Connect, channel: Channel, unique: Unique
 ) -> None:

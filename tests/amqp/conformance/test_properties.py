@@ -13,6 +13,7 @@ from pamqp import header
 from pamqp.commands import Basic, Queue
 
 from tests.amqp.wire import Address, Channel, Client, Refused, refused
+from tests.examples import examples
 
 Connect = Callable[..., Client]
 Unique = Callable[[str], str]
@@ -139,7 +140,7 @@ VALUES = some.recursive(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(headers=some.dictionaries(some.text("abcdef", min_size=1, max_size=8), VALUES, max_size=6))
 def test_any_headers_arrive_as_they_were_sent(
     amqp_address: Address, headers: dict[str, Any]

@@ -215,7 +215,12 @@ def check(channel: Channel, world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", [1, 3, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (2, *range(4, 40)))]
+    "seed",
+    [
+        1,
+        pytest.param(3, marks=pytest.mark.long),
+        *(pytest.param(seed, marks=pytest.mark.soak) for seed in (2, *range(4, 40))),
+    ],
 )
 def test_what_is_confirmed_is_where_time_has_brought_it(start: Start, seed: int) -> None:
     chance = random.Random(seed)
