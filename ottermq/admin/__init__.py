@@ -1,7 +1,7 @@
 """The admin port: HTTP for operators and their tools.
 
 port.py       the listeners; loads the rest once all ports are open
-desks.py      what serves which port
+services.py   what serves which port
 http.py       connections, requests, answers, by h11
 messages.py   a request, an answer, what is wrong with a request
 guard.py      names of ours, logins, pages of other origins

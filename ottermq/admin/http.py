@@ -43,7 +43,7 @@ Stream = trio.abc.HalfCloseableStream
 
 
 @dataclass(frozen=True)
-class Desk:
+class HttpServer:
     """Serves the admin port's connections."""
 
     respond: Respond
@@ -51,11 +51,11 @@ class Desk:
 
     async def serve(self, stream: Stream) -> str:
         """Returns why the connection ended, for the log."""
-        talk = _Talk(stream, self.waiting)
+        conversation = _Conversation(stream, self.waiting)
         ended, idle = close_reasons.NO_REQUEST, PATIENCE
         while True:
             with self.waiting.for_client() as place:
-                taken = await talk.take(idle)
+                taken = await conversation.take(idle)
             if place.cancelled_caught:
                 return close_reasons.IDLE_LONGEST
             if taken is None:
@@ -63,7 +63,7 @@ class Desk:
             reply = await self._reply(taken)
             ended = f"{close_reasons.ANSWERED}: {reply.status.value}"
             with self.waiting.for_client():
-                if await talk.give(reply):
+                if await conversation.give(reply):
                     idle = KEEP_ALIVE
                     continue
                 with trio.move_on_after(PATIENCE):
@@ -90,7 +90,7 @@ class Desk:
             return Problem(HTTPStatus.INTERNAL_SERVER_ERROR, why).answer()
 
 
-class _Talk:
+class _Conversation:
     """The requests and answers of one connection."""
 
     def __init__(self, stream: Stream, waiting: Waiting) -> None:

@@ -19,9 +19,9 @@ MOST = 150  # connections: those that wait for their client, and some that are b
 
 async def serve(context: AdminContext, opened: Mapping[str, Sequence[trio.SocketListener]]) -> None:
     """opened: the listeners of `admin` and `health`. Until cancelled."""
-    desks = await trio.to_thread.run_sync(import_module, "ottermq.admin.desks")
+    services = await trio.to_thread.run_sync(import_module, "ottermq.admin.services")
     async with trio.open_nursery() as nursery:
-        for name, desk in desks.open_desks(context).items():
+        for name, serve_one in services.services_of(context).items():
             if name in opened:
-                service = Service(name, desk, MOST, log_level=logging.DEBUG)
+                service = Service(name, serve_one, MOST, log_level=logging.DEBUG)
                 nursery.start_soon(listeners.accept, service, list(opened[name]))

@@ -43,7 +43,7 @@ async def exchange(
             unfence,
         )
         guard = Guard(new_auth().users, lambda: AdminSettings(names_need_login=True, hosts=("x",)))
-        ending = await http.Desk(respond_with(sources, guard, PAGES)).serve(server)
+        ending = await http.HttpServer(respond_with(sources, guard, PAGES)).serve(server)
         await server.aclose()
 
     received = b""
@@ -181,7 +181,7 @@ async def test_a_silent_connection_is_closed_after_a_while(autojump_clock: MockC
         async def serve() -> None:
             guard = Guard(new_auth().users, AdminSettings)
             sources = Sources(well, lambda _: "", lambda: [], trio.sleep_forever)
-            await http.Desk(respond_with(sources, guard, PAGES)).serve(server)
+            await http.HttpServer(respond_with(sources, guard, PAGES)).serve(server)
             await server.aclose()
 
         nursery.start_soon(serve)

@@ -8,7 +8,7 @@ from ottermq.admin import metrics
 from ottermq.admin.api import respond_with as respond_with_api
 from ottermq.admin.context import AdminContext
 from ottermq.admin.guard import Guard
-from ottermq.admin.http import Desk, Respond
+from ottermq.admin.http import HttpServer, Respond
 from ottermq.admin.messages import Answer, Request
 from ottermq.admin.pages import ONLY_HEALTH, PAGES, Sources, respond_with
 
@@ -16,7 +16,7 @@ API = "/api"
 Serve = Callable[[trio.SocketStream], Awaitable[str]]
 
 
-def open_desks(context: AdminContext) -> Mapping[str, Serve]:
+def services_of(context: AdminContext) -> Mapping[str, Serve]:
     read = metrics.reader(context.engine, context.store, context.kafka_metrics)
     sources = Sources.of(context.store, read, context.kafka.context.topics.hidden)
     guard = Guard(
@@ -24,8 +24,8 @@ def open_desks(context: AdminContext) -> Mapping[str, Serve]:
     )
     pages, api = respond_with(sources, guard, PAGES), respond_with_api(context, guard)
     return {
-        "admin": Desk(_by_path(pages, api)).serve,
-        "health": Desk(respond_with(sources, guard, ONLY_HEALTH)).serve,
+        "admin": HttpServer(_by_path(pages, api)).serve,
+        "health": HttpServer(respond_with(sources, guard, ONLY_HEALTH)).serve,
     }
 
 
