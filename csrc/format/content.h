@@ -173,7 +173,7 @@ int om_properties_hide_bcc(om_properties *p, uint8_t *out, size_t cap);
 /* x-delay as the delayed-message plugin reads it: an integer of any type, a float, or digits as
  * text. OM_OK, or OM_END when there is no such number. */
 int om_delay_ms(const om_properties *in, int64_t *out);
-/* As the plugin delivers: a delay above 0 negative, as 'l'; anything else is a plain copy. */
+/* As the plugin delivers: a delay above 0 negative, as 'l'; anything else is a plain copy. At most 7 bytes longer. */
 int64_t om_headers_delayed(uint8_t *out, size_t cap, const om_properties *in);
 
 enum om_x_death_reason {

@@ -194,14 +194,17 @@ int om_delay_ms(const om_properties *in, int64_t *out) {
 int64_t om_headers_delayed(uint8_t *out, size_t cap, const om_properties *in) {
     om_rewrite to;
     om_field field;
-    int result = OM_END;
+    int result = OM_END, is_first = 1;
     om_rewrite_begin(&to, out, cap, in);
     for (size_t at = 0, from = 0; in->headers.len > 0; from = at) {
         int64_t delay;
         result = om_table_next(in->headers.data, (size_t)in->headers.len, &at, &field);
         if (result != OM_OK)
             break;
-        if (om_span_is(&field.name, "x-delay") && delay_of(&field, &delay) == OM_OK && delay > 0) {
+        int counts = is_first && om_span_is(&field.name, "x-delay");
+        if (counts)
+            is_first = 0;
+        if (counts && delay_of(&field, &delay) == OM_OK && delay > 0) {
             om_rewrite_name(&to, "x-delay", 'l');
             om_rewrite_long(&to, -delay);
         } else {

@@ -217,6 +217,14 @@ def test_what_is_no_number_is_no_delay(value: bytes) -> None:
     assert delayed(part_with(value)) == part_with(value)
 
 
+def test_of_many_delays_the_first_counts_and_the_message_still_fits() -> None:
+    """Each of them grew on its way: those that no longer fitted in cost the message."""
+    more = b"\x07x-delayb\x01" * 20
+    assert delay_of(part_with(b"b\x05" + more)) == 5
+    assert delayed(part_with(b"b\x05" + more)) == part_with(long(-5) + more)
+    assert delayed(part_with(b"V" + more)) == part_with(b"V" + more)
+
+
 def test_a_message_without_the_header_has_no_delay() -> None:
     assert delay_of(b"\0\0") is None
     assert delayed(b"\0\0") == b"\0\0"

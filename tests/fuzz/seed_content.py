@@ -79,6 +79,7 @@ def seeds() -> dict[str, bytes]:
         "too-deep": PROPERTIES + table(nested(1000, b"F")),
         "too-deep-array": PROPERTIES + table(nested(1000, b"A")),
         "odd-delay": PROPERTIES + table(b"\x07x-delayd\x40\x59\0\0\0\0\0\0"),
+        "many-delays": PROPERTIES + table(b"\x07x-delayb\x01" * 20),
         "odd-death": PROPERTIES + table(b"\x07x-deathA\0\0\0\x0cV" + b"F\0\0\0\x06\x05countV"[:11]),
         **{name: PROPERTIES + table(odd) for name, odd in tables().items()},
         "record": RECORD + body_of(own),
