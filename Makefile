@@ -43,6 +43,8 @@ check-all: $(VENV)/.core $(VENV)/.tests $(VENV)/.clients ## the tests that make 
 	@$(BYTECODE)
 	@OTTERMQ_LONG=1 $(PY) -m pytest -q -m "long or hypothesis" $(TESTS) $(ARGS)
 
+check-all: TESTS = -n 2 --dist loadfile # beside Spark's there is room for one
+
 again: $(VENV)/.core $(VENV)/.tests ## what failed in the last test run, once more and alone; .second-tries.tsv records it
 	@OTTERMQ_AGAIN=1 OTTERMQ_LONG=1 $(PY) -m pytest -q --last-failed --last-failed-no-failures none -n 0 $(ARGS)
 

@@ -47,7 +47,6 @@ def pytest_configure(config: pytest.Config) -> None:
 # seconds on a quiet machine, roughly. Those that aren't here take less.
 SECONDS = {
     "tests/audit": 170,
-    "tests/audit/test_shipping.py": 130,
     "tests/clients/test_kafka_spark.py": 60,
     "tests/damage/test_one_flipped_bit.py": 45,
     "tests/test_trouble.py": 31,
@@ -60,10 +59,8 @@ SECONDS = {
 
 def scope(nodeid: str) -> str:
     """A file, and the audit's files together: they share a Spark session, which takes longer to
-    start than most of them to run. Those whose tests start processes that have one each, and take
-    half of all the audit's time in `make check-all`, stay apart."""
-    file = nodeid.split("::")[0]
-    return "tests/audit" if file.startswith("tests/audit/") and file not in SECONDS else file
+    start than most of them to run. Two workers with Spark take twice as long on two cores."""
+    return "tests/audit" if nodeid.startswith("tests/audit/") else nodeid.split("::")[0]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

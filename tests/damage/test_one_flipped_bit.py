@@ -178,7 +178,7 @@ def kafka(broker: Broker, group: str = "readers") -> Consumer:
 
 
 def read_over(consumer: Consumer, topic: str, lost: set[int]) -> tuple[list[int], list[int]]:
-    """Numbers, and where it was told of errors; it seeks behind what it can't read."""
+    """Numbers, and where it was told of errors; it goes on behind what it can't read."""
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[int] = []
     errors: list[int] = []
@@ -190,7 +190,8 @@ def read_over(consumer: Consumer, topic: str, lost: set[int]) -> tuple[list[int]
         if error := message.error():
             if error.code() != KafkaError._AUTO_OFFSET_RESET:
                 errors.append(error.code())
-            consumer.seek(TopicPartition(topic, 0, max(lost) + 1))
+            # No seek: librdkafka refuses it while it still looks its offset up.
+            consumer.assign([TopicPartition(topic, 0, max(lost) + 1)])
         else:
             found.append(int((message.value() or b"")[:6]))
     return found, errors
