@@ -3,7 +3,7 @@
 import logging
 import os
 import ssl
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from ottermq.config.schema import TlsSettings
 from ottermq.errors import ConfigError
+from ottermq.net import certificate
 from ottermq.net.tls import Contexts, make_context, name_of
 
 PATIENCE = 20.0
@@ -221,3 +222,18 @@ def test_odd_characters_in_a_name_are_escaped() -> None:
     for value, shown in [("#x", "\\#x"), ("a\nb", "a\\0Ab"), ('"', '\\"'), (" ", "\\ ")]:
         subject = ((("commonName", value),),)
         assert name_of({"subject": subject}, "distinguished_name") == f"CN={shown}"
+
+
+def test_a_certificate_cut_anywhere_has_an_end_or_none_that_can_be_read() -> None:
+    whole = ssl.PEM_cert_to_DER_cert(
+        trustme.CA().issue_cert("localhost").cert_chain_pems[0].bytes().decode()
+    )
+    end = certificate.ends(ssl.DER_cert_to_PEM_cert(whole).encode())
+    assert end > datetime.now(UTC)
+    unread = 0
+    for size in range(len(whole)):
+        try:
+            assert certificate.ends(ssl.DER_cert_to_PEM_cert(whole[:size]).encode()) == end
+        except ValueError:
+            unread += 1
+    assert unread > 20

@@ -14,14 +14,17 @@ _VERSION, _UTC_TIME = 0xA0, 0x17
 
 
 def ends(pem: bytes) -> datetime:
-    """Of the first certificate in a file. ValueError: there is none."""
+    """Of the first certificate in a file. ValueError: there is none, or it is damaged."""
     found = _FIRST.search(pem)
     if found is None:
         raise ValueError("no certificate")
-    (whole,) = _parts(ssl.PEM_cert_to_DER_cert(found[0].decode("ascii")))
-    tbs, *_ = _parts(whole[1])
-    fields = [part for part in _parts(tbs[1]) if part[0] != _VERSION]
-    _, (tag, time) = _parts(fields[3][1])
+    try:
+        (whole,) = _parts(ssl.PEM_cert_to_DER_cert(found[0].decode("ascii")))
+        tbs, *_ = _parts(whole[1])
+        fields = [part for part in _parts(tbs[1]) if part[0] != _VERSION]
+        _, (tag, time) = _parts(fields[3][1])
+    except (IndexError, ValueError):
+        raise ValueError("a certificate that can't be read") from None
     layout = "%y%m%d%H%M%SZ" if tag == _UTC_TIME else "%Y%m%d%H%M%SZ"
     return datetime.strptime(time.decode("ascii"), layout).replace(tzinfo=UTC)
 
